@@ -87,7 +87,7 @@ def test_a_trial_gives_way_to_one_that_is_further_behind() -> None:
     verdict = sweep.report(scheduler, first, result(2))
     assert (verdict.decision, verdict.why) == (
         SchedulerDecision.PAUSE,
-        "it gives way to a trial that is further behind",
+        "it is paused for a trial that is further behind",
     )
     assert scheduler.choose(sweep) is second
     sweep.start(second)

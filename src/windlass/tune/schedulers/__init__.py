@@ -1,8 +1,8 @@
-"""Trial schedulers: who goes on, who stops, who waits, who becomes a clone. One algorithm per file, all pure.
+"""Trial schedulers: which trials run, stop, pause or become a clone. One algorithm per file, all pure.
 
     from windlass.tune.schedulers import ASHA, FIFO, PopulationBasedTraining
 
-`SweepScheduler` is the protocol; subclass `FIFO` for an algorithm of your own.
+`SweepScheduler` is the protocol; subclass `FIFO` for your own algorithm.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""ASHA as in its paper: a trial waits at every rung, and goes on when it is among the best there.
+"""ASHA as in its paper: a trial pauses at every rung and resumes when it is among the best there.
 
 Source: Li et al. 2018, "A system for massively parallel hyperparameter tuning" (arXiv 1810.05934), algorithm 2. Unlike
-the form that stops trials, a trial that was good but late is not lost, and nothing bad runs on because it came first.
+the form that stops trials, a good trial that was late is not lost, and a bad one does not run on because it was first.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["PromotionASHA"]
 class PromotionASHA(FIFO):
     """Pause each trial at each rung; a free slot goes to the best one that may be promoted, else to a new trial.
 
-    Of the n trials that came to a rung the best floor(n / reduction_factor) may go on to the next. Highest rungs first.
-    A trial whose turn it is when it reports goes on without a pause. NaN ranks lowest. When no more trials come and
-    nobody can be promoted, those that wait are over.
+    Of the n trials that reached a rung the best floor(n / reduction_factor) may continue to the next. Highest rungs
+    first. A trial that may continue when it reports does so without a pause. NaN ranks lowest. When no more trials come
+    and none can be promoted, the paused ones are stopped.
 
     Args:
-        time_attr: what measures progress; must not fall.
-        max_t: the last rung; a trial that comes here is done.
+        time_attr: measure of progress; must not decrease.
+        max_t: the last rung; a trial that reaches it is done.
         grace_period: the first rung.
-        reduction_factor: from one rung to the next, and the share that goes on.
+        reduction_factor: from one rung to the next, and the share that continues.
         brackets: bracket s begins s rungs later; a trial's is drawn, those with more rungs more often.
     """
 
@@ -62,7 +62,7 @@ class PromotionASHA(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
+        """Names that the first report of a sweep must have; results without the time would all be skipped."""
         return (self.time_attr,)
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -99,7 +99,7 @@ class PromotionASHA(FIFO):
         self._forget(trial)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """What was interrupted, then the best promotable trial of the highest rung, then a new trial."""
+        """Return an interrupted trial, else the best promotable one of the highest rung, else a new one."""
         pending = [trial for trial in sweep.pending.values() if sweep.may_start(trial)]
         for trial in pending:
             if trial.iteration:
@@ -110,7 +110,7 @@ class PromotionASHA(FIFO):
             return promotable
         if not (sweep.pending or sweep.running or sweep.is_searching or self._next()):
             for trial in list(sweep.paused.values()):
-                sweep.stop(trial, "no trial comes any more that could make it one of the best of its rung")
+                sweep.stop(trial, "no more trials come, so it cannot become one of the best of its rung")
                 self._forget(trial)
         return pending[0] if pending else None
 
@@ -122,7 +122,7 @@ class PromotionASHA(FIFO):
         return max(math.ceil(rung.mark) - trial.iteration, 1)
 
     def _next(self, sweep: ScheduledSweep | None = None) -> Trial | None:
-        """The trial to promote next; with a sweep only one that is paused and fits a free slot."""
+        """Return the trial to promote next; with a sweep only one that is paused and fits a free slot."""
         for rung in self._ladder:
             for trial in sorted(rung.promotable.values(), key=rung.rank, reverse=True) if rung.promotable else ():
                 if sweep is None or (trial.id in sweep.paused and sweep.may_start(trial)):
@@ -142,11 +142,11 @@ class PromotionASHA(FIFO):
 
 
 class _Rung:
-    """The scores of those that came to a rung, split into the best floor(n / factor) and the rest; O(log n) to add.
+    """Scores of the trials that reached a rung, split into the best floor(n / factor) and the rest; O(log n) to add.
 
     Attributes:
         level: 0 is the lowest.
-        promotable: trials among the best that have not gone on yet.
+        promotable: trials among the best that have not been promoted yet.
     """
 
     def __init__(self, mark: float, level: int, factor: float) -> None:
@@ -160,11 +160,11 @@ class _Rung:
         return trial in self._trials
 
     def rank(self, trial: Trial) -> tuple[float, int]:
-        """By which trials here are compared: score, then those that were suggested earlier."""
+        """Return the sort key of a trial: its score, then earlier suggested trials first."""
         return self._trials[trial.id][1], -trial.number
 
     def add(self, trial: Trial, score: float) -> None:
-        """A trial came here; it may now be promotable, or another one."""
+        """Add a trial that reached the rung; it or another one may become promotable."""
         score = -math.inf if math.isnan(score) else score
         self._trials[trial.id] = trial, score
         entry = score, -trial.number, trial.id
@@ -180,7 +180,7 @@ class _Rung:
             self._enter(name)
 
     def release(self, trial: Trial) -> None:
-        """A trial has gone on from here, or is over; its score still counts."""
+        """Release a trial that was promoted or is over; its score still counts."""
         self.promotable.pop(trial.id, None)
         self._trials.pop(trial.id, None)
 

@@ -21,16 +21,16 @@ __all__ = ["AsyncHyperBandScheduler", "RunningQuantile", "check_rungs", "draw_br
 
 
 class AsyncHyperBandScheduler(FIFO):
-    """Stop a trial at a milestone unless it is among the best 1/reduction_factor of those that came there before it.
+    """Stop a trial at a milestone unless it is among the best 1/reduction_factor of those that reached it before.
 
-    The first to arrive goes on. A result counts at the highest milestone that it has reached and that has none of this
-    trial yet. Results without `time_attr` or metric are passed over.
+    The first to arrive continues. A result counts at the highest milestone that it has reached and that has none of this
+    trial yet. Results without `time_attr` or metric are skipped.
 
     Args:
-        time_attr: what measures progress; must not fall.
-        max_t: a trial that has come this far is stopped.
+        time_attr: measure of progress; must not decrease.
+        max_t: where trials are stopped.
         grace_period: the first milestone.
-        reduction_factor: from one milestone to the next, and the share that goes on.
+        reduction_factor: from one milestone to the next, and the share that continues.
         brackets: bracket s begins s milestones later; a trial's is drawn, those with more milestones more often.
         stop_last_trials: False lets survivors of the last milestone run on.
     """
@@ -60,7 +60,7 @@ class AsyncHyperBandScheduler(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
+        """Names that the first report of a sweep must have; results without the time would all be skipped."""
         return (self.time_attr,)
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -177,7 +177,7 @@ class RunningQuantile:
         self._above: list[float] = []
 
     def add(self, value: float) -> None:
-        """Take in one number; NaN does not count."""
+        """Add a number; NaN does not count."""
         if math.isnan(value):
             return
         if self._below and value < -self._below[0]:

@@ -1,4 +1,4 @@
-"""First come, first served; and the plain meaning of every method, which the other schedulers build on."""
+"""First come, first served: the scheduler without decisions, and the base class of the others."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from windlass.tune.trial import Metrics, Trial
 __all__ = ["ENDLESS", "FIFO", "check_mode", "refuse"]
 
 ENDLESS = 1000
-"""Credit where no report can change anything; a worker is still heard from now and then."""
+"""Credit where no report can change a decision; workers still report now and then."""
 
 
 class FIFO:
-    """Start trials in the order in which they were suggested; let every one run to its end.
+    """Start trials in the order in which they were suggested, and run each to its end.
 
-    A subclass keeps each argument of `__init__` in an attribute of the same name: that is its JSON form.
+    A subclass keeps each argument of `__init__` in an attribute of the same name, from which its JSON form is made.
     """
 
     needs_saving: bool = False
     forbids_learning: bool = False
-    """Whether a searcher that learns is refused with it: population based training changes configurations itself."""
+    """True refuses searchers that learn: population based training changes configurations itself."""
 
     def __init__(self) -> None:
         self.metric: str | None = None
@@ -38,7 +38,7 @@ class FIFO:
         return settings_of(self)
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take metric and mode from elsewhere; False where the scheduler has its own already."""
+        """Set metric and mode; return False if the scheduler already has its own."""
         del spec
         if (self.metric and metric) or (self.mode and mode):
             return False
@@ -62,7 +62,7 @@ class FIFO:
         self._turns.pop(trial.id, None)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """The first pending trial that fits, or else the paused one that was added first."""
+        """Return the first pending trial that fits, else the paused one that was added first."""
         for trial in sweep.pending.values():
             if sweep.may_start(trial):
                 return trial
@@ -72,25 +72,25 @@ class FIFO:
         return ENDLESS if type(self) is FIFO else 1
 
     def first(self, sweep: ScheduledSweep, trials: Iterable[Trial]) -> Trial | None:
-        """The one of these that fits and was added first; a trial that comes back after an error was added then."""
+        """Return the trial that fits and was added first; a trial is added again when it is retried."""
         fitting = (trial for trial in trials if sweep.may_start(trial))
         return min(fitting, key=self.turn, default=None)
 
     def turn(self, trial: Trial) -> int:
-        """The place of a trial in the order in which trials were added."""
+        """Return the position of a trial in the order in which trials were added."""
         return self._turns.get(trial.id, trial.number)
 
     def metric_in(self, sweep: ScheduledSweep) -> str:
-        """The name of the metric that counts."""
+        """Return the name of the metric that trials are compared by."""
         return self.metric or sweep.metric
 
     def sign_in(self, sweep: ScheduledSweep) -> float:
-        """1 where more is better, -1 where less is."""
+        """Return 1 where more is better, -1 where less is."""
         is_max = self.mode == "max" if self.mode else sweep.is_max
         return 1.0 if is_max else -1.0
 
     def score(self, sweep: ScheduledSweep, result: Metrics) -> float:
-        """The metric of a result that has it; more is better.
+        """Return the metric of a result that has it, with the sign that makes more better.
 
         Raises:
             UsageError: it is not a number (`bad-metrics`).
@@ -107,12 +107,12 @@ def check_mode(mode: str | None) -> None:
     """Refuse a mode other than `min` and `max`.
 
     Raises:
-        UsageError: it is another one (`bad-value`).
+        UsageError: the mode is another one (`bad-value`).
     """
     if mode not in (None, "min", "max"):
-        raise BadValueError(f"mode is {mode!r}", hint="it is 'min' or 'max'", code="bad-value")
+        raise BadValueError(f"invalid mode {mode!r}", hint="use 'min' or 'max'", code="bad-value")
 
 
 def refuse(what: str, hint: str) -> UsageError:
-    """The error of an argument that makes no sense."""
+    """Return the error of an invalid argument."""
     return BadValueError(what, hint=hint, code="bad-value")

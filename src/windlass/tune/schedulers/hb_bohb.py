@@ -1,4 +1,4 @@
-"""HyperBand that works with a searcher which learns from each budget: the pairing of BOHB.
+"""HyperBand for a searcher that learns from each budget: the scheduler of BOHB.
 
 Source: Falkner et al. 2018, "BOHB: robust and efficient hyperparameter optimization at scale" (arXiv 1807.01774).
 """
@@ -13,11 +13,11 @@ __all__ = ["HyperBandForBOHB"]
 
 
 class HyperBandForBOHB(HyperBandScheduler):
-    """HyperBand, largest bracket first; a trial waits at its milestone also while its bracket is not full.
+    """HyperBand, largest bracket first; trials wait at a milestone also while their bracket is not full.
 
-    So the searcher sees results at the smallest budget before it is asked for more trials. A result at a milestone
-    tells it the budget, as `hyperband_info/budget`. When nothing runs and no trial comes, brackets go on with what
-    they have.
+    So the searcher gets results at the smallest budget before it is asked for more trials. A result at a milestone
+    holds the budget, as `hyperband_info/budget`. When nothing runs and no trial comes, brackets continue with the
+    trials they have.
     """
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
@@ -27,7 +27,7 @@ class HyperBandForBOHB(HyperBandScheduler):
         result["hyperband_info/budget"] = bracket.milestone
         others = (one.trial for one in bracket.live.values() if one.trial is not trial)
         if not bracket.is_filled or any(other.status is not TrialStatus.PAUSED for other in others):
-            what = "until its bracket is full and all have come"
+            what = "until its bracket is full and all of it are there"
             return Verdict(SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {bracket.milestone} {what}")
         return self._process(sweep, bracket, trial)
 

@@ -1,7 +1,7 @@
 """HyperBand in its synchronous form, with the decisions of Ray Tune's scheduler of the same name.
 
 Source: Li et al. 2018, "Hyperband: a novel bandit-based approach to hyperparameter optimization" (arXiv 1603.06560).
-As in Ray, max_t is where a trial ends, also one that was resumed, and times of milestones are absolute.
+As in Ray, trials end at max_t, resumed ones too, and times of milestones are absolute.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class HyperBandScheduler(FIFO):
     band, there to the bracket that is least complete.
 
     Args:
-        time_attr: what measures progress; every result must have it.
+        time_attr: measure of progress; every result must have it.
         max_t: where trials end.
         reduction_factor: eta, from one milestone to the next, and the share that is kept.
         stop_last_trials: False lets those that survive all halvings run on.
@@ -71,7 +71,7 @@ class HyperBandScheduler(FIFO):
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         bracket = self._report(sweep, trial, result)
-        return CONTINUE if bracket.goes_on(trial) else self._process(sweep, bracket, trial)
+        return CONTINUE if bracket.may_continue(trial) else self._process(sweep, bracket, trial)
 
     def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         self._leave(sweep, trial)
@@ -83,7 +83,7 @@ class HyperBandScheduler(FIFO):
         self._leave(sweep, trial)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """The least complete bracket's first trial; where nothing else can, brackets go on with what has come."""
+        """Return the first trial of the least complete bracket; if none can start, continue brackets that are not full."""
         if not sweep.pending and not sweep.is_searching:
             awaits, self._awaits_trials = self._awaits_trials, None
             if awaits is not None:
@@ -120,7 +120,7 @@ class HyperBandScheduler(FIFO):
     def _report(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Bracket:
         if self.time_attr not in result:
             raise BadValueError(
-                f"trial {trial.id} reported no {self.time_attr!r}, which is the time of {type(self).__name__}",
+                f"trial {trial.id} did not report {self.time_attr!r}, by which {type(self).__name__} measures time",
                 hint=f"report it every time, or set time_attr to one of {', '.join(sorted(result))}",
                 code="result-lacks-attribute",
             )
@@ -130,7 +130,7 @@ class HyperBandScheduler(FIFO):
         return bracket
 
     def _process(self, sweep: ScheduledSweep, bracket: Bracket, current: Trial | None = None) -> Verdict:
-        """Halve a bracket if all its trials have come; what becomes of the one that just reported."""
+        """Halve a bracket whose trials all reached the milestone; return the verdict on the one that just reported."""
         at = f"at {self.time_attr} {bracket.milestone}"
         if not bracket.is_done:
             return Verdict(SchedulerDecision.PAUSE, f"it waits {at} for {len(bracket.behind)} others of its bracket")
@@ -146,7 +146,7 @@ class HyperBandScheduler(FIFO):
         good, bad = bracket.halve()
         verdict = self._end(sweep, bracket, bad, current, f"not among the best {len(good)} of {num} {at}")
         for trial in good:
-            if not bracket.goes_on(trial):
+            if not bracket.may_continue(trial):
                 continue
             if trial is current:
                 verdict = CONTINUE
@@ -187,7 +187,7 @@ class HyperBandScheduler(FIFO):
             self._process(sweep, place[0])
 
     def _revive(self, sweep: ScheduledSweep) -> None:
-        """Nothing runs: go on with a bracket all of whose trials have come to a milestone, and that nobody halved."""
+        """Continue a bracket whose trials all wait at a milestone, when nothing else runs."""
         for band in self._bands:
             for bracket in band:
                 if bracket is None or not any(one.trial.status is TrialStatus.PAUSED for one in bracket.live.values()):
@@ -199,7 +199,7 @@ class HyperBandScheduler(FIFO):
 
 @dataclass(slots=True)
 class BracketTrial:
-    """A trial of a bracket with its newest result.
+    """Trial of a bracket with its newest result.
 
     Attributes:
         time: 0 before the first result.
@@ -212,14 +212,14 @@ class BracketTrial:
 
 
 class Bracket:
-    """Which trials a bracket holds and how far they are; who is stopped at a milestone is decided here.
+    """Trials of one bracket and their progress; decides which are stopped at a milestone.
 
     Attributes:
-        size: how many trials it takes, and keeps after the next halving.
+        size: number of trials that it takes, and keeps after the next halving.
         milestone: the time at which a trial waits for the others.
         halves: halvings that are left.
         live: trials that are not over, in the order in which they were added.
-        behind: ids of those that have not come to the milestone.
+        behind: ids of those that have not reached the milestone.
     """
 
     def __init__(self, *, size: int, milestone: int, max_t: float, eta: float, halves: int, stops_last: bool) -> None:
@@ -238,53 +238,53 @@ class Bracket:
 
     @property
     def has_had_all(self) -> bool:
-        """Whether as many trials as it takes have entered, those that are over counted too."""
+        """Return whether as many trials as it takes have entered, finished ones included."""
         return self._num_awaited <= 0
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it has not been halved."""
+        """Return whether it has not been halved yet."""
         return self.halves == self._num_halves
 
     @property
     def is_done(self) -> bool:
-        """Whether all live trials have come to the milestone."""
+        """Return whether all live trials have reached the milestone."""
         return not self.behind
 
     @property
     def is_finished(self) -> bool:
-        """Whether they have, and it is the last one."""
+        """Return whether all have reached the last milestone."""
         return self._stops_last and self.halves == 0 and self.is_done
 
     @property
     def is_free(self) -> bool:
-        """Whether its last trials run on for as long as they like."""
+        """Return whether its remaining trials run on without a limit."""
         return not self._stops_last and self.halves == 0
 
     @property
     def completion(self) -> float:
-        """Which share of its work is done; trials that died leave theirs undone."""
+        """Return the share of its work that is done; failed trials leave theirs undone."""
         return 1.0 if self.is_finished else min(self._progress / self._total_work, 1.0)
 
     def add(self, trial: Trial) -> None:
-        """A trial enters; it has to come to the present milestone."""
+        """Add a trial, which has to reach the present milestone."""
         self.live[trial.id] = BracketTrial(trial)
         self._num_awaited -= 1
         self._place(trial.id)
 
     def report(self, trial: Trial, time: float, score: float | None) -> None:
-        """The newest result of a live trial."""
+        """Record the newest result of a live trial."""
         standing = self.live[trial.id]
         self._progress += time - standing.time
         standing.time, standing.score = time, score
         self._place(trial.id)
 
-    def goes_on(self, trial: Trial) -> bool:
-        """Whether a trial has not come to the milestone, or needs not care."""
+    def may_continue(self, trial: Trial) -> bool:
+        """Return whether a trial may run on: it is not at the milestone, or there is none any more."""
         return self.is_free or self.live[trial.id].time < self.milestone
 
     def remove(self, trial: Trial) -> None:
-        """A trial is over."""
+        """Remove a trial that is over."""
         self.live.pop(trial.id, None)
         self.behind.discard(trial.id)
 
@@ -314,8 +314,8 @@ class Bracket:
 def _score_of(standing: BracketTrial) -> float:
     if standing.score is None:
         raise BadValueError(
-            f"trial {standing.trial.id} has to be compared with others, and its newest result has no metric",
-            hint="report the metric with every result, or at the milestones at least",
+            f"trial {standing.trial.id} has to be compared with others, but its newest result has no metric",
+            hint="report the metric with every result, at least at the milestones",
             code="result-lacks-attribute",
         )
     return standing.score

@@ -1,4 +1,4 @@
-"""The median stopping rule: end a trial whose best result is worse than the median of what others averaged by then.
+"""The median stopping rule: stop a trial whose best result is worse than the median of the others' means.
 
 Source: Golovin et al. 2017, "Google Vizier: a service for black-box optimization", section 3.2.1.
 """
@@ -21,17 +21,17 @@ _NUM_ASKED = 4096
 class MedianStoppingRule(FIFO):
     """At time t compare a trial's best value with the median of the others' means over [grace_period, t].
 
-    Only trials that have a result at t or later count. With fewer than `min_samples_required` of them the trial gives
-    way to one that waits, if any. Decisions are those of Ray Tune's rule of the same name, which reads every
+    Only trials that have a result at t or later count. With fewer than `min_samples_required` of them the trial is
+    paused for one that waits, if any. Decisions are those of Ray Tune's rule of the same name, which reads every
     result of every trial each time; here a result costs O(log n) where results share their times (iterations), else
     O(n log r) for n trials of r results.
 
     Args:
-        time_attr: what measures progress.
+        time_attr: measure of progress.
         grace_period: results before it do not count, and nothing is stopped.
         min_samples_required: trials over which a median is taken, at least.
-        min_time_slice: how long a trial runs before it gives way again.
-        hard_stop: False pauses a trial instead, once; it goes on when nobody else waits.
+        min_time_slice: shortest run of a trial before it is paused for others again.
+        hard_stop: False pauses a trial instead, once; it resumes when no other trial waits.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class MedianStoppingRule(FIFO):
         self._best: dict[str, float] = {}
         self._paused_at: dict[str, float] = {}
         self._stopped: set[str] = set()
-        self._board = _Board(self._means)
+        self._by_time = _MeansByTime(self._means)
 
     @property
     def times(self) -> tuple[str, ...]:
-        """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
+        """Names that the first report of a sweep must have; results without the time would all be skipped."""
         return (self.time_attr,)
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
@@ -68,7 +68,7 @@ class MedianStoppingRule(FIFO):
         self._record(sweep, trial, result)
         if time < self.grace_period:
             return CONTINUE
-        means = self._board.others(trial.id, time)
+        means = self._by_time.others(trial.id, time)
         if len(means) < self.min_samples_required:
             return self._give_way(sweep, trial, time)
         return self._compare(sweep, trial, means, time)
@@ -81,7 +81,7 @@ class MedianStoppingRule(FIFO):
         self._paused_at.pop(trial.id, None)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """New trials before paused ones."""
+        """Return a new trial before paused ones."""
         return None if sweep.is_searching and not sweep.pending else super().choose(sweep)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
@@ -95,14 +95,14 @@ class MedianStoppingRule(FIFO):
         best = self._best.get(trial.id)
         if best is None or value > best:
             self._best[trial.id] = value
-        self._board.add(trial.id, time, value if time >= self.grace_period else None)
+        self._by_time.add(trial.id, time, value if time >= self.grace_period else None)
 
     def _give_way(self, sweep: ScheduledSweep, trial: Trial, time: float) -> Verdict:
         waited = time - self._paused_at.get(trial.id, -math.inf)
         if not (waited > self.min_time_slice and (sweep.pending or sweep.paused or sweep.is_searching)):
             return CONTINUE
         self._paused_at[trial.id] = time
-        why = f"too few trials have come to {self.time_attr} {time:g} for a median; others wait for a slot"
+        why = f"too few trials have reached {self.time_attr} {time:g} for a median; others wait for a slot"
         return Verdict(SchedulerDecision.PAUSE, why)
 
     def _compare(self, sweep: ScheduledSweep, trial: Trial, means: _Without, time: float) -> Verdict:
@@ -137,8 +137,8 @@ class _Without:
         return self._values[index + (index >= self._gap)]
 
 
-class _Board:
-    """The means of all trials that reached a time, sorted; kept for times that are asked for again and again."""
+class _MeansByTime:
+    """Sorted means of all trials that reached a time; cached for times that are asked for repeatedly."""
 
     def __init__(self, means: dict[str, RunningMean]) -> None:
         self._means = means
@@ -147,7 +147,7 @@ class _Board:
         self._asked: dict[float, None] = {}  # the newest of them
 
     def add(self, trial: str, time: float, value: float | None) -> None:
-        """A trial reported; None does not count into its mean, but it has come to this time."""
+        """Add a report; None does not count into the mean, but the trial has reached this time."""
         mean = self._means.setdefault(trial, RunningMean())
         if time < mean.last:
             mean = self._begin_anew(trial)
@@ -164,7 +164,7 @@ class _Board:
                 insort(self._kept[key], mean.at(key))
 
     def others(self, trial: str, time: float) -> _Without:
-        """The finite means at a time of all trials that came to it, without this one's."""
+        """Return the finite means at a time of all other trials that reached it."""
         values = self._kept.get(time)
         if values is None:
             found = (mean.at(time) for mean in self._means.values() if mean.last >= time)
@@ -181,7 +181,7 @@ class _Board:
             del self._asked[next(iter(self._asked))]
 
     def _begin_anew(self, trial: str) -> RunningMean:
-        """A trial went back in time: it counts from here, and what was kept is made again when it is asked for."""
+        """Reset a trial that went back in time; the cache is made again when it is needed."""
         self._kept.clear()
         self._times.clear()
         self._means[trial] = RunningMean()
@@ -194,7 +194,7 @@ def _take_out(values: list[float], value: float) -> None:
 
 
 class RunningMean:
-    """Means of all values so far, exact but for one rounding; 16 bytes for each value.
+    """Running means of a trial's values, exact but for one rounding; 16 bytes for each value.
 
     Attributes:
         last: the time that was added last, counted or not.

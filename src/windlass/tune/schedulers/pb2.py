@@ -1,4 +1,4 @@
-"""Population based bandits: PBT that chooses new configurations with a Gaussian process instead of at random.
+"""Population based bandits: PBT that chooses new configurations with a Gaussian process, not at random.
 
 Source: Parker-Holder et al. 2020, "Provably efficient online hyperparameter optimization with population-based
 bandits" (arXiv 2002.02518), algorithm 1 and section 4.
@@ -30,7 +30,7 @@ _NUM_STARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A trial at a time, with its configuration (flat values in order of the bounds) and its score."""
+    """Trial at a time, with its configuration (flat values in order of the bounds) and its score."""
 
     trial: str
     time: float
@@ -40,7 +40,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a configuration gained per unit of time, from where."""
+    """Gain of a configuration per unit of time, and where it began."""
 
     trial: str
     time: float
@@ -51,15 +51,15 @@ class _Change:
 
 
 class PB2(PopulationBasedTraining):
-    """Population based training in which a clone's configuration maximises an upper confidence bound of the next gain.
+    """Population based training whose clones get the configuration with the best upper confidence bound of the gain.
 
-    A Gaussian process with a time-varying kernel learns what each configuration gained per unit of time, given time
-    and score before, from the newest 200 intervals. What was chosen in the same round counts as tried, so clones differ.
+    A Gaussian process with a time-varying kernel learns the gain of each configuration per unit of time, given time
+    and score before, from the newest 200 intervals. Choices of the same round count as tried, so clones differ.
     Continuous values only; integers are rounded.
 
     Args:
-        hyperparam_bounds: by name `[low, high]`, or a nested dictionary of those. What a trial's configuration lacks
-            is drawn between the bounds.
+        hyperparam_bounds: name to `[low, high]`, or a nested dictionary of those. Values that a trial's configuration
+            lacks are drawn between the bounds.
         time_attr, perturbation_interval, quantile_fraction, synch and the rest: as of PopulationBasedTraining.
     """
 
@@ -125,14 +125,14 @@ class PB2(PopulationBasedTraining):
 
 def _check_bounds(bounds: Mapping[str, Any]) -> None:
     if not bounds:
-        raise refuse("PB2 has no hyperparam_bounds", 'hyperparam_bounds={"lr": [1e-5, 1e-1]}, say')
+        raise refuse("PB2 has no hyperparam_bounds", 'pass for example hyperparam_bounds={"lr": [1e-5, 1e-1]}')
     for name, pair in bounds.items():
         if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] <= pair[1]):
             raise refuse(f"hyperparam_bounds[{name!r}] is {pair!r}", "give [low, high]")
 
 
 def _changes(rows: Sequence[_Row]) -> list[_Change]:
-    """What each trial gained between two results with one configuration, in order of time."""
+    """Return the gain of each trial between two results with one configuration, in order of time."""
     found: list[_Change] = []
     newest: dict[tuple[str, tuple[float, ...]], _Row] = {}
     for row in sorted(rows, key=lambda one: one.time):
@@ -149,7 +149,7 @@ def _changes(rows: Sequence[_Row]) -> list[_Change]:
 def _choose(
     changes: Sequence[_Change], base: _Change, tried: Sequence[tuple[float, ...]], bounds: Sequence[Any], rng: Random
 ) -> list[float]:
-    """The values that maximise mean + sqrt(beta) * deviation, where those `tried` lower the latter."""
+    """Return the values that maximise mean + sqrt(beta) * deviation; `tried` values lower the deviation."""
     np, minimize = numpy_and_minimize()
     low_K, high_K = np.array(bounds, dtype=float).T
     situations_N2 = np.array([(change.time, change.before) for change in changes])

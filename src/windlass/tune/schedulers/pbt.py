@@ -31,22 +31,22 @@ __all__ = ["PopulationBasedTraining"]
 
 
 class PopulationBasedTraining(FIFO):
-    """From time to time the worst trials take over state and configuration of the best, and change the latter.
+    """At intervals the worst trials take over state and configuration of the best, and change the configuration.
 
-    Each trial is considered when `perturbation_interval` has passed since it was last, after `burn_in_period`. Among
-    the best `quantile_fraction` of all live trials it saves; among the worst it goes on as a clone of one of the best
-    that has saved. Where trials outnumber slots, a trial gives way after each interval to the one that is furthest behind.
+    Each trial is considered every `perturbation_interval`, after `burn_in_period`. Among the best `quantile_fraction` of
+    all live trials it saves; among the worst it continues as a clone of one of the best that has saved. Where trials
+    outnumber slots, a trial is paused after each interval for the one that is furthest behind.
 
     Args:
-        time_attr: what measures progress.
+        time_attr: measure of progress.
         hyperparam_mutations: by name a list (resample, or step to a neighbour), a space or a function without
-            arguments (resample, or multiply), or a nested dictionary of those. What a trial's configuration
-            lacks of it is drawn from it.
-        resample_probability: of drawing a value anew; else it is changed a little.
+            arguments (resample, or multiply), or a nested dictionary of those. Values that a trial's
+            configuration lacks are drawn.
+        resample_probability: chance that a value is drawn again; else it is changed a little.
         perturbation_factors: one of them multiplies a value.
         custom_explore_fn: gets the new configuration and returns the one to use.
         log_config: accepted for scripts that pass it; the journal always has every exploit.
-        require_attrs: False passes over results that lack `time_attr` or the metric.
+        require_attrs: False skips results that lack `time_attr` or the metric.
         synch: all trials wait for each other at each interval.
     """
 
@@ -86,14 +86,14 @@ class PopulationBasedTraining(FIFO):
     def _check(self) -> None:
         check_mutations(self.hyperparam_mutations)
         if not self.hyperparam_mutations and self.custom_explore_fn is None:
-            hint = 'hyperparam_mutations={"lr": tune.loguniform(1e-5, 1e-1)}, say'
+            hint = 'pass for example hyperparam_mutations={"lr": tune.loguniform(1e-5, 1e-1)}'
             raise refuse("population based training has neither hyperparam_mutations nor custom_explore_fn", hint)
         if not 0 <= self.quantile_fraction <= 0.5:
-            raise refuse(f"quantile_fraction is {self.quantile_fraction!r}", "it lies between 0 and 0.5")
+            raise refuse(f"quantile_fraction is {self.quantile_fraction!r}", "use a value between 0 and 0.5")
         if not self.perturbation_interval > 0:
-            raise refuse(f"perturbation_interval is {self.perturbation_interval!r}", "it must be above 0")
+            raise refuse(f"perturbation_interval is {self.perturbation_interval!r}", "use a value above 0")
         if not self.perturbation_factors:
-            raise refuse("perturbation_factors is empty", "(1.2, 0.8) is the default")
+            raise refuse("perturbation_factors is empty", "the default is (1.2, 0.8)")
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
@@ -124,7 +124,7 @@ class PopulationBasedTraining(FIFO):
         self._leave(trial)
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """The waiting trial that is furthest behind; in step, only one that has not come to the barrier."""
+        """Return the waiting trial that is furthest behind; with `synch` only one that has not reached the barrier."""
         if sweep.is_searching and not sweep.pending:
             return None  # a new trial is furthest behind
         if self.synch and not (self._behind or sweep.running) and sweep.paused:
@@ -144,7 +144,7 @@ class PopulationBasedTraining(FIFO):
         return min(max(math.ceil(due) - trial.iteration, 1), ENDLESS)
 
     def _record(self, member: Member, time: float, score: float) -> None:
-        """A member is considered with its newest result."""
+        """Record that a member is considered with its newest result."""
         self._population.rank(member, score)
         member.trained_to = time
         if time >= self._barrier:
@@ -157,20 +157,20 @@ class PopulationBasedTraining(FIFO):
         if self._save_or_exploit(sweep, member, lower, upper):
             return NOOP
         if others_wait:
-            return Verdict(SchedulerDecision.PAUSE, "it gives way to a trial that is further behind")
+            return Verdict(SchedulerDecision.PAUSE, "it is paused for a trial that is further behind")
         return CONTINUE
 
     def _meet(self, sweep: ScheduledSweep, member: Member, time: float) -> Verdict:
         if sweep.is_searching:
             return Verdict(
-                SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for trials that are to come"
+                SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for trials that were not suggested yet"
             )
         num_behind = len(self._behind) - (member.trial.id in self._behind)
         if num_behind:
             return Verdict(SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for {num_behind} others")
         if member in self._pass_barrier(sweep, time):
             return NOOP
-        return Verdict(SchedulerDecision.PAUSE, f"all trials came to {self.time_attr} {time:g}; they go on in turn")
+        return Verdict(SchedulerDecision.PAUSE, f"all trials reached {self.time_attr} {time:g}; they continue in turn")
 
     def _pass_barrier(self, sweep: ScheduledSweep, time: float) -> list[Member]:
         """Consider every member, the best first so that they have saved; returns those that became clones."""
@@ -186,7 +186,7 @@ class PopulationBasedTraining(FIFO):
         return exploited
 
     def _save_or_exploit(self, sweep: ScheduledSweep, member: Member, lower: list[Member], upper: list[Member]) -> bool:
-        """Save one of the best, or make one of the worst a clone; whether it was."""
+        """Save one of the best, or make one of the worst a clone; return whether it became one."""
         member.saved = sweep.save(member.trial) if member in upper else None
         if member not in lower:
             return False
@@ -207,7 +207,7 @@ class PopulationBasedTraining(FIFO):
             with seeded(rng.getrandbits(64)):
                 config = self.custom_explore_fn(config)
             if not isinstance(config, dict):
-                hint = "return the configuration that it got, changed"
+                hint = "return the configuration that the function was called with, changed"
                 raise BadValueError(f"custom_explore_fn returned {config!r}", hint=hint, code="bad-value")
         changes = mutated(config, self.hyperparam_mutations)
         words = ", ".join(f"{name} {how}" for name, how in flat(done).items())
@@ -243,8 +243,8 @@ class PopulationBasedTraining(FIFO):
         lacking = [name for name in (self.time_attr, self.metric_in(sweep)) if name not in result]
         if lacking and self.require_attrs:
             raise BadValueError(
-                f"trial {trial.id} reported no {lacking[0]!r}, which {type(self).__name__} needs every time",
-                hint=f"report it, or pass require_attrs=False; reported were {', '.join(sorted(result))}",
+                f"trial {trial.id} did not report {lacking[0]!r}, which {type(self).__name__} needs in every report",
+                hint=f"report it, or pass require_attrs=False; the report has {', '.join(sorted(result))}",
                 code="result-lacks-attribute",
             )
         return not lacking

@@ -1,7 +1,7 @@
-"""What a trial scheduler is: it watches results and says which trials go on, stop, wait, or take over from another.
+"""Protocol of trial schedulers, which decide by results which trials run, stop, pause, or clone another.
 
-A scheduler is pure: no clock, no file, no global randomness. Its whole state follows from the calls it got, so the
-controller restores it by making the same calls again from the journal. Constant work per call (amortised).
+A scheduler is pure: no clock, no file, no global randomness. Its state follows from the calls made to it, so the
+controller restores it by repeating those calls from the journal. Constant work per call (amortised).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["CONTINUE", "NOOP", "ScheduledSweep", "SchedulerDecision", "SweepSche
 
 
 class SchedulerDecision(Enum):
-    """What becomes of the trial that reported."""
+    """Decision about the trial that reported."""
 
     CONTINUE = "continue"
-    PAUSE = "pause"  # save, give the slot back, go on later
+    PAUSE = "pause"  # save, release the slot, resume later
     STOP = "stop"
-    NOOP = "noop"  # the scheduler has dealt with it through the sweep
+    NOOP = "noop"  # the scheduler has acted through the sweep
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision and, except for CONTINUE, its reason in one sentence as `sweep why` shows it."""
+    """Decision and, except for CONTINUE, its reason in one sentence as `sweep why` shows it."""
 
     decision: SchedulerDecision
     why: str = ""
@@ -39,15 +39,15 @@ NOOP = Verdict(SchedulerDecision.NOOP)
 
 
 class ScheduledSweep(Protocol):
-    """What a scheduler sees of the sweep, and what it may do to other trials than the one that reported."""
+    """The sweep as a scheduler sees it, with actions on trials other than the one that reported."""
 
     @property
     def metric(self) -> str:
-        """Name of the (first) metric; `-` where nothing was named."""
+        """Name of the (first) metric; `-` if none was named."""
 
     @property
     def is_max(self) -> bool:
-        """Whether more of the metric is better."""
+        """True if a higher value of the metric is better."""
 
     @property
     def trials(self) -> Mapping[str, Trial]:
@@ -67,9 +67,9 @@ class ScheduledSweep(Protocol):
 
     @property
     def is_searching(self) -> bool:
-        """Whether a new trial may come, so that `choose` may leave room for it; what waits for one need not when not.
+        """True if a new trial may come, for which `choose` may leave room.
 
-        False when the search has ended, and in a choice that is asked again since the searcher has none at present.
+        False when the search has ended, and in a choice that is repeated because the searcher has none at present.
         """
 
     def live(self) -> Collection[Trial]:
@@ -77,25 +77,25 @@ class ScheduledSweep(Protocol):
 
     @property
     def capacity(self) -> Mapping[str, float]:
-        """What the place has in total, by resource, as the journal says; empty where it is not known."""
+        """Total of each resource, as the journal says; empty if unknown."""
 
     def may_start(self, trial: Trial) -> bool:
-        """Whether a slot is free that fits the trial, and what it loads is committed."""
+        """Return whether a free slot fits the trial, and the checkpoint that it loads is committed."""
 
     def draw(self, *purpose: object) -> Random:
-        """A fresh generator of this sweep's seed and the purpose; the same for the same purpose, always."""
+        """Return a fresh generator of this sweep's seed and the purpose; always the same for the same purpose."""
 
     def stop(self, trial: Trial, why: str) -> None:
-        """End a trial, whatever its status; the scheduler that asks is not called back."""
+        """Stop a trial, whatever its status; the scheduler is not called back."""
 
     def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
-        """Take a running trial off its slot."""
+        """Pause a running trial."""
 
     def unpause(self, trial: Trial, why: str) -> None:
-        """Let a paused trial be chosen again before those behind it (status PENDING), also while it still saves."""
+        """Make a paused trial PENDING, so that it is chosen before those behind it, also while it still saves."""
 
     def save(self, trial: Trial) -> SavedState | None:
-        """Ask a running trial for a checkpoint; returns a reference to it that may be used at once.
+        """Request a checkpoint of a running trial; return a reference that may be used at once.
 
         For a paused trial: the checkpoint of its pause, committed or not; None if it has none.
         """
@@ -103,17 +103,17 @@ class ScheduledSweep(Protocol):
     def exploit(
         self, trial: Trial, *, config: dict[str, Any], source: SavedState, tag: str, why: str, assigned: dict[str, Any]
     ) -> None:
-        """Pause a trial without saving; it goes on with another configuration from another trial's checkpoint.
+        """Pause a trial without saving; it continues with another configuration from another trial's checkpoint.
 
-        One that is paused already stays so. `source` may be the trial's own checkpoint: a change of configuration.
+        A paused trial stays paused. `source` may be the trial's own checkpoint: a change of configuration.
         """
 
     def reshape(self, trial: Trial, resources: Resources, why: str) -> None:
-        """Pause a running trial; it goes on with other resources."""
+        """Pause a running trial; it continues with other resources."""
 
 
 class SweepScheduler(Protocol):
-    """One algorithm. Subclass `windlass.tune.schedulers.FIFO` to get every method with its plain meaning."""
+    """Scheduling algorithm. Subclass `windlass.tune.schedulers.FIFO`, which has all methods without decisions."""
 
     metric: str | None
     """Metric and mode as given to the scheduler; the controller fills in those of `TuneConfig`, or refuses two."""
@@ -121,46 +121,46 @@ class SweepScheduler(Protocol):
 
     @property
     def needs_saving(self) -> bool:
-        """Whether it pauses or clones trials: a trainable that cannot save is refused before anything starts."""
+        """True if it pauses or clones trials; a trainable that cannot save is then refused before anything starts."""
 
     def settings(self) -> Mapping[str, object]:
-        """The JSON form of its arguments, for the journal; code (a custom explore) as its import path or name."""
+        """Return the JSON form of its arguments, for the journal; code (a custom explore) as its import path or name."""
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
-        """A trial was suggested, or comes back after an error.
+        """Called when a trial was suggested, or is retried after an error.
 
-        May fill in what `trial.config` and `trial.assigned` lack (population based training draws it), so the trial is
-        journalled after this call.
+        May fill in values that `trial.config` and `trial.assigned` lack (population based training draws them), so the
+        trial is journalled after this call.
         """
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
-        """A trial reported; `trial.last` is this result already.
+        """Called when a trial reported; `trial.last` is this result already.
 
-        Not called for a result that holds `done`, or by which a stopper ends the trial: that goes to `on_complete`
-        alone. May add to `result` (`hyperband_info/budget`); the searcher is told after this call.
+        Not called for a result that holds `done`, or by which a stopper ends the trial: those only call `on_complete`.
+        May add to `result` (`hyperband_info/budget`); the searcher gets it after this call.
         """
 
     def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
-        """A running trial ended: by itself, by a stopper, from outside, or by this scheduler's own STOP.
+        """Called when a running trial ended: by itself, by a stopper, from outside, or by this scheduler's own STOP.
 
         `result` is its last one; `trial.status` is TERMINATED already.
         """
 
     def on_error(self, sweep: ScheduledSweep, trial: Trial) -> None:
-        """A trial failed, and its failure budget is spent or it goes to the end of the queue."""
+        """Called when a trial failed, and its failure budget is spent or it moves to the end of the queue."""
 
     def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
-        """A trial that was not running was ended from outside; never called for `Sweep.stop`."""
+        """Called when a trial that was not running was ended from outside; never for `ScheduledSweep.stop`."""
 
     def choose(self, sweep: ScheduledSweep) -> Trial | None:
-        """Which trial gets a free slot; None leaves it free.
+        """Return the trial that gets a free slot; None leaves it free.
 
-        A call that returns None and did not act through the sweep changed nothing, and need not be made again when a
+        A call that returns None without acting through the sweep must not change anything: it is not repeated when a
         sweep is restored. HyperBand may end and unpause trials here when nothing runs.
         """
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """How many reports may come before an answer is needed, at least 1.
+        """Return the number of reports before an answer is needed, at least 1.
 
-        All but the last of them get CONTINUE whatever they hold, so the worker may run ahead.
+        All but the last of them get CONTINUE whatever they hold, so the worker can run ahead.
         """

@@ -1,4 +1,4 @@
-"""Schedulers by name: those that people type, and those that a sweep's journal holds."""
+"""Schedulers by name, as users type them and as a sweep's journal holds them."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ _SHORT = {
 
 
 def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
-    """A scheduler by its short name, such as `asha` or `pbt`.
+    """Make a scheduler by its short name, such as `asha` or `pbt`.
 
-    An argument that this scheduler does not have is left out where another one has it, so that one set of arguments
-    serves to compare several.
+    An argument that this scheduler does not have is ignored if another one has it, so that one set of arguments can
+    be used to compare several.
 
     Raises:
-        UsageError: there is no such scheduler (`unknown-name`), or none takes such an argument (`unknown-argument`).
+        UsageError: the scheduler is unknown (`unknown-name`), or none takes such an argument (`unknown-argument`).
     """
     name = scheduler.lower()
     if name not in _SHORT:
         near = nearest(name, _SHORT)
-        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(_SHORT)}"
-        raise BadValueError(f"there is no scheduler {scheduler!r}", hint=hint, code="unknown-name")
+        hint = f"did you mean {near!r}?" if near else f"available: {', '.join(_SHORT)}"
+        raise BadValueError(f"unknown scheduler {scheduler!r}", hint=hint, code="unknown-name")
     kind = _kind(_SHORT[name])
     known = _arguments(kind)
     elsewhere = {argument for other in set(_SHORT.values()) for argument in _arguments(_kind(other))}
@@ -68,13 +68,11 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
         if argument not in elsewhere:
             near = nearest(argument, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
-            raise BadValueError(
-                f"the scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-argument"
-            )
+            raise BadValueError(f"scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-argument")
     return cast("SweepScheduler", kind(**{argument: value for argument, value in kwargs.items() if argument in known}))
 
 
-def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 - a name that people type like a class
+def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 - used like a class
     """Asynchronous successive halving: `stop` ends trials at milestones, `promote` pauses and promotes them.
 
     Raises:
@@ -82,7 +80,7 @@ def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 
     """
     names = {"stop": "AsyncHyperBandScheduler", "promote": "PromotionASHA"}
     if kind not in names:
-        raise BadValueError(f"ASHA has no kind {kind!r}", hint="it is 'stop' or 'promote'", code="bad-value")
+        raise BadValueError(f"invalid kind {kind!r} of ASHA", hint="use 'stop' or 'promote'", code="bad-value")
     made = _kind(names[kind])
     for argument in arguments:
         if argument not in (known := _arguments(made)):
@@ -93,16 +91,16 @@ def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 
 
 
 def from_settings(settings: Mapping[str, Any]) -> Any:
-    """The scheduler that `settings()` described, new: nothing was told to it yet.
+    """Make the scheduler that `settings()` described, without any results yet.
 
     Raises:
-        PreconditionError: it is code that cannot be imported here, and must be given again (`code-not-importable`).
+        PreconditionError: its code cannot be imported here, and must be passed again (`code-not-importable`).
     """
     name = str(settings["type"])
     if name not in _MODULES and ":" not in name:
         raise PreconditionError(
-            f"the scheduler of this sweep is {name}, which did not say how it is made again",
-            hint="give the scheduler again when you restore the sweep",
+            f"the scheduler of this sweep, {name}, did not record how to make it again",
+            hint="pass the scheduler again when you restore the sweep",
             code="code-not-importable",
         )
     kind = _kind(name) if name in _MODULES else imported(name)
@@ -110,12 +108,12 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
 
 
 def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, metric: str | None) -> None:
-    """Refuse a scheduler that does not go with the rest of a sweep.
+    """Refuse a scheduler that does not fit the rest of a sweep.
 
     Args:
-        searcher: what the user calls it.
-        learns: whether what it is told changes what it suggests.
-        metric: of the sweep; None: the scheduler has to have one of its own.
+        searcher: name of the searcher, for the message.
+        learns: results change what the searcher suggests.
+        metric: of the sweep; None: the scheduler must have its own.
 
     Raises:
         UsageError: a learning searcher with population based training (`pbt-with-search`); no metric for a scheduler
@@ -124,16 +122,16 @@ def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, met
     name = type(scheduler).__name__
     if learns and getattr(scheduler, "forbids_learning", False):
         raise BadValueError(
-            f"{name} changes configurations itself, and cannot be used with {searcher}",
-            hint="leave the search algorithm out: the first configurations are then drawn at random",
+            f"{name} changes configurations itself, so it cannot be used with {searcher}",
+            hint="leave out the search algorithm: the first configurations are then drawn at random",
             code="pbt-with-search",
         )
     inner = getattr(scheduler, "base_scheduler", scheduler)
     compares = "metric" in _arguments(type(inner))
     if compares and not (metric or inner.metric):
         raise BadValueError(
-            f"{type(inner).__name__} compares trials, and there is no metric",
-            hint='name it once: TuneConfig(metric="loss", mode="min"), say',
+            f"{type(inner).__name__} compares trials, but no metric is named",
+            hint='name it once, for example TuneConfig(metric="loss", mode="min")',
             code="metric-missing",
         )
 

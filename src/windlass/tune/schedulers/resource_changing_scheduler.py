@@ -19,13 +19,13 @@ Bundles = list[Bundle]
 
 
 class DistributeResources:
-    """Give each live trial the same share of what is free; take back where there is too little.
+    """Give each live trial the same share of the free resources; take some back where there are too few.
 
     Args:
         add_bundles: give whole bundles, for trials with workers of their own; else the trial's one bundle grows.
         increase_by: the unit that is given, such as `{"CPU": 2, "GPU": 0.5}`; one GPU or CPU without.
-        increase_by_times: how many units a trial gets at most; below 1: no limit. Only with `increase_by`.
-        reserve_resources: what is not given away.
+        increase_by_times: most units that a trial gets; below 1: no limit. Only with `increase_by`.
+        reserve_resources: resources that are not given to trials.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class DistributeResources:
         self.add_bundles, self.increase_by = add_bundles, dict(increase_by or {})
         self.increase_by_times, self.reserve_resources = increase_by_times, dict(reserve_resources or {})
         if self.increase_by and (not _size(self.increase_by) or min(self.increase_by.values()) < 0):
-            raise refuse(f"increase_by is {self.increase_by!r}", "it needs a CPU or a GPU, and nothing below 0")
+            raise refuse(f"increase_by is {self.increase_by!r}", "name a CPU or GPU amount, and none below 0")
 
     def settings(self) -> Mapping[str, object]:
         """`{"type": ..., **arguments}` in JSON."""
@@ -47,14 +47,14 @@ class DistributeResources:
     def __call__(
         self, sweep: ScheduledSweep, trial: Trial, result: Metrics, scheduler: ResourceChangingScheduler
     ) -> Resources | None:
-        """The trial's resources from now on; None leaves them."""
+        """Return the trial's resources from now on; None leaves them."""
         base = scheduler.base_resources
         if not sweep.capacity or result["training_iteration"] < 1:
             return None
         head, bundles = _split(base)
         if not self.add_bundles and len(bundles) > 1:
             hint = "pass DistributeResources(add_bundles=True)"
-            raise refuse(f"each trial has {len(bundles)} bundles, and one is expected to grow", hint)
+            raise refuse(f"each trial has {len(bundles)} bundles, but only a single bundle can grow", hint)
         free = {name: sweep.capacity.get(name, 0.0) - self.reserve_resources.get(name, 0.0) for name in ("CPU", "GPU")}
         added = self._added(sweep, trial, scheduler, bundles, free)
         return Resources(bundles=tuple(head + self._sum(bundles, added)), strategy=base.strategy)
@@ -62,7 +62,7 @@ class DistributeResources:
     def _added(
         self, sweep: ScheduledSweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
     ) -> Bundles:
-        """What the trial has from now on besides `base`."""
+        """Return the trial's bundles from now on besides `base`."""
         unit, num = self._unit(base), len(sweep.live())
         most = self._fair_share(unit, num, {name: total[name] - num * _amount(base, name) for name in total})
         free = _free(sweep, total)
@@ -76,7 +76,7 @@ class DistributeResources:
         return {"GPU": 1.0} if base[0].get("GPU") else {"CPU": 1.0}
 
     def _fair_share(self, unit: Bundle, num_trials: int, free: Bundle) -> int:
-        """How many units the first of `num_trials` gets when they take one each in turn."""
+        """Return the units that the first of `num_trials` gets when they take one each in turn."""
         given = [0] * num_trials
         full: set[int] = set()
         turn = 0
@@ -125,10 +125,10 @@ class DistributeResources:
 
 
 class DistributeResourcesToTopJob(DistributeResources):
-    """Give all that is free to the trial with the best newest result; those that were best before keep theirs.
+    """Give all free resources to the trial with the best newest result; those that were best before keep theirs.
 
     Args:
-        metric, mode: those of the scheduler without.
+        metric, mode: default: those of the scheduler.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class DistributeResourcesToTopJob(DistributeResources):
     def _best(self, sweep: ScheduledSweep, scheduler: ResourceChangingScheduler, base: Bundles) -> Trial:
         metric = self.metric or scheduler.metric or sweep.metric
         if metric == "-":
-            hint = "name it in the sweep, in its scheduler, or here: metric=..., mode=..."
+            hint = "name it in TuneConfig, in the scheduler, or pass metric= and mode= here"
             raise BadValueError("DistributeResourcesToTopJob has no metric", hint=hint, code="metric-missing")
         is_max = (self.mode or scheduler.mode) == "max" if self.mode or scheduler.mode else sweep.is_max
         sign = -1.0 if is_max else 1.0
@@ -175,7 +175,7 @@ class DistributeResourcesToTopJob(DistributeResources):
 
 
 def tidy(bundle: Mapping[str, float]) -> Bundle:
-    """A bundle without what it has none of."""
+    """Return a bundle without its zero amounts."""
     return {name: float(amount) for name, amount in bundle.items() if amount}
 
 
@@ -191,7 +191,7 @@ def _free(sweep: ScheduledSweep, total: Bundle) -> Bundle:
 
 
 def _times(unit: Bundle, free: Bundle) -> int:
-    """How many units there are in what is free; negative where too much is given away."""
+    """Return the number of units in the free resources; negative if too many were given."""
     cpus, gpus = unit.get("CPU", 0), unit.get("GPU", 0)
     if cpus and gpus:
         return int(min(free["CPU"] // cpus, free["GPU"] // gpus))
@@ -209,11 +209,11 @@ def _size(bundle: Mapping[str, float]) -> float:
 
 
 Allocate = Callable[[ScheduledSweep, Trial, Metrics, "ResourceChangingScheduler"], Any]
-_EVERYBODY = DistributeResources()
+_EVEN_SHARES = DistributeResources()
 
 
 class ResourceChangingScheduler:
-    """Where the base scheduler lets a trial go on, ask a function how much it gets; it is paused and resumed for it.
+    """Change the resources of running trials as a function says; a trial is paused and resumed for it.
 
     Args:
         base_scheduler: who decides about trials; FIFO without.
@@ -226,7 +226,7 @@ class ResourceChangingScheduler:
     def __init__(
         self,
         base_scheduler: SweepScheduler | None = None,
-        resources_allocation_function: Allocate | None = _EVERYBODY,
+        resources_allocation_function: Allocate | None = _EVEN_SHARES,
     ) -> None:
         self.base_scheduler: SweepScheduler = base_scheduler or FIFO()
         self.resources_allocation_function = resources_allocation_function
@@ -253,12 +253,12 @@ class ResourceChangingScheduler:
 
     @property
     def forbids_learning(self) -> bool:
-        """As the base scheduler's."""
+        """Value of the base scheduler."""
         return bool(getattr(self.base_scheduler, "forbids_learning", False))
 
     @property
     def times(self) -> tuple[str, ...]:
-        """As the base scheduler's."""
+        """Value of the base scheduler."""
         return tuple(getattr(self.base_scheduler, "times", ()))
 
     def settings(self) -> Mapping[str, object]:
@@ -266,7 +266,7 @@ class ResourceChangingScheduler:
         return settings_of(self)
 
     def newest(self, trial: Trial) -> Metrics:
-        """A trial's newest result before the one that is being decided on, as Ray Tune compares them."""
+        """Return the result of a trial before the one that is decided on, as Ray Tune compares them."""
         return self._newest.get(trial.id, {})
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -274,8 +274,8 @@ class ResourceChangingScheduler:
             self.base_resources, self._has_base = trial.resources, True
         elif trial.id not in self._reshaped and not _same(trial.resources, self.base_resources):
             raise BadValueError(
-                f"trial {trial.id} needs {trial.resources.bundles}, the first one {self.base_resources.bundles}",
-                hint="give all trials the same resources: ResourceChangingScheduler distributes what is left",
+                f"trial {trial.id} needs {trial.resources.bundles}, but the first trial needs {self.base_resources.bundles}",
+                hint="give all trials the same resources: ResourceChangingScheduler distributes the rest",
                 code="resources-differ",
             )
         self.base_scheduler.on_add(sweep, trial)

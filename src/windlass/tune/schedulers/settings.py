@@ -1,4 +1,4 @@
-"""The JSON form of a scheduler: its type and the arguments that it was made with; code is named by its import path."""
+"""JSON form of a scheduler: its type and its arguments; code is named by its import path."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SPACE = "windlass.tune.space."
 
 
 def settings_of(made: object) -> dict[str, object]:
-    """`{"type": ..., **arguments}`: an argument is the attribute that has its name."""
+    """Return `{"type": ..., **arguments}`; an argument is read from the attribute of its name."""
     names = inspect.signature(type(made).__init__).parameters
     arguments = {name: to_form(getattr(made, name)) for name in names if name != "self"}
     return {"type": type_name(type(made)), **arguments}
 
 
 def type_name(kind: type) -> str:
-    """`PopulationBasedTraining` for one of ours, `module:Name` for any other."""
+    """Return `PopulationBasedTraining` for a class of windlass, `module:Name` for any other."""
     is_ours = kind.__module__.startswith("windlass.tune.schedulers.") and "." not in kind.__qualname__
     return kind.__name__ if is_ours else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def to_form(value: Any) -> Any:
-    """A value as JSON, with `{"$...": ...}` for what JSON does not have."""
+    """Return a value as JSON, with `{"$...": ...}` for kinds that JSON does not have."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
@@ -47,7 +47,7 @@ def to_form(value: Any) -> Any:
 
 
 def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Read back `to_form`; `made` makes what is described by a type and arguments.
+    """Read back `to_form`; `made` makes an object from its type and arguments.
 
     Raises:
         PreconditionError: it names code that cannot be imported (`code-not-importable`).
@@ -69,10 +69,10 @@ def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
 
 
 def imported(path: str) -> Any:
-    """What an import path `module:name` names.
+    """Import the object called `module:name`.
 
     Raises:
-        PreconditionError: nothing, or something that was made on the fly.
+        PreconditionError: it cannot be imported, for example because it was defined in a function.
     """
     module, _, name = path.partition(":")
     try:
@@ -82,7 +82,7 @@ def imported(path: str) -> Any:
     except (ImportError, AttributeError, ValueError):
         raise PreconditionError(
             f"the scheduler of this sweep needs {path}, which cannot be imported here",
-            hint="give the scheduler again when you restore the sweep, or put the code into a module",
+            hint="pass the scheduler again when you restore the sweep, or move the code into a module",
             code="code-not-importable",
         ) from None
     return found

@@ -1,4 +1,4 @@
-"""How population based training changes a configuration: draw anew, multiply, or step to a neighbour.
+"""Changes of a configuration in population based training: draw again, multiply, or step to a neighbour.
 
 Source: Jaderberg et al. 2017, "Population based training of neural networks" (arXiv 1711.09846), section 3; the draws
 are made in the order of Ray Tune's, so the same draws give the same configurations.
@@ -23,7 +23,7 @@ Mutations = Mapping[str, Any]
 
 
 def check_mutations(mutations: Mutations, path: str = "") -> None:
-    """Refuse what cannot be mutated.
+    """Refuse mutations that cannot be applied.
 
     Raises:
         UsageError: a value is none of list, function, space and nested dictionary (`bad-value`).
@@ -36,7 +36,7 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
             check_mutations(value, f"{name}/")
         elif hasattr(value, "compute"):
             hint = "use tune.uniform, tune.choice and the like, or a function without arguments"
-            raise refuse(f"hyperparam_mutations[{name!r}] is a sample_from, which cannot be drawn by itself", hint)
+            raise refuse(f"hyperparam_mutations[{name!r}] is a sample_from, which cannot be drawn on its own", hint)
         elif not (_is_list(value) or _is_domain(value) or callable(value)):
             hint = "give a list of values, a space such as tune.uniform(0, 1), or a function without arguments"
             raise BadTypeError(f"hyperparam_mutations[{name!r}] is {value!r}", hint=hint, code="bad-value")
@@ -47,7 +47,7 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
 def explore(
     config: Config, mutations: Mutations, rng: Random, resample_probability: float, factors: Sequence[float]
 ) -> tuple[Config, dict[str, Any]]:
-    """A copy of a configuration with every mutated value changed, and what was done to each, in words."""
+    """Return a copy of a configuration with every mutated value changed, and the change of each in words."""
     new = copy.deepcopy(config)
     done: dict[str, Any] = {}
     for key, source in mutations.items():
@@ -61,7 +61,7 @@ def explore(
 
 
 def draw_value(source: Any, rng: Random) -> Any:
-    """A value of a list, a space, a function or, nested, of a dictionary of those."""
+    """Draw a value of a list, a space, a function or a nested dictionary of those."""
     if isinstance(source, Mapping):
         return {key: draw_value(below, rng) for key, below in source.items()}
     if _is_domain(source):
@@ -73,7 +73,7 @@ def draw_value(source: Any, rng: Random) -> Any:
 
 
 def fill(config: Config, sources: Mutations, draw: Callable[[Any], Any]) -> Config:
-    """Draw what a configuration lacks, in place; returns what was drawn, nested as it is."""
+    """Draw the values that a configuration lacks, in place; return those, nested as they are."""
     drawn: Config = {}
     for key, source in sources.items():
         if key not in config:
@@ -86,7 +86,7 @@ def fill(config: Config, sources: Mutations, draw: Callable[[Any], Any]) -> Conf
 
 
 def mutated(config: Config, mutations: Mutations) -> Config:
-    """The part of a configuration that mutations change, nested as it is."""
+    """Return the part of a configuration that mutations change, nested as it is."""
     return {
         key: mutated(config[key], source) if isinstance(source, Mapping) else config[key]
         for key, source in mutations.items()
@@ -95,7 +95,7 @@ def mutated(config: Config, mutations: Mutations) -> Config:
 
 
 def tag_of(name: object, values: Mapping[str, Any]) -> str:
-    """`3@perturbed[lr=0.01]`: how a trial came to be, for people."""
+    """Return the tag of a clone, such as `3@perturbed[lr=0.01]`."""
     words = []
     for path, value in sorted(flat(values).items()):
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)

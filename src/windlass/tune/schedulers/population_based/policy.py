@@ -1,6 +1,6 @@
 """The schedule that population based training found for a trial, as rows like Ray Tune's policy files.
 
-A row tells one exploit: `[trial, clone of, its iteration, the clone's iteration, configuration cloned, new one]`.
+A row is one exploit: `[trial, clone of, its iteration, the clone's iteration, configuration cloned, new one]`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["PolicyRow", "lineage", "policy_rows", "read_policy", "schedule_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRow:
-    """One exploit: the trial goes on from the source's checkpoint with another configuration."""
+    """Exploit: the trial continues from the source's checkpoint with another configuration."""
 
     trial: str
     source: str
@@ -38,7 +38,7 @@ class PolicyRow:
 
 
 def policy_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[PolicyRow]:
-    """Every exploit of a sweep in order, from its journal's records (kind, data)."""
+    """Return every exploit of a sweep in order, from its journal's records (kind, data)."""
     configs: dict[str, dict[str, Any]] = {}
     iterations: dict[str, int] = {}
     rows = []
@@ -66,7 +66,7 @@ def policy_rows(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Policy
 
 
 def lineage(rows: Sequence[PolicyRow], trial: str) -> list[PolicyRow]:
-    """The exploits that led to a trial as it is, those of the trials that it is a clone of included."""
+    """Return the exploits that led to a trial's state, those of the trials that it cloned included."""
     found: list[PolicyRow] = []
     for row in reversed(rows):
         if row.trial == trial:
@@ -76,7 +76,7 @@ def lineage(rows: Sequence[PolicyRow], trial: str) -> list[PolicyRow]:
 
 
 def schedule_of(rows: Sequence[PolicyRow]) -> tuple[dict[str, Any] | None, list[tuple[int, dict[str, Any]]]]:
-    """The first configuration, and from which iteration on which one follows; rows as of `lineage` or Ray's file."""
+    """Return the first configuration and the later ones with their iterations; rows as of `lineage` or Ray's file."""
     changes: list[tuple[int, dict[str, Any]]] = []
     first: dict[str, Any] | None = None
     source = ""
@@ -89,7 +89,7 @@ def schedule_of(rows: Sequence[PolicyRow]) -> tuple[dict[str, Any] | None, list[
 
 
 def read_policy(path: Path | str, trial: str | None = None) -> list[PolicyRow]:
-    """The rows of one trial: of a sweep's folder, or of a policy file of Ray Tune's.
+    """Read the rows of one trial: of a sweep's folder, or of a policy file of Ray Tune.
 
     Args:
         trial: of a folder; its id, or its number.
@@ -103,14 +103,18 @@ def read_policy(path: Path | str, trial: str | None = None) -> list[PolicyRow]:
         return _rows_of_file(path)
     journal = SweepFolder(path).head_journal
     if not journal.is_file():
-        hint = "give the folder of a sweep, or a pbt_policy_*.txt of Ray Tune"
-        raise MissingError(f"there is no policy at {path}", hint=hint, code="no-policy")
+        hint = "pass the folder of a sweep, or a pbt_policy_*.txt file of Ray Tune"
+        raise MissingError(f"no policy at {path}", hint=hint, code="no-policy")
     if trial is None:
-        raise BadValueError(f"{path} is a sweep; which trial of it?", hint='trial="00003"', code="bad-value")
+        raise BadValueError(
+            f"{path} is a sweep, and no trial is named", hint='pass the trial: trial="00003"', code="bad-value"
+        )
     name = f"{int(trial):05d}" if str(trial).isdigit() else trial
     records = [(record.kind, record.data) for record in read_frames(journal.read_bytes())[0]]
     if not any(kind == "trial-suggested" and data["trial"] == name for kind, data in records):
-        raise MissingError(f"the sweep in {path} has no trial {name}", hint="", code="no-policy")
+        raise MissingError(
+            f"the sweep in {path} has no trial {name}", hint="`windlass sweep show` lists its trials", code="no-policy"
+        )
     return lineage(policy_rows(records), name)
 
 

@@ -13,10 +13,10 @@ __all__ = ["Member", "Population"]
 
 @dataclass(slots=True)
 class Member:
-    """A live trial.
+    """Live trial.
 
     Attributes:
-        score: when it was last considered; more is better; None before.
+        score: of the last time it was considered; more is better; None before.
         perturbed_at: the time when it was last considered.
         trained_to: the time that counts for its turn.
         saved: the checkpoint that others may take over; only of the best.
@@ -39,14 +39,14 @@ class Population:
         self._left: dict[str, float] = {}
 
     def add(self, trial: Trial) -> Member:
-        """A trial begins, or begins anew after an error."""
+        """Add a trial that starts, or starts again after an error."""
         self.leave(trial)
         self._left.pop(trial.id, None)
         member = self.members[trial.id] = Member(trial)
         return member
 
     def leave(self, trial: Trial) -> None:
-        """A trial is over, or comes back later."""
+        """Remove a trial that is over or will be retried."""
         member = self.members.pop(trial.id, None)
         if member is not None:
             self._unrank(member)
@@ -60,7 +60,7 @@ class Population:
             insort(self._ranking, (score, member.trial.number, member.trial.id))
 
     def quantiles(self) -> tuple[list[Member], list[Member]]:
-        """The worst and the best, each worst first; nobody where fewer than two have a score."""
+        """Return the worst and the best, each worst first; both empty if fewer than two have a score."""
         num = len(self._ranking)
         if num <= 1:
             return [], []
@@ -73,7 +73,7 @@ class Population:
 
     @property
     def furthest(self) -> float:
-        """The largest `trained_to` of all trials, also of those that are over."""
+        """Return the largest `trained_to` of all trials, finished ones included."""
         return max([*(member.trained_to for member in self.members.values()), *self._left.values()], default=0)
 
     def _members_at(self, first: int, last: int) -> list[Member]:

@@ -1,4 +1,4 @@
-"""A schedule of configurations that population based training found, run again by one trial."""
+"""Replay of a schedule of configurations that population based training found, by one trial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIME = "training_iteration"
 class PopulationBasedTrainingReplay(FIFO):
     """Train one trial with the configurations that another one had, changed at the same iterations.
 
-    The trial saves, and goes on from there with the next configuration.
+    The trial saves, and continues from there with the next configuration.
 
     Args:
         policy_file: a sweep's folder, or a policy file of Ray Tune; read now, and not again when a sweep is restored.
@@ -45,7 +45,9 @@ class PopulationBasedTrainingReplay(FIFO):
     ) -> None:
         super().__init__()
         if (policy_file is None) == (changes is None):
-            raise refuse("a replay needs either policy_file or changes", 'policy_file="sweeps/NAME", trial=3, say')
+            raise refuse(
+                "a replay needs either policy_file or changes", 'pass for example policy_file="sweeps/NAME", trial=3'
+            )
         self.policy_file = None if policy_file is None else str(policy_file)
         self.trial = trial
         if policy_file is not None:
@@ -58,7 +60,7 @@ class PopulationBasedTrainingReplay(FIFO):
         self._replayed = ""
 
     def settings(self) -> Mapping[str, object]:
-        """The schedule itself, so that the file is not needed again."""
+        """Return the schedule itself, so that the file is not needed again."""
         changes = [[step, new] for step, new in self.changes]
         return {"type": type(self).__name__, "config": self.config, "changes": changes}
 
@@ -68,13 +70,15 @@ class PopulationBasedTrainingReplay(FIFO):
             return
         if self._replayed:
             raise BadValueError(
-                f"a replay trains one trial, and trial {trial.id} is a second one",
-                hint="set num_samples=1, and let param_space be empty",
+                f"a replay trains one trial, but trial {trial.id} is a second one",
+                hint="set num_samples=1 and leave param_space empty",
                 code="replay-one-trial",
             )
         if self.config is None and not trial.config:
-            hint = "give a param_space, or another trial whose configuration changed"
-            raise BadValueError("the policy has no change, and the trial no configuration", hint=hint, code="no-policy")
+            hint = "pass a param_space, or name a trial whose configuration changed"
+            raise BadValueError(
+                "the policy has no changes, and the trial has no configuration", hint=hint, code="no-policy"
+            )
         self._replayed = trial.id
         if self.config is not None:
             trial.config, trial.assigned = copy.deepcopy(dict(self.config)), flat(self.config)
