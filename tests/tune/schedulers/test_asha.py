@@ -104,7 +104,7 @@ def test_brackets_are_drawn_by_the_sweep_and_a_trial_keeps_its_own() -> None:
         ({"grace_period": 0}, "grace_period is 0"),
         ({"reduction_factor": 1}, "reduction_factor is 1"),
         ({"brackets": 0}, "brackets is 0"),
-        ({"mode": "most"}, "mode is 'most'"),
+        ({"mode": "most"}, "invalid mode 'most'"),
     ],
 )
 @pytest.mark.parametrize("kind", ["stop", "promote"])
@@ -115,7 +115,7 @@ def test_bad_arguments_are_named(kind: str, arguments: dict[str, object], messag
 
 
 def test_an_unknown_form_is_refused() -> None:
-    with pytest.raises(UsageError, match="ASHA has no kind 'prommote'"):
+    with pytest.raises(UsageError, match="invalid kind 'prommote' of ASHA"):
         ASHA("prommote")
 
 

@@ -158,7 +158,7 @@ def test_a_result_without_time_or_metric_is_refused() -> None:
     (trial,) = filled(sweep, scheduler, 1)
     sweep.start(trial)
     with pytest.raises(
-        UsageError, match="trial 00000 reported no 'epoch', which is the time of HyperBandScheduler"
+        UsageError, match="trial 00000 did not report 'epoch', by which HyperBandScheduler measures time"
     ) as caught:
         scheduler.on_result(sweep, trial, result(1))
     assert caught.value.code == "result-lacks-attribute"

@@ -119,7 +119,7 @@ def test_a_result_at_a_known_time_looks_at_no_other_trial() -> None:
     for trial in started(sweep, scheduler, 3):
         for iteration in (1, 2):
             sweep.report(scheduler, trial, result(iteration, rng.random()))
-    kept, means = scheduler._board._kept, scheduler._means
+    kept, means = scheduler._by_time._kept, scheduler._means
     assert sorted(kept) == [1, 2]
     for trial in started(sweep, scheduler, 200):
         verdict = sweep.report(scheduler, trial, result(1, rng.random()))
@@ -129,5 +129,5 @@ def test_a_result_at_a_known_time_looks_at_no_other_trial() -> None:
 
 
 def test_a_bad_mode_is_refused() -> None:
-    with pytest.raises(UsageError, match="mode is 'mean'"):
+    with pytest.raises(UsageError, match="invalid mode 'mean'"):
         rule(mode="mean")

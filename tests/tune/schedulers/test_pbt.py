@@ -102,7 +102,7 @@ def test_in_step_all_wait_and_the_best_save_before_the_worst_take_over() -> None
         assert sweep.report(scheduler, trial, result(2, -trial.number)).decision is SchedulerDecision.PAUSE
     assert scheduler.choose(sweep) is None
     verdict = sweep.report(scheduler, trials[3], result(2, 5.0))
-    assert verdict.why == "all trials came to training_iteration 2; they go on in turn"
+    assert verdict.why == "all trials reached training_iteration 2; they continue in turn"
     assert sweep.acts == [("save", "00003"), ("exploit", "00002", "00003")]
     assert scheduler.choose(sweep) is trials[0]
 
@@ -204,7 +204,7 @@ def test_missing_attributes_are_refused_unless_allowed() -> None:
     sweep, scheduler = still(), pbt()
     (trial,) = started(sweep, scheduler, 1, lr=4)
     with pytest.raises(
-        UsageError, match="reported no 'score', which PopulationBasedTraining needs every time"
+        UsageError, match="did not report 'score', which PopulationBasedTraining needs in every report"
     ) as caught:
         scheduler.on_result(sweep, trial, {"training_iteration": 1, "loss": 1.0})
     assert caught.value.hint == "report it, or pass require_attrs=False; reported were loss, training_iteration"
@@ -224,7 +224,7 @@ def test_missing_attributes_are_refused_unless_allowed() -> None:
         ({"hyperparam_mutations": {"a": []}}, "hyperparam_mutations\\['a'\\] is empty"),
         ({"hyperparam_mutations": {"a": grid_search([1])}}, "hyperparam_mutations\\['a'\\] is a grid"),
         ({"hyperparam_mutations": {"a": sample_from(lambda _: 1)}}, "hyperparam_mutations\\['a'\\] is a sample_from"),
-        ({"mode": "up"}, "mode is 'up'"),
+        ({"mode": "up"}, "invalid mode 'up'"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:

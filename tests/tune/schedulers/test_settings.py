@@ -94,7 +94,7 @@ def test_code_made_on_the_fly_must_be_given_again() -> None:
 
 
 def test_a_scheduler_without_settings_must_be_given_again() -> None:
-    with pytest.raises(PreconditionError, match="the scheduler of this sweep is Odd, which did not say how"):
+    with pytest.raises(PreconditionError, match="the scheduler of this sweep, Odd, did not record how"):
         from_settings({"type": "Odd"})
 
 
@@ -132,7 +132,7 @@ def test_population_based_training_goes_with_no_searcher_that_learns() -> None:
 def test_a_scheduler_that_compares_needs_a_metric() -> None:
     check_pairing(FIFO(), searcher="grid", learns=False, metric=None)
     for scheduler in (HyperBandScheduler(), ResourceChangingScheduler(HyperBandScheduler())):
-        with pytest.raises(UsageError, match="HyperBandScheduler compares trials, and there is no metric") as caught:
+        with pytest.raises(UsageError, match="HyperBandScheduler compares trials, but no metric is named") as caught:
             check_pairing(scheduler, searcher="grid", learns=False, metric=None)
         assert caught.value.code == "metric-missing"
 

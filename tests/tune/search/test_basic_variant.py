@@ -137,5 +137,5 @@ def test_quasi_random_points_are_spread_more_evenly() -> None:
 
 
 def test_there_are_two_sequences() -> None:
-    with pytest.raises(UsageError, match="there is no sequence 'sobel'"):
+    with pytest.raises(UsageError, match="unknown sequence 'sobel'"):
         QuasiRandom("sobel")

@@ -228,7 +228,7 @@ def test_what_a_plug_in_raises_of_its_own_names_the_plug_in(tmp_path: Path) -> N
 def test_a_parameter_without_a_value_is_an_error(tmp_path: Path) -> None:
     plugin = flat_bounds()
     plugin.suggest = lambda trial_id: {"x": 1.0}
-    with pytest.raises(ValueError, match=r"Flat gave no value for `m/y`"):
+    with pytest.raises(ValueError, match=r"Flat suggested no value for `m/y`"):
         sweep(plugin, tmp_path)
 
 

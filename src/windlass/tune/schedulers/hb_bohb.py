@@ -22,7 +22,7 @@ class HyperBandForBOHB(HyperBandScheduler):
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         bracket = self._report(sweep, trial, result)
-        if bracket.goes_on(trial):
+        if bracket.may_continue(trial):
             return CONTINUE
         result["hyperband_info/budget"] = bracket.milestone
         others = (one.trial for one in bracket.live.values() if one.trial is not trial)

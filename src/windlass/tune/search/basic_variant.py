@@ -1,7 +1,6 @@
-"""Random search and grids: every sample makes one trial per point of the grid, all else drawn at random.
+"""Random search and grids: each sample is one trial per point of the grid, other values drawn at random.
 
-The trial with a number has the same configuration whatever ran before it, at any concurrency, after any restart:
-every draw has a key of its own (`windlass.tune.rng`).
+A trial number always has the same configuration, at any concurrency and after any restart: every draw has its own key (`windlass.tune.rng`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["BasicVariantGenerator"]
 
 
 class BasicVariantGenerator(SearcherDefaults):
-    """Grid times random samples, in the order of Ray Tune; what is searched when nothing else is said."""
+    """Grid times random samples, in the order of Ray Tune; the default search algorithm."""
 
     def __init__(
         self,
@@ -31,10 +30,10 @@ class BasicVariantGenerator(SearcherDefaults):
         """Describe the search.
 
         Args:
-            points_to_evaluate: each replaces the first, second, ... sample; what it leaves out is drawn, and grids
-                that it leaves out are walked.
-            max_concurrent: how many trials may be alive at once; 0: any number.
-            constant_grid_search: draw once per sample, and keep the values for all points of the grid.
+            points_to_evaluate: each replaces the first, second, ... sample; values that it lacks are drawn, and grids
+                that it lacks are walked.
+            max_concurrent: most trials at once; 0: any number.
+            constant_grid_search: draw once per sample and use these values for all points of the grid.
             random_state: seed instead of the sweep's.
         """
         super().__init__(points=points_to_evaluate or (), max_concurrent=max_concurrent)
@@ -48,7 +47,7 @@ class BasicVariantGenerator(SearcherDefaults):
         self._ends = list(accumulate(preset.grid_size for preset in self._presets))
 
     def num_trials(self) -> float:
-        """Those of the presets, and the whole grid for every sample that is left."""
+        """Return the trials of the presets, and the whole grid for every other sample."""
         num_left = self.num_samples - len(self._presets)
         num_preset = self._ends[-1] if self._ends else 0
         return float("inf") if self.num_samples < 0 else num_preset + max(num_left, 0) * self.space.grid_size

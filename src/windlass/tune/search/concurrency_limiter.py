@@ -1,4 +1,4 @@
-"""A searcher that has at most so many trials alive, whatever room there is."""
+"""Limit of the trials that a searcher has at once, however many slots are free."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["ConcurrencyLimiter"]
 
 
 class ConcurrencyLimiter(StandaloneSearcher):
-    """Passes everything on, but says `NOW` while enough trials are alive.
+    """Wrapper that suggests nothing while `max_concurrent` trials are alive.
 
     Attributes:
-        batch: the results of a batch are told together, when all of it is over, and only then comes the next.
+        batch: results are passed on together when a whole batch is over; the next batch starts then.
     """
 
     def __init__(self, searcher: SearchAlgorithm, max_concurrent: int, batch: bool = False) -> None:
@@ -29,9 +29,7 @@ class ConcurrencyLimiter(StandaloneSearcher):
         from windlass.tune.search.registry import as_searcher  # lazy: the registry knows this class
 
         if max_concurrent < 1:
-            raise BadValueError(
-                f"max_concurrent is {max_concurrent}", hint="at least one trial must run", code="searcher-option"
-            )
+            raise BadValueError(f"max_concurrent is {max_concurrent}", hint="use 1 or more", code="searcher-option")
         self.searcher = as_searcher(searcher)
         self.max_concurrent = max_concurrent
         self.batch = batch
@@ -41,7 +39,7 @@ class ConcurrencyLimiter(StandaloneSearcher):
 
     @property
     def learns(self) -> bool:
-        """As the searcher within."""
+        """Value of the wrapped searcher."""
         return self.searcher.learns
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
@@ -66,7 +64,7 @@ class ConcurrencyLimiter(StandaloneSearcher):
     def suggest(self, number: str) -> dict[str, Any] | str | None: ...
 
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
-        """See the protocol; what was asked ahead counts as alive. With an id as text it is driven by hand."""
+        """See the protocol; suggestions asked ahead count as alive. With a text id it is used without a sweep."""
         if isinstance(number, str):
             return self.suggest_standalone(number)
         if number not in self._asked and len(self._live) + len(self._asked) >= self.max_concurrent:

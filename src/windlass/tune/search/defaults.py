@@ -1,4 +1,4 @@
-"""What most searchers share: they need to say only what they do differently."""
+"""Base class of most searchers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["SearcherDefaults", "library"]
 
 
 class SearcherDefaults:
-    """A searcher that counts, and learns nothing; subclasses give `propose`.
+    """Searcher that counts its trials and does not learn; subclasses define `propose`.
 
     Attributes:
-        points: configurations that come first, in order; what they leave out is drawn.
-        max_concurrent: how many trials of it may be alive at once; 0: any number.
+        points: configurations that come first, in order; values that they lack are drawn.
+        max_concurrent: most trials at once; 0: any number.
     """
 
     learns = False
 
     def __init__(self, *, points: Sequence[Mapping[str, Any]] = (), max_concurrent: int = 0) -> None:
         if isinstance(points, Mapping) or not all(isinstance(point, Mapping) for point in points):
-            hint = "a list of configurations: points_to_evaluate=[{'lr': 0.1}]"
+            hint = "pass a list of configurations: points_to_evaluate=[{'lr': 0.1}]"
             raise BadTypeError(f"points_to_evaluate is {points!r:.80}", hint=hint, code="searcher-option")
         self.points = tuple(dict(point) for point in points)
         self.max_concurrent = max_concurrent
@@ -56,11 +56,11 @@ class SearcherDefaults:
         return self.propose(number)
 
     def propose(self, number: int) -> Suggestions:
-        """The configuration of a trial that is no preset point."""
+        """Return the configuration of a trial that is not a preset point."""
         raise NotImplementedError
 
     def num_trials(self) -> float:
-        """How many suggestions there will be; infinite where samples are unbounded."""
+        """Return the number of suggestions; infinite if samples are unbounded."""
         return float("inf") if self.num_samples < 0 else self.num_samples
 
     def settings(self) -> Mapping[str, object]:
@@ -86,7 +86,7 @@ class SearcherDefaults:
         self._live.discard(number)
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """See the protocol; refused where nothing is learned from it.
+        """Refuse known points, from which this searcher learns nothing.
 
         Raises:
             UsageError: this searcher does not learn.
@@ -95,13 +95,13 @@ class SearcherDefaults:
         if configs:
             raise BadValueError(
                 f"{type(self).__name__} does not learn from {count(len(configs), 'known point')}",
-                hint="give them to a searcher that does, such as TPE",
+                hint="pass them to a searcher that learns, such as tune.TPE()",
                 code="searcher-not-learning",
             )
 
 
 def library(name: str, who: str, *, hint: str = "pip install 'windlass[tune]'") -> ModuleType:
-    """The module with this name.
+    """Import a library that a searcher needs.
 
     Raises:
         PreconditionError: it is not installed.

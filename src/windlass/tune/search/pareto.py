@@ -1,4 +1,4 @@
-"""Several goals at once: which points no other beats, and how much they cover. For results of up to some thousands."""
+"""Pareto fronts of several metrics and their hypervolume, for up to some thousand results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from windlass.tune.trial import Metrics
 __all__ = ["crowding", "fronts", "hypervolume", "is_better", "losses", "pareto_front"]
 
 Losses = tuple[float, ...]
-"""One number per goal; less is better in all."""
+"""Values of all metrics; less is better in each."""
 
 
 def losses(objectives: Objectives, result: Metrics) -> Losses | None:
-    """The goals' values in a result, turned so that less is better; None where one is missing or NaN."""
+    """Return the metrics of a result, with signs so that less is better; None if one is missing or NaN."""
     values = [result.get(name) for name in objectives.metrics]
     if not all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - NaN
         return None
@@ -26,12 +26,12 @@ def losses(objectives: Objectives, result: Metrics) -> Losses | None:
 
 
 def is_better(one: Losses, other: Losses) -> bool:
-    """Whether one point is no worse in every goal and better in one."""
+    """Return whether a point dominates another: no worse in every metric and better in one."""
     return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
 
 
 def fronts(points: Sequence[Losses]) -> list[list[int]]:
-    """Indexes of the points by front: the first is beaten by none, the second by the first alone, and so on.
+    """Return indexes of the points by front: the first is not dominated, the second only by the first, and so on.
 
     Source: Deb et al. 2002, "A fast and elitist multiobjective genetic algorithm: NSGA-II", section III.A.
     """
@@ -57,16 +57,16 @@ def fronts(points: Sequence[Losses]) -> list[list[int]]:
 
 
 def pareto_front(points: Sequence[Losses]) -> list[int]:
-    """Indexes of the points that no other beats, in order; equal points all stay. Less work than `fronts`."""
+    """Return indexes of the points that are not dominated, in order, equal ones included. Cheaper than `fronts`."""
     kept: list[int] = []
-    for index in sorted(range(len(points)), key=points.__getitem__):  # what beats a point sorts before it
+    for index in sorted(range(len(points)), key=points.__getitem__):  # a point that dominates another sorts before it
         if not any(is_better(points[other], points[index]) for other in kept):
             kept.append(index)
     return sorted(kept)
 
 
 def crowding(points: Sequence[Losses]) -> list[float]:
-    """How lonely each point of a front is; infinite at its ends. Source: as for `fronts`, section III.B."""
+    """Return the crowding distance of each point of a front; infinite at its ends. Source: as for `fronts`, III.B."""
     distances = [0.0] * len(points)
     for axis in range(len(points[0]) if points else 0):
         order = sorted(range(len(points)), key=[point[axis] for point in points].__getitem__)
@@ -78,9 +78,9 @@ def crowding(points: Sequence[Losses]) -> list[float]:
 
 
 def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
-    """The volume between a reference that is worse than all and the points that count; 0 where none is better.
+    """Return the volume between the points and a worse reference point; 0 if none is better than it.
 
-    Exact, by slicing along the last goal: fine for hundreds of points and up to four goals.
+    Exact, by slicing along the last metric: fine for hundreds of points and up to four metrics.
     """
     inside = [point for point in points if all(value < bound for value, bound in zip(point, reference, strict=True))]
     inside = [inside[index] for index in pareto_front(inside)]

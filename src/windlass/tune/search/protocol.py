@@ -1,7 +1,7 @@
-"""What a searcher is: it says which configuration to try next. Three methods make a plug-in.
+"""Protocol of searchers, which choose the next configuration.
 
-A searcher is a pure function of its seed and of what it was told, in this order; so the controller restores one by
-telling it everything again from the journal. `suggest` may be slow (a model): it is asked ahead in idle time.
+A searcher is a pure function of its seed and of the calls made to it, so the controller restores one by repeating
+those calls from the journal. `suggest` may be slow (a model): it is called ahead in idle time.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["NoSuggestion", "Objectives", "SearchAlgorithm", "Suggestion", "Sugge
 
 
 class NoSuggestion(Enum):
-    """Why there is no suggestion."""
+    """Reason for no suggestion."""
 
-    NOT_YET = "now"  # ask again when a trial has reported or ended
-    FINISHED = "ever"  # the space, or the number of samples, is used up
+    NOT_YET = "not-yet"  # ask again when a trial has reported or ended
+    FINISHED = "finished"  # there are no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """One configuration.
+    """Suggested configuration.
 
     Attributes:
-        config: resolved and nested as the space is.
+        config: nested as the space is, with a value for each parameter.
         assigned: the values that were drawn, flat: `{"model/layers": 4}`.
-        note: JSON that the searcher wants back in `on_suggested` when a sweep is restored.
+        note: JSON that the searcher gets back in `on_suggested` when a sweep is restored.
     """
 
     config: dict[str, Any]
@@ -43,43 +43,43 @@ Suggestions = Suggestion | NoSuggestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """What the sweep is for: names of metrics, best first, and whether more of each is better."""
+    """Metrics that the sweep optimizes, most important first, and whether more of each is better."""
 
     metrics: tuple[str, ...] = ()
     is_max: tuple[bool, ...] = ()
 
 
 class SearchAlgorithm(Protocol):
-    """One algorithm of search."""
+    """Search algorithm."""
 
     @property
     def learns(self) -> bool:
-        """Whether what it was told changes what it suggests; what was asked ahead is thrown away then."""
+        """True if results change its suggestions; those asked ahead are then dropped."""
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
-        """Begin. Called once, before anything else; `num_samples` -1 is unbounded.
+        """Start the search. Called once, before anything else; `num_samples` -1 is unbounded.
 
         Raises:
-            UsageError: the space holds what this searcher cannot search.
+            UsageError: this searcher cannot search the space.
         """
 
     def settings(self) -> Mapping[str, object]:
-        """The JSON form of its arguments, for the journal."""
+        """Return the JSON form of its arguments, for the journal."""
 
     def suggest(self, number: int) -> Suggestions:
-        """The configuration of trial `number`; asked again for the same number where it said NOW.
+        """Return the configuration of trial `number`; called again for the same number after NOT_YET.
 
-        Asking is free of effects until `on_suggested` says that the answer is used.
+        The call has no effect until `on_suggested` reports that the answer is used.
         """
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
-        """Trial `number` has this configuration: just now, or in a journal that is replayed."""
+        """Called when trial `number` got this configuration, now or in a replayed journal."""
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """A trial reported, and goes on."""
+        """Called when a trial reported and continues."""
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """A trial is over; None: without a score, by an error."""
+        """Called when a trial is over; `result` is None after an error."""
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """Points that were evaluated elsewhere."""
+        """Add points that were evaluated elsewhere."""

@@ -1,6 +1,6 @@
 """Random search that fills the space more evenly: points of a low-discrepancy sequence, scrambled by the seed.
 
-The point of a sample follows from its number: any concurrency, any order, any restart gives the same trials.
+The point of a sample depends on its number alone: any concurrency, order or restart gives the same trials.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _PRECISION = 2**-40
 
 
 class QuasiRandom(SearcherDefaults):
-    """A Sobol or Halton sequence; grids are walked for each of its points.
+    """Search along a Sobol or Halton sequence; grids are walked for each of its points.
 
-    `halton` needs no library and is best up to some ten parameters; `sobol` needs the extra `tune`.
+    `halton` needs no library and is good up to about ten parameters; `sobol` needs the extra `tune`.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class QuasiRandom(SearcherDefaults):
         """Choose the sequence.
 
         Raises:
-            UsageError: there is no such sequence.
+            UsageError: the sequence is unknown.
         """
         if sequence not in ("sobol", "halton"):
             raise BadValueError(
-                f"there is no sequence {sequence!r}", hint='"sobol" or "halton"', code="searcher-option"
+                f"unknown sequence {sequence!r}", hint='use "sobol" or "halton"', code="searcher-option"
             )
         super().__init__(points=points_to_evaluate or (), max_concurrent=max_concurrent)
         self.sequence = sequence
@@ -54,7 +54,7 @@ class QuasiRandom(SearcherDefaults):
         self._sobol = _Sobol(len(drawn), seed) if self.sequence == "sobol" and drawn else None
 
     def num_trials(self) -> float:
-        """The whole grid for every sample."""
+        """Return the size of the grid times the number of samples."""
         if self.num_samples < 0:
             return float("inf")
         return len(self.points) + max(self.num_samples - len(self.points), 0) * self.space.grid_size
@@ -79,7 +79,7 @@ class QuasiRandom(SearcherDefaults):
 
 
 def halton(index: int, dimension: int, seed: int) -> int:
-    """64 bits of one coordinate of a point: the digits of its index in a prime base, mirrored and scrambled.
+    """Return 64 bits of a coordinate of a point: the digits of its index in a prime base, mirrored and scrambled.
 
     Each digit goes through a random affine map that depends on all digits before it. Costs 40 to 150 us.
 
@@ -98,7 +98,7 @@ def halton(index: int, dimension: int, seed: int) -> int:
 
 
 class _Sobol:
-    """Points of one scrambled sequence, made in batches that double."""
+    """Points of a scrambled sequence, made in batches that double."""
 
     def __init__(self, num_dimensions: int, seed: int) -> None:
         qmc = library("scipy.stats.qmc", "QuasiRandom", hint="pip install 'windlass[tune]', or sequence=\"halton\"")
@@ -114,7 +114,7 @@ class _Sobol:
 
 
 def _is_apart(node: DomainNode | Pick) -> bool:
-    """Whether a parameter has no coordinate: grids are walked, functions draw for themselves."""
+    """Return whether a parameter has no coordinate: a grid or a computed value."""
     return node.is_grid if isinstance(node, Pick) else isinstance(node.domain, Computed)
 
 

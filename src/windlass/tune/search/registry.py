@@ -1,4 +1,4 @@
-"""Searchers by name, from the journal of a sweep, and from whatever `search_alg=` was given."""
+"""Searchers by name, from the journal of a sweep, and from the value of `search_alg=`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NAMES = {
     "nsga3": "NSGA3",
     "bohb": "BOHB",
 }
-"""What `create_searcher` and `sweep:` in a file may name."""
+"""Names for `create_searcher` and for `sweep:` in a file."""
 
 _ONLY_IN_RAY = {
     "ax": "ray.tune.search.ax.AxSearch",
@@ -67,10 +67,10 @@ _ONLY_IN_RAY = {
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
-    """The searcher with a short name; `metric` and `mode` are passed on to those that take them.
+    """Make the searcher with a short name; `metric` and `mode` are passed on to those that take them.
 
     Raises:
-        UsageError: there is no such searcher, or it has no such option.
+        UsageError: the searcher or an option is unknown.
         PreconditionError: it is one of those that windlass does not have itself.
     """
     name = search_alg.lower()
@@ -79,8 +79,8 @@ def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
         raise BadValueError(
-            f"there is no searcher `{search_alg}`",
-            hint=f"did you mean `{near[0]}`?" if near else f"there are {', '.join(NAMES)}",
+            f"unknown searcher `{search_alg}`",
+            hint=f"did you mean `{near[0]}`?" if near else f"available: {', '.join(NAMES)}",
             code="unknown-name",
         )
     kind = class_named(NAMES[name])
@@ -101,10 +101,10 @@ def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
 
 
 def as_searcher(given: Any) -> SearchAlgorithm:
-    """A searcher of whatever was given as `search_alg`; None is random and grid search.
+    """Return the searcher of a value of `search_alg`; None is random and grid search.
 
     Args:
-        given: a searcher of windlass, a plug-in or a searcher object of Ray Tune (`suggest(trial_id)`), a name, None.
+        given: a searcher of windlass, a plug-in or searcher object of Ray Tune (`suggest(trial_id)`), a name, or None.
 
     Raises:
         UsageError: it is none of these.
@@ -116,7 +116,7 @@ def as_searcher(given: Any) -> SearchAlgorithm:
     if isinstance(given, type):
         raise BadValueError(
             f"search_alg is the class {given.__name__}",
-            hint=f"make one: {given.__name__}(...)",
+            hint=f"pass an object: {given.__name__}(...)",
             code="unknown-name",
         )
     if all(hasattr(given, name) for name in ("open", "suggest", "on_suggested", "on_complete")):
@@ -125,14 +125,14 @@ def as_searcher(given: Any) -> SearchAlgorithm:
     if all(hasattr(given, name) for name in ("suggest", "on_trial_complete")):
         return AdaptedSearcher(given)
     raise BadValueError(
-        f"search_alg is {given!r}, which suggests nothing",
-        hint="give a searcher, such as tune.TPE()",
+        f"invalid search_alg {given!r}: it has no `suggest`",
+        hint="pass a searcher, such as tune.TPE()",
         code="unknown-name",
     )
 
 
 def own_names(searcher: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Metrics and modes as they were given to the searcher itself; empty where they were not."""
+    """Return metrics and modes that were passed to the searcher itself; empty if none were."""
     searcher = getattr(searcher, "plugin", searcher)
     while hasattr(searcher, "searcher"):
         searcher = searcher.searcher
@@ -144,26 +144,26 @@ def own_names(searcher: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def own_objectives(searcher: Any) -> Objectives | None:
-    """Metric and mode as they were given to the searcher itself; None where they were not."""
+    """Return the objectives that were passed to the searcher itself; None if they were not."""
     metrics, modes = own_names(searcher)
     if not metrics or not modes:
         return None
     if len(metrics) != len(modes):
         raise BadValueError(
             f"the searcher has {count(len(metrics), 'metric')} and {count(len(modes), 'mode')}",
-            hint="give one mode per metric",
+            hint="pass one mode per metric",
             code="searcher-goals",
         )
     return Objectives(metrics=metrics, is_max=tuple(one == "max" for one in modes))
 
 
 def class_named(name: str) -> Any:
-    """One of our searcher classes; its module is imported now."""
+    """Import one of our searcher classes."""
     return getattr(importlib.import_module(_CLASSES[name]), name)
 
 
 def searcher_settings(searcher: SearchAlgorithm) -> dict[str, Any]:
-    """The JSON form: `{"type": ..., **arguments}`; for others than ours the import path, and its own settings."""
+    """Return the JSON form: `{"type": ..., **arguments}`; other classes than ours are named by import path."""
     found = dict(getattr(searcher, "settings", dict)() or {})
     kind = type(searcher)
     settings: dict[str, Any] = to_json({"type": import_name(kind) or kind.__qualname__, **found}, "search_alg")
@@ -171,10 +171,10 @@ def searcher_settings(searcher: SearchAlgorithm) -> dict[str, Any]:
 
 
 def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
-    """Read back `searcher_settings`; open it, and tell it what the journal holds.
+    """Read back `searcher_settings`; the searcher is not opened yet.
 
     Raises:
-        PreconditionError: it was made with objects, which a journal does not hold.
+        PreconditionError: it was made with objects, which the journal does not hold.
     """
     kind = settings["type"]
     arguments = {name: from_json(value) for name, value in settings.items() if name != "type"}
@@ -195,14 +195,14 @@ def missing_searcher(name: str) -> PreconditionError:
     """The error of a searcher of Ray Tune's that windlass does not have."""
     return PreconditionError(
         f"windlass has no `{name}` of its own",
-        hint=f"use tune.TPE, or with Ray Tune and the library installed: search_alg={_ONLY_IN_RAY[name]}(...)",
+        hint=f"use tune.TPE(), or install Ray Tune and the library and pass search_alg={_ONLY_IN_RAY[name]}(...)",
         code="searcher-missing",
     )
 
 
 def _needs_code(kind: str, why: str) -> PreconditionError:
     return PreconditionError(
-        f"the searcher of this sweep, {kind}, can not be made again: {why}",
-        hint="give it again with search_alg=",
+        f"cannot make the searcher of this sweep, {kind}, again: {why}",
+        hint="pass it again with search_alg=",
         code="code-not-importable",
     )

@@ -1,4 +1,4 @@
-"""A searcher each of whose configurations runs several times; it is told the mean."""
+"""Repetition of each configuration of a searcher, which gets the mean of the results."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from windlass.tune.trial import Metrics
 __all__ = ["TRIAL_INDEX", "Repeater"]
 
 TRIAL_INDEX = "__trial_index__"
-"""In the configuration of a repeated trial: which of the repeats it is, from 0; good for seeds."""
+"""Key of the repeat's index, from 0, in the configuration of a repeated trial; good for seeds."""
 
 
 class Repeater:
-    """Trials come in groups of equal configurations; the searcher within sees a group as one trial.
+    """Wrapper that runs each configuration several times; the wrapped searcher sees a group as one trial.
 
-    `num_samples` counts trials. The repeats of a last group that is not full are run, and their result is not told.
+    `num_samples` counts trials. The repeats of an incomplete last group run, but their result is not passed on.
     """
 
     def __init__(self, searcher: SearchAlgorithm, repeat: int = 1, set_index: bool = True) -> None:
@@ -30,7 +30,9 @@ class Repeater:
         from windlass.tune.search.registry import as_searcher  # lazy: the registry knows this class
 
         if repeat < 1:
-            raise BadValueError(f"repeat is {repeat}", hint="1 runs every configuration once", code="searcher-option")
+            raise BadValueError(
+                f"repeat is {repeat}", hint="use 1 or more; 1 runs every configuration once", code="searcher-option"
+            )
         self.searcher = as_searcher(searcher)
         self.repeat = repeat
         self.set_index = set_index
@@ -39,7 +41,7 @@ class Repeater:
 
     @property
     def learns(self) -> bool:
-        """As the searcher within."""
+        """Value of the wrapped searcher."""
         return self.searcher.learns
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
@@ -79,7 +81,7 @@ class Repeater:
         self.searcher.on_suggested(group, self._configs[group])
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """Not passed on: what one repeat reports is no result of the group."""
+        """Ignore reports of a single repeat, which are not results of the group."""
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
         """See the protocol."""
@@ -95,7 +97,7 @@ class Repeater:
         self.searcher.add_known(configs, results)
 
     def _mean(self, results: Sequence[Metrics | None]) -> Metrics | None:
-        """The goals' means over the repeats that have them; None where no repeat does."""
+        """Return the mean of each metric over the repeats that have it; None if no repeat does."""
         means: Metrics = {}
         for name in self.objectives.metrics:
             values = [result[name] for result in results if result is not None and _is_number(result.get(name))]

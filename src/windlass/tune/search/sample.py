@@ -1,4 +1,4 @@
-"""Domains, where Ray Tune has them; they live in `windlass.tune.space`."""
+"""Domains of `windlass.tune.space`, where Ray Tune has them."""
 
 from windlass.tune.space import (
     Categorical,

@@ -1,4 +1,4 @@
-"""Searchers written by others: three methods, as Ray Tune names them, and an adapter that makes a searcher of them.
+"""Base class of plug-ins, with the methods of Ray Tune's `Searcher`, and the adapter that runs them.
 
 class Mine(Searcher):
     def suggest(self, trial_id): return {"x": 3}                        # None: not now; Searcher.FINISHED: no more
@@ -25,7 +25,7 @@ __all__ = ["AdaptedSearcher", "Searcher", "is_of_ray", "ray_space"]
 
 
 class Searcher:
-    """What a plug-in may subclass; any object with the same methods will do."""
+    """Base class of plug-ins; any object with the same methods works too."""
 
     FINISHED = "FINISHED"
 
@@ -35,7 +35,7 @@ class Searcher:
 
     @property
     def metric(self) -> str | list[str] | None:
-        """What is optimised."""
+        """Metric or metrics that are optimized."""
         return self._metric
 
     @property
@@ -44,27 +44,27 @@ class Searcher:
         return self._mode
 
     def set_search_properties(self, metric: Any, mode: Any, config: dict[str, Any], **spec: Any) -> bool:
-        """Take the sweep's metric, mode and space; False where they are set already."""
+        """Set the sweep's metric, mode and space; return False if they are set already."""
         del metric, mode, config, spec
         return False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """The next configuration; None: not now; `FINISHED`: no more."""
+        """Return the next configuration; None: not now; `FINISHED`: no more."""
         raise NotImplementedError
 
     def on_trial_result(self, trial_id: str, result: Metrics) -> None:
-        """A trial reported."""
+        """Called when a trial reported."""
 
     def on_trial_complete(self, trial_id: str, result: Metrics | None = None, error: bool = False) -> None:
-        """A trial is over."""
+        """Called when a trial is over."""
         raise NotImplementedError
 
 
 class AdaptedSearcher:
-    """A plug-in as a searcher of windlass.
+    """Adapter of a plug-in to `SearchAlgorithm`.
 
-    A plug-in keeps its own state, so it is asked once per trial and never ahead. A restored sweep asks it again for
-    the trials that it had; one that then answers otherwise is told those results as points from elsewhere, if it has
+    A plug-in has its own state, so it is asked once per trial and never ahead. A restored sweep asks it again for its
+    earlier trials; if an answer differs, the result is passed on as a known point, if the plug-in has
     `add_evaluated_point`.
     """
 
@@ -73,19 +73,19 @@ class AdaptedSearcher:
     def __init__(self, plugin: Any) -> None:
         self.plugin = plugin
         self._answers: dict[int, Any] = {}
-        self._strangers: dict[int, dict[str, Any]] = {}
+        self._differing: dict[int, dict[str, Any]] = {}
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol.
 
         Raises:
-            UsageError: the plug-in has a space of its own and this one draws too, or it refuses this space.
+            UsageError: the plug-in has its own space and this one draws too, or it refuses this space.
         """
         del seed
         self.objectives = objectives
         self.num_samples = num_samples
         self._space: Mapping[str, Any] = space
-        if self._is_told(space):
+        if self._set_properties(space):
             return
         own = Space(space)
         is_one = len(objectives.metrics) <= 1
@@ -93,8 +93,8 @@ class AdaptedSearcher:
             taking = getattr(self.plugin, "set_search_properties", None)
             if taking is not None and is_one and getattr(self.plugin, "metric", None) is not None:
                 raise BadValueError(
-                    f"{self._name} has a space of its own, and param_space draws values too",
-                    hint="give the space in one place",
+                    f"{self._name} has its own space, but param_space draws values too",
+                    hint="pass the space in one place",
                     code="space-twice",
                 )
             self._space = {}
@@ -105,8 +105,8 @@ class AdaptedSearcher:
     def _name(self) -> str:
         return type(self.plugin).__name__
 
-    def _is_told(self, space: Mapping[str, Any]) -> bool:
-        """Whether the plug-in took metric, mode and space; one of Ray's gets the space in Ray's classes."""
+    def _set_properties(self, space: Mapping[str, Any]) -> bool:
+        """Pass metric, mode and space to the plug-in, in Ray's classes to one of Ray; return whether it took them."""
         taking = getattr(self.plugin, "set_search_properties", None)
         if taking is None:
             return False
@@ -124,15 +124,13 @@ class AdaptedSearcher:
             hint = "use what it can search, or another search_alg, such as tune.TPE()"
             message = f"{self._name} refuses this param_space: {error}"
             raise BadValueError(message, hint=hint, code="space-not-searchable") from error
-        except (
-            Exception
-        ) as error:  # of a library that its plug-in was not written for, or of a space that it cannot name
-            hint = "see whether Ray Tune itself takes it with this version of the library, or use tune.TPE()"
+        except Exception as error:  # of another version of the library, or of a space that it cannot express
+            hint = "check whether Ray Tune itself supports this version of the library, or use tune.TPE()"
             message = f"{self._name} failed with this param_space: {type(error).__name__}: {error}"
             raise BadValueError(message, hint=hint, code="space-not-searchable") from error
 
     def settings(self) -> Mapping[str, object]:
-        """Its import path; its arguments are not known, so it must be given again to restore the sweep."""
+        """Return its import path; its arguments are unknown, so it must be passed again to restore the sweep."""
         kind = type(self.plugin)
         return {"type": "AdaptedSearcher", "plugin": import_name(kind) or kind.__qualname__}
 
@@ -148,7 +146,7 @@ class AdaptedSearcher:
                 return NoSuggestion.FINISHED
             if not isinstance(answer, Mapping):
                 raise BadValueError(
-                    f"{self._name}.suggest returned {answer!r:.80}, no configuration",
+                    f"{self._name}.suggest returned {answer!r:.80}, which is not a configuration",
                     hint="return a dictionary, None (not now), or Searcher.FINISHED",
                     code="bad-value",
                 )
@@ -162,25 +160,25 @@ class AdaptedSearcher:
         if answer is None:
             answer = self.plugin.suggest(_id(number))
         if not isinstance(answer, Mapping) or not is_same(self._config(answer), suggestion.config):
-            self._strangers[number] = suggestion.config
+            self._differing[number] = suggestion.config
             self._complete(number, None)
 
     def on_result(self, number: int, result: Metrics) -> None:
         """See the protocol."""
         telling = getattr(self.plugin, "on_trial_result", None)
-        if telling is not None and number not in self._strangers:
+        if telling is not None and number not in self._differing:
             telling(_id(number), result)
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
         """See the protocol."""
-        config = self._strangers.pop(number, None)
+        config = self._differing.pop(number, None)
         if config is None:
             self._complete(number, result)
         elif result is not None:
             self.add_known([config], [result])
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """See the protocol; a plug-in that can not be told them is not."""
+        """See the protocol; skipped if the plug-in does not support it."""
         adding = getattr(self.plugin, "add_evaluated_point", None)
         for config, result in zip(configs, results, strict=True):
             values = [result.get(name) for name in self.objectives.metrics]
@@ -189,13 +187,13 @@ class AdaptedSearcher:
                     adding(config, values[0] if len(values) == 1 else values)
 
     def _config(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """What is fixed, with what the plug-in said on top, at any depth."""
+        """Return the fixed values with those of the plug-in on top, at any depth."""
         config: dict[str, Any] = _merged(self._space, answer)
         missing = _undrawn(config, ())
         if missing:
             raise BadValueError(
-                f"{self._name} gave no value for `{missing}`",
-                hint="fix it in param_space, or use a search_alg that can draw it, such as tune.TPE()",
+                f"{self._name} suggested no value for `{missing}`",
+                hint="fix the value in param_space, or use a search_alg that can draw it, such as tune.TPE()",
                 code="space-not-searchable",
             )
         return config
@@ -205,7 +203,7 @@ class AdaptedSearcher:
 
 
 def _takes_options(taking: Any) -> bool:
-    """Whether `set_search_properties` takes more than metric, mode and space; those of before Ray 1.9 do not."""
+    """Return whether `set_search_properties` takes options; before Ray 1.9 it did not."""
     try:
         parameters = inspect.signature(taking).parameters.values()
     except ValueError:
@@ -214,7 +212,7 @@ def _takes_options(taking: Any) -> bool:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """`above` on top of `below`; entries of a list may be named by their numbers, as Ray's plug-ins do."""
+    """Merge `above` into `below`; entries of a list may be named by their indexes, as Ray's plug-ins do."""
     if isinstance(above, Mapping) and isinstance(below, Mapping) and not _is_grid(below):
         return {name: _merged(below.get(name), above.get(name, below.get(name))) for name in {**below, **above}}
     if isinstance(above, Mapping) and type(below) in (list, tuple) and all(str(name).isdigit() for name in above):
@@ -228,7 +226,7 @@ def _is_grid(value: Mapping[str, Any]) -> bool:
 
 
 def _undrawn(value: Any, path: tuple[Any, ...]) -> str:
-    """The name of the first parameter that still is a range or a choice; empty without."""
+    """Return the name of the first parameter that still is a range or a choice; empty if none is."""
     if isinstance(value, Domain) or (isinstance(value, Mapping) and _is_grid(value)):
         return "/".join(map(str, path))
     inner: Any = ()
@@ -240,7 +238,7 @@ def _undrawn(value: Any, path: tuple[Any, ...]) -> str:
 
 
 def _assigned(space: Any, answer: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What was drawn, flat: values that the space does not fix."""
+    """Return the drawn values, flat: those that the space does not fix."""
     found: dict[str, Any] = {}
     for name, value in answer.items():
         below = space.get(name) if isinstance(space, Mapping) else None
@@ -252,19 +250,19 @@ def _assigned(space: Any, answer: Mapping[str, Any], prefix: str = "") -> dict[s
 
 
 def _id(number: int) -> str:
-    """The trial's id, as everywhere."""
+    """Return the id of a trial."""
     return f"{number:05d}"
 
 
 def is_of_ray(plugin: object) -> bool:
-    """Whether an object is a searcher by Ray Tune's class, and so expects Ray's domains."""
+    """Return whether an object is of Ray Tune's `Searcher` class, and so expects Ray's domains."""
     ray = sys.modules.get("ray.tune.search")  # an object of that class exists only where it is imported
     kind = getattr(ray, "Searcher", None)
     return isinstance(kind, type) and isinstance(plugin, kind)
 
 
 def ray_space(value: Any) -> Any:
-    """The same space with each domain as Ray's own; fixed values and `{"grid_search": [...]}` stay as they are."""
+    """Return a space with Ray's domain for each of ours; fixed values and `{"grid_search": [...]}` stay."""
     if isinstance(value, Domain):
         return _domain(value)
     if isinstance(value, Mapping):

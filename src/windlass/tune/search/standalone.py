@@ -1,4 +1,4 @@
-"""A searcher outside of a sweep, driven with Ray Tune's methods and trial ids of one's own.
+"""Use of a searcher without a sweep, with Ray Tune's methods and the caller's trial ids.
 
 searcher = OptunaSearch({"x": tune.uniform(0, 1)}, metric="loss", mode="min")
 config = searcher.suggest("first")
@@ -19,37 +19,37 @@ __all__ = ["StandaloneSearcher"]
 
 
 class StandaloneSearcher:
-    """The methods of Ray Tune's `Searcher`, on top of those that a sweep calls."""
+    """Mix-in of the methods of Ray Tune's `Searcher`, in addition to those that a sweep calls."""
 
-    _hand: _Hand | None = None
+    _standalone: _Standalone | None = None
 
     def set_search_properties(self, metric: Any, mode: Any, config: Mapping[str, Any], **spec: Any) -> bool:
-        """Take metric, mode and space; False where the searcher has a space already."""
+        """Set metric, mode and space; return False if the searcher has a space already."""
         del spec
-        if self._hand is not None or getattr(self, "own_space", None) is not None:
+        if self._standalone is not None or getattr(self, "own_space", None) is not None:
             return False
-        self._hand = _Hand(self, config, _objectives_of(metric, mode))  # type: ignore[arg-type]
+        self._standalone = _Standalone(self, config, _objectives_of(metric, mode))  # type: ignore[arg-type]
         return True
 
     def suggest_standalone(self, trial_id: str) -> dict[str, Any] | str | None:
-        """What `suggest` answers for an id: a configuration, None (not now), or `FINISHED`."""
-        if self._hand is None:
-            self._hand = _Hand(self, {}, None)  # type: ignore[arg-type]
-        return self._hand.suggest(trial_id)
+        """Return the configuration of an id, None (not now), or `FINISHED`."""
+        if self._standalone is None:
+            self._standalone = _Standalone(self, {}, None)  # type: ignore[arg-type]
+        return self._standalone.suggest(trial_id)
 
     def on_trial_result(self, trial_id: str, result: Metrics) -> None:
-        """A trial that `suggest` was asked for by this id reported."""
-        if self._hand is not None and trial_id in self._hand.numbers:
-            self._hand.searcher.on_result(self._hand.numbers[trial_id], result)
+        """Called when a trial with an id of `suggest` reported."""
+        if self._standalone is not None and trial_id in self._standalone.numbers:
+            self._standalone.searcher.on_result(self._standalone.numbers[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: Metrics | None = None, error: bool = False) -> None:
-        """That trial is over."""
-        if self._hand is not None and trial_id in self._hand.numbers:
-            self._hand.searcher.on_complete(self._hand.numbers.pop(trial_id), None if error else result)
+        """Called when such a trial is over."""
+        if self._standalone is not None and trial_id in self._standalone.numbers:
+            self._standalone.searcher.on_complete(self._standalone.numbers.pop(trial_id), None if error else result)
 
 
-class _Hand:
-    """A copy of a searcher that was opened without a sweep, and the numbers of the trials that live, by id."""
+class _Standalone:
+    """Copy of a searcher that was opened without a sweep, and the numbers of its live trials by id."""
 
     def __init__(self, searcher: SearchAlgorithm, space: Mapping[str, Any], objectives: Objectives | None) -> None:
         from windlass.tune.search.registry import own_objectives  # lazy: the registry is above
@@ -61,7 +61,7 @@ class _Hand:
         if not space and not is_own:
             raise BadValueError(
                 f"{type(inner).__name__} has no space",
-                hint="give it one: OptunaSearch({'lr': tune.loguniform(1e-5, 1e-1)}, metric='loss', mode='min')",
+                hint="pass one: OptunaSearch({'lr': tune.loguniform(1e-5, 1e-1)}, metric='loss', mode='min')",
                 code="searcher-option",
             )
         self.searcher = copy.deepcopy(searcher)  # the searcher itself stays as it was given, for a sweep
@@ -72,7 +72,7 @@ class _Hand:
         )
 
     def __deepcopy__(self, memo: object) -> None:
-        """A sweep's copy of the searcher begins anew."""
+        """Return None: a sweep's copy of the searcher starts without it."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         suggestion = self.searcher.suggest(self._next)

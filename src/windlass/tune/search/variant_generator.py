@@ -1,4 +1,4 @@
-"""All points of a grid with everything else drawn, where Ray Tune has it."""
+"""`generate_variants`, where Ray Tune has it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["RecursiveDependencyError", "generate_variants", "grid_search"]
 def generate_variants(
     unresolved_spec: Mapping[str, Any], constant_grid_search: bool = False, random_state: int | None = None
 ) -> Iterator[tuple[dict[tuple[str, ...], Any], dict[str, Any]]]:
-    """One sample: what was drawn by path, and the configuration, for every point of the grid.
+    """Yield the drawn values by path and the configuration of every grid point of one sample.
 
     Args:
         unresolved_spec: a search space, at any depth.
-        constant_grid_search: draw once, and keep the values for all points.
-        random_state: a seed; None: another one every time.
+        constant_grid_search: draw once and use the values for all points.
+        random_state: a seed; None: a new one every time.
     """
     space = Space(unresolved_spec)
     seed = random.getrandbits(32) if random_state is None else random_state

@@ -111,7 +111,7 @@ def test_a_second_trial_is_refused() -> None:
 
 
 def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no policy at"):
+    with pytest.raises(NotFoundError, match="no policy at"):
         PopulationBasedTrainingReplay(tmp_path / "none.txt")
     with pytest.raises(UsageError, match="is a sweep; which trial of it"):
         PopulationBasedTrainingReplay(sweep_folder)
@@ -124,5 +124,5 @@ def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) ->
     assert caught.value.code == "policy-unreadable"
     with pytest.raises(UsageError, match="needs either policy_file or changes"):
         PopulationBasedTrainingReplay()
-    with pytest.raises(UsageError, match="the policy has no change, and the trial no configuration"):
+    with pytest.raises(UsageError, match="the policy has no changes, and the trial has no configuration"):
         PopulationBasedTrainingReplay(changes=[]).on_add(FakeSweep(), FakeSweep().add())

@@ -1,4 +1,4 @@
-"""BOHB under Ray Tune's name, with its arguments."""
+"""`TuneBOHB`: BOHB with Ray Tune's name and arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAKEN = ("min_points_in_model", "top_n_percent", "num_samples", "random_fractio
 
 
 class TuneBOHB(BOHB):
-    """`BOHB`; neither HpBandSter nor ConfigSpace is needed."""
+    """BOHB with Ray Tune's arguments; neither HpBandSter nor ConfigSpace is needed."""
 
     name = "TuneBOHB"
 
@@ -33,21 +33,21 @@ class TuneBOHB(BOHB):
         """Describe the search.
 
         Args:
-            space: a space of windlass; None: `param_space`, which otherwise holds constants.
+            space: a space of windlass; None: `param_space`, which otherwise only holds constants.
             bohb_config: `min_points_in_model`, `top_n_percent`, `num_samples`, `random_fraction`.
             metric: instead of TuneConfig's.
             mode: `min` or `max`.
             points_to_evaluate: configurations that come first.
             seed: instead of the sweep's.
-            max_concurrent: how many trials may be alive at once; 0: any number.
+            max_concurrent: most trials at once; 0: any number.
 
         Raises:
-            UsageError: a space of ConfigSpace, or an option that has no meaning here.
+            UsageError: the space is one of ConfigSpace, or an option is unknown.
         """
         if space is not None and not isinstance(space, Mapping):
             raise BadValueError(
                 f"TuneBOHB takes a space of windlass, not {type(space).__name__}",
-                hint="write it with tune.uniform and the like, as param_space",
+                hint="pass param_space, written with tune.uniform and the like",
                 code="searcher-option",
             )
         options = dict(bohb_config or {})

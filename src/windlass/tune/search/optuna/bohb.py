@@ -1,6 +1,6 @@
 """BOHB: a model of good configurations, learned at the largest budget that has enough results.
 
-Pairs with `HyperBandForBOHB`, which says in `hyperband_info` what budget a result had; with any other scheduler a
+Use it with `HyperBandForBOHB`, which writes the budget of a result into `hyperband_info`; with any other scheduler a
 result counts at the `training_iteration` at which its trial ended.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["BOHB"]
 
 
 class BOHB(OptunaSearcher):
-    """Draws from a kernel density of the best configurations, and at random now and then.
+    """Search by a kernel density of the best configurations, with some random draws.
 
     Source: Falkner et al. 2018, arXiv 1807.01774, section 4 and algorithm 2; the densities are those of multivariate
     TPE, as the paper's are.
@@ -53,7 +53,7 @@ class BOHB(OptunaSearcher):
             num_samples: candidates of which the most promising is suggested.
             random_fraction: share of the suggestions that are drawn at random.
             points_to_evaluate: configurations that come first.
-            max_concurrent: how many trials may be alive at once; 0: any number.
+            max_concurrent: most trials at once; 0: any number.
             seed: instead of the sweep's.
         """
         super().__init__(points_to_evaluate=points_to_evaluate, max_concurrent=max_concurrent, seed=seed)
@@ -77,7 +77,7 @@ class BOHB(OptunaSearcher):
         self._min_points = self.min_points_in_model or len(self._distributions) + 1
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """See above; asked only when a budget has enough results."""
+        """Make the sampler; called only when a budget has enough results."""
         import optuna  # lazy: loaded by `open`
 
         has_conditions = any(isinstance(node, Pick) for node in self.space.parameters)
@@ -93,7 +93,7 @@ class BOHB(OptunaSearcher):
         return made
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """A draw from the model, or at random; the base class holds it as a point that waits."""
+        """Draw from the model, or at random; the base class keeps it as a waiting point."""
         model = self._best_model()
         if model is None or draw(self.seed, "bohb", number).random() < self.random_fraction:
             config, assigned = self.space.draw(self.seed, number)
@@ -110,7 +110,7 @@ class BOHB(OptunaSearcher):
         self._params[number] = self._params_of(suggestion.config)
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """See the protocol; counts only where the scheduler said the budget."""
+        """See the protocol; counts only if the scheduler wrote the budget."""
         budget = _budget(result)
         if budget is not None:
             self._drop()
@@ -165,7 +165,7 @@ class BOHB(OptunaSearcher):
 
 
 def _budget(result: Metrics) -> float | None:
-    """The budget that the scheduler wrote, nested or flat; None without."""
+    """Return the budget that the scheduler wrote, nested or flat; None if it wrote none."""
     nested = result.get("hyperband_info") or {}
     budget: float | None = nested.get("budget", result.get("hyperband_info/budget"))
     return budget

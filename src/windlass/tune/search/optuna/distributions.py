@@ -1,4 +1,4 @@
-"""Between a space of windlass and the parameters that an Optuna sampler knows.
+"""Conversion between a space of windlass and the parameters of an Optuna sampler.
 
 A sampler sees floats, integers counted in steps, shares of a normal distribution, and numbers of options, so every
 primitive can be searched, the quantised logarithmic ones too, and options may be any objects.
@@ -22,21 +22,21 @@ _LEAST_SHARE = 2.0**-30
 
 
 def check_searchable(node: DomainNode | Pick, who: str) -> None:
-    """Refuse what a model can not search.
+    """Refuse a parameter that a model cannot search.
 
     Raises:
         UsageError: it is a grid.
     """
     if isinstance(node, Pick) and node.is_grid:
         raise BadValueError(
-            f"`{node.name}` is a grid, which {who} does not walk",
-            hint="use tune.choice, or leave the searcher out to walk the grid",
+            f"`{node.name}` is a grid, which {who} cannot search",
+            hint="use tune.choice, or leave out search_alg to run the whole grid",
             code="space-not-searchable",
         )
 
 
 def distribution_of(node: DomainNode | Pick) -> BaseDistribution | None:
-    """What the sampler draws for a node; None for a computed value."""
+    """Return the distribution that the sampler draws a node from; None for a computed value."""
     from optuna import distributions  # lazy: costs 0.2 s
 
     if isinstance(node, Pick):
@@ -60,7 +60,7 @@ def distribution_of(node: DomainNode | Pick) -> BaseDistribution | None:
 
 
 def plain_distribution(node: DomainNode | Pick) -> BaseDistribution:
-    """The distribution of a domain's own values, as people write it for Optuna.
+    """Return the distribution of a domain's own values, as users write it for Optuna.
 
     Raises:
         BadValueError: there is none.
@@ -77,14 +77,14 @@ def plain_distribution(node: DomainNode | Pick) -> BaseDistribution:
         step = None if domain.is_log else domain.step
         return FloatDistribution(domain.lower, domain.upper, log=domain.is_log, step=step)
     raise BadValueError(
-        f"`{node.name}` is {'a choice among spaces' if domain is None else domain}, which Optuna has no distribution for",
-        hint="give the space to the sweep as param_space, which may hold it",
+        f"`{node.name}` is {'a choice among spaces' if domain is None else domain}, for which Optuna has no distribution",
+        hint="pass the space to the sweep as param_space, which supports it",
         code="space-not-searchable",
     )
 
 
 def to_value(node: DomainNode | Pick, param: Any) -> Any:
-    """The value, or the number of the option, that a drawn parameter means."""
+    """Return the value, or the index of the option, of a drawn parameter."""
     if isinstance(node, Pick):
         return param
     domain = node.domain
@@ -103,7 +103,7 @@ def to_value(node: DomainNode | Pick, param: Any) -> Any:
 
 
 def to_param(node: DomainNode | Pick, value: Any) -> Any:
-    """The parameter that means a value of the domain."""
+    """Return the parameter of a value of the domain."""
     if isinstance(node, Pick):
         return value
     domain = node.domain

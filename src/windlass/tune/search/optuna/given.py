@@ -1,4 +1,4 @@
-"""A space that is written in Optuna's distributions, as a space of windlass."""
+"""Spaces written in Optuna's distributions, as spaces of windlass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Steps(Domain):
 
     @property
     def distribution(self) -> BaseDistribution:
-        """Optuna's word for it."""
+        """Distribution of Optuna for it."""
         from optuna.distributions import FloatDistribution, IntDistribution  # lazy: loaded already
 
         if isinstance(self.low, int):
@@ -44,7 +44,7 @@ class Steps(Domain):
 
 
 def as_space(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The space with every distribution of Optuna's replaced; `a/b` names what is nested."""
+    """Return the space with every distribution of Optuna replaced; `a/b` is a nested name."""
     made: dict[str, Any] = {}
     for name, value in space.items():
         inner = made

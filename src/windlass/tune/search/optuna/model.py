@@ -1,7 +1,7 @@
-"""An Optuna study in memory that a searcher asks and tells; imported only when there is something to search.
+"""Optuna study in memory that a searcher asks and tells; imported only when there is something to search.
 
-No storage of Optuna's own, no pruner and no `optimize`: the sweep's journal is the memory. An answer that is not used
-leaves no trace, and every question is put to a sampler of its own, so that answers follow from what was told alone.
+Neither Optuna's storage nor a pruner nor `optimize` is used: the sweep's journal is the memory. An unused answer leaves
+no trace, and every question uses its own sampler, so that answers depend only on the recorded results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Attrs = dict[str, Any]
 
 
 class Model:
-    """What a sampler knows: points that wait for their values, and points with values; by index, in order."""
+    """Points that a sampler learns from: some with values, some waiting for theirs; by index, in order."""
 
     def __init__(self, directions: Sequence[Literal["minimize", "maximize"]], *, name: str = "windlass") -> None:
         self._storage = _Memory()
@@ -41,12 +41,12 @@ class Model:
         return int(self._storage.get_n_trials(self._id))
 
     def ask(self, sampler: BaseSampler) -> Trial:
-        """A new point that waits for its values; suggest its parameters, then keep it or `forget_last`."""
+        """Add a new waiting point; suggest its parameters, then keep it or call `forget_last`."""
         self._study.sampler = sampler
         return self._study.ask()
 
     def forget_last(self, study_attrs: Attrs) -> None:
-        """Drop the newest point, and let the study's attributes be as they were before it."""
+        """Drop the newest point, and restore the study's attributes before it."""
         self._storage.forget_last(self._id)
         for key in self.study_attrs():
             if key not in study_attrs:
@@ -55,7 +55,7 @@ class Model:
     def add(
         self, params: Mapping[str, Any], distributions: Mapping[str, BaseDistribution], attrs: Attrs | None = None
     ) -> int:
-        """A point that waits for its values; returns its index."""
+        """Add a point that waits for its values; return its index."""
         self._study.add_trial(
             create_trial(
                 state=TrialState.RUNNING,
@@ -67,29 +67,29 @@ class Model:
         return len(self) - 1
 
     def tell(self, index: int, values: Sequence[float] | None) -> None:
-        """The values of a point; None, or NaN among them: it has none."""
+        """Set the values of a point; None, or NaN among them: it has none."""
         is_good = values is not None and not any(map(math.isnan, values))
         self._study.tell(index, values if is_good else None, TrialState.COMPLETE if is_good else TrialState.FAIL)
 
     def trial_attrs(self, index: int) -> Attrs:
-        """What the sampler wrote about a point."""
+        """Return the attributes that the sampler wrote to a point."""
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, index)
         return dict(self._storage.get_trial(trial_id).system_attrs)
 
     def study_attrs(self) -> Attrs:
-        """What the sampler wrote about all of them."""
+        """Return the attributes that the sampler wrote to the study."""
         return {
             key: value for key, value in self._storage.get_study_system_attrs(self._id).items() if value is not None
         }
 
     def set_study_attrs(self, attrs: Attrs) -> None:
-        """Write what a sampler wrote in an earlier life of the sweep."""
+        """Write attributes that a sampler wrote before the sweep was restored."""
         for key, value in attrs.items():
             self._storage.set_study_system_attr(self._id, key, value)
 
 
 class _Memory(InMemoryStorage):  # type: ignore[misc]
-    """Can drop its newest trial, for which Optuna has no public way."""
+    """Storage that can drop its newest trial, for which Optuna has no public method."""
 
     def forget_last(self, study_id: int) -> None:
         trial = self._studies[study_id].trials.pop()
@@ -98,7 +98,7 @@ class _Memory(InMemoryStorage):  # type: ignore[misc]
 
 
 def distributions_to_json(distributions: Mapping[str, BaseDistribution]) -> dict[str, str]:
-    """Optuna's own form of distributions, by name."""
+    """Return Optuna's JSON form of distributions, by name."""
     return {name: optuna.distributions.distribution_to_json(found) for name, found in distributions.items()}
 
 
@@ -108,7 +108,7 @@ def distributions_from_json(data: Mapping[str, str]) -> dict[str, BaseDistributi
 
 
 def suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
-    """The parameter that the sampler chose, or chooses now."""
+    """Return the parameter that the sampler chose, or chooses now."""
     if isinstance(distribution, FloatDistribution):
         low, high, step = distribution.low, distribution.high, distribution.step
         return trial.suggest_float(name, low, high, step=step, log=distribution.log)
@@ -122,7 +122,7 @@ def suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Optuna's notes that a study was made, and that a feature is new or will go."""
+    """Silence Optuna's messages about new studies and experimental or deprecated features."""
     logger = logging.getLogger("optuna")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -136,7 +136,7 @@ def quiet() -> Iterator[None]:
 
 
 def reseeded(sampler: BaseSampler, seed: int) -> BaseSampler | None:
-    """A copy of a sampler whose generators begin with a seed; None where no generator is found in it."""
+    """Return a copy of a sampler with reseeded generators; None if it has none."""
     made = copy.deepcopy(sampler)
     states = list(_generators(made, set()))
     for number, state in enumerate(states):

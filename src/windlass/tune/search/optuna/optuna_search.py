@@ -1,4 +1,4 @@
-"""`OptunaSearch` under Ray Tune's name and with its arguments: any Optuna sampler, a space of Optuna's own too."""
+"""`OptunaSearch` with Ray Tune's name and arguments: any Optuna sampler, also with a space of Optuna's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DefineByRun = Callable[[Any], Mapping[str, Any] | None]
 
 
 class OptunaSearch(OptunaSearcher):
-    """Searches with an Optuna sampler; TPE unless one is given."""
+    """Search with an Optuna sampler; TPE by default."""
 
     name = "OptunaSearch"
 
@@ -46,34 +46,34 @@ class OptunaSearch(OptunaSearcher):
         Args:
             space: distributions of Optuna by name, a space of windlass, or a function of a trial that suggests values
                 and may return constants; None: `param_space`. With one, `param_space` holds constants only.
-            metric: instead of TuneConfig's; several are several goals.
+            metric: instead of TuneConfig's; several make a multi-objective search.
             mode: `min` or `max`, one per metric.
             points_to_evaluate: configurations that come first.
-            sampler: asked in a reseeded copy for every trial where its generators are found, else as it is.
-            study_name: what Optuna's own messages call it.
+            sampler: reseeded copies of it are used for every trial if its generators are found, else the object itself.
+            study_name: name in Optuna's own messages.
             storage: refused: the sweep's journal keeps everything.
             seed: instead of the sweep's.
-            evaluated_rewards: values of `points_to_evaluate`, which then are not run.
+            evaluated_rewards: values of `points_to_evaluate`, which are then not run.
 
         Raises:
-            UsageError: arguments that do not go together.
+            UsageError: arguments do not fit together.
         """
         if storage is not None:
             raise BadValueError(
-                f"OptunaSearch(storage={storage!r}): the sweep's journal keeps everything",
-                hint="leave storage out",
+                f"OptunaSearch(storage={storage!r}) is not supported: the sweep's journal keeps everything",
+                hint="leave out storage",
                 code="searcher-option",
             )
         if metric is None and mode is not None and not isinstance(mode, str):
-            message = f"OptunaSearch has the modes {', '.join(mode)} and no metrics"
+            message = f"OptunaSearch has the modes {', '.join(mode)} but no metrics"
             raise BadValueError(
                 message, hint="name one metric per mode: metric=['loss', 'size']", code="searcher-goals"
             )
         points, rewards = list(points_to_evaluate or ()), evaluated_rewards
         if rewards is not None and len(rewards) != len(points):
             raise BadValueError(
-                f"OptunaSearch has {len(points)} points_to_evaluate and {len(rewards)} evaluated_rewards",
-                hint="give one reward per point",
+                f"OptunaSearch has {len(points)} points_to_evaluate but {len(rewards)} evaluated_rewards",
+                hint="pass one reward per point",
                 code="searcher-option",
             )
         super().__init__(points_to_evaluate=() if rewards is not None else points, seed=seed)
@@ -90,8 +90,8 @@ class OptunaSearch(OptunaSearcher):
         if self.own_space is not None:
             if not Space(space).is_fixed:
                 raise BadValueError(
-                    "OptunaSearch has a space of its own, and param_space draws values too",
-                    hint="give the space in one place",
+                    "OptunaSearch has its own space, but param_space draws values too",
+                    hint="pass the space in one place",
                     code="space-twice",
                 )
             if callable(self.own_space):
@@ -106,7 +106,7 @@ class OptunaSearch(OptunaSearcher):
 
     @staticmethod
     def convert_search_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, BaseDistribution]:
-        """The distributions of Optuna of what a space draws, by name (`a/b` for nested ones).
+        """Return Optuna's distributions of a space, by name (`a/b` for nested ones).
 
         Raises:
             BadValueError: it has a grid, or a kind that Optuna has no distribution for (`space-not-searchable`).
@@ -118,7 +118,7 @@ class OptunaSearch(OptunaSearcher):
         return found
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """The one that was given, reseeded, or TPE."""
+        """Make the given sampler, reseeded, or TPE."""
         import optuna  # lazy: loaded by `open`
 
         if self.given_sampler is None:
@@ -126,7 +126,7 @@ class OptunaSearch(OptunaSearcher):
         return self._lib.reseeded(self.given_sampler, seed) or self.given_sampler
 
     def configure(self, number: int, trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See above; a function of a trial says everything itself."""
+        """See the base class; a function of a trial sets every value itself."""
         if self._by_run is None:
             return super().configure(number, trial)
         captor = _Captor(trial)
@@ -142,7 +142,7 @@ class OptunaSearch(OptunaSearcher):
         return _nested(fixed, assigned), assigned
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """See above; what a function of a trial drew is written down, for nothing else says it."""
+        """See the base class; the draws of a function of a trial are recorded, as nothing else holds them."""
         if self._by_run is None:
             return super().ask(number)
         before = self._model.study_attrs()
@@ -160,7 +160,7 @@ class OptunaSearch(OptunaSearcher):
         return suggestion, self._add(suggestion)
 
     def settings(self) -> dict[str, object]:
-        """See the protocol; objects of Optuna's are shown, and must be given again to restore a sweep."""
+        """See the protocol; objects of Optuna are only named, and must be passed again to restore a sweep."""
         settings = dict(super().settings())
         given = {"metric": self.metric, "mode": self.mode, "study_name": self.study_name}
         settings.update({name: value for name, value in given.items() if value is not None})

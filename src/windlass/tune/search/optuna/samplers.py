@@ -1,4 +1,4 @@
-"""The searchers by their usual names: TPE, Gaussian process, CMA-ES, NSGA-II and NSGA-III."""
+"""Searchers by their usual names: TPE, Gaussian process, CMA-ES, NSGA-II and NSGA-III."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Named(OptunaSearcher):
     defaults: ClassVar[dict[str, Any]] = {}
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """The sampler with the options, and ours where the user said nothing."""
+        """Make the sampler with the user's options and our defaults."""
         self.check_options()
         made: BaseSampler = self._kind()(seed=seed, **{**self.defaults, **self.more(), **self.options})
         return made
@@ -31,7 +31,7 @@ class _Named(OptunaSearcher):
         return getattr(library("optuna", self.name).samplers, self.sampler_class)
 
     def check_options(self) -> None:
-        """Refuse options that the sampler does not have; loads Optuna where there are any.
+        """Refuse options that the sampler does not have; loads Optuna if there are any.
 
         Raises:
             UsageError: there is one (`searcher-option`).
@@ -49,15 +49,15 @@ class _Named(OptunaSearcher):
                 )
 
     def more(self) -> dict[str, Any]:
-        """Options that follow from the space."""
+        """Return options that follow from the space."""
         return {}
 
 
 class TPE(_Named):
-    """Tree-structured Parzen estimator: a good default for up to a few hundred trials, any space, several goals.
+    """Tree-structured Parzen estimator: a good default for up to a few hundred trials, any space, one or several metrics.
 
-    Options are those of Optuna's TPESampler. It is multivariate for one goal, groups parameters that occur together
-    where the space has conditional ones, and takes account of trials that still run (`constant_liar`).
+    Options are those of Optuna's TPESampler. It is multivariate for one metric, groups parameters that occur together
+    if the space has conditional ones, and takes running trials into account (`constant_liar`).
 
     Source: Bergstra et al. 2011; Watanabe 2023, arXiv 2304.11127.
     """
@@ -66,14 +66,14 @@ class TPE(_Named):
     sampler_class = "TPESampler"
 
     def more(self) -> dict[str, Any]:
-        """`group` where parameters are conditional."""
+        """Return `group` if parameters are conditional."""
         has_conditions = any(isinstance(node, Pick) for node in self.space.parameters)
         may_group = has_conditions and len(self.objectives.metrics) == 1 and self.options.get("multivariate", True)
         return {"constant_liar": True, **({"group": True, "multivariate": True} if may_group else {})}
 
 
 class GP(_Named):
-    """Gaussian process with expected improvement: few and costly trials, up to some twenty parameters. Needs torch.
+    """Gaussian process with expected improvement: few and costly trials, up to about twenty parameters. Needs torch.
 
     Options are those of Optuna's GPSampler.
     """
@@ -83,14 +83,14 @@ class GP(_Named):
     defaults: ClassVar[dict[str, Any]] = {"warn_independent_sampling": False}
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """See above."""
+        """See the base class."""
         library("scipy", self.name)
         library("torch", self.name, hint="pip install 'windlass[train]'")
         return super().make_sampler(seed)
 
 
 class CMAES(_Named):
-    """Covariance matrix adaptation: many trials, numbers only (choices are drawn at random), one goal.
+    """Covariance matrix adaptation: many trials, numbers only (choices are drawn at random), one metric.
 
     Options are those of Optuna's CmaEsSampler. Source: Hansen 2016, arXiv 1604.00772.
     """
@@ -101,7 +101,7 @@ class CMAES(_Named):
     is_recalled = True
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """See above."""
+        """See the base class."""
         library("cmaes", self.name)
         if len(self.objectives.metrics) > 1:
             raise BadValueError(
@@ -113,7 +113,7 @@ class CMAES(_Named):
 
 
 class NSGA2(_Named):
-    """Genetic search for several goals, or one, with many trials.
+    """Genetic search for one or several metrics with many trials.
 
     Options are those of Optuna's NSGAIISampler. Source: Deb et al. 2002.
     """
@@ -123,7 +123,7 @@ class NSGA2(_Named):
 
 
 class NSGA3(_Named):
-    """Genetic search for four goals and more, spread over reference points.
+    """Genetic search for four and more metrics, spread over reference points.
 
     Options are those of Optuna's NSGAIIISampler. Source: Deb and Jain 2014.
     """

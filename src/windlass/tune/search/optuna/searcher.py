@@ -1,7 +1,7 @@
 """Searchers whose model is an Optuna sampler, by ask and tell.
 
-A suggestion follows from the sweep's seed, the trial's number and what was told before, and from nothing else. What is
-asked ahead is held: the next question sees it as a point that waits, and all of it is dropped when a result is told.
+A suggestion depends only on the sweep's seed, the trial's number and earlier results. Suggestions asked ahead are kept
+as waiting points for the next question, and are dropped when a result comes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["OptunaSearcher"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A suggestion that was made and not used yet."""
+class _AskedAhead:
+    """Suggestion that was made and not used yet."""
 
     number: int
     suggestion: Suggestion
@@ -38,7 +38,7 @@ class _Held:
 
 
 class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
-    """Asks a sampler for configurations and tells it their results; subclasses say which sampler.
+    """Searcher that asks a sampler for configurations and tells it their results; subclasses choose the sampler.
 
     Attributes:
         fixed: parameters that are not searched, by name, and their values; the model still learns from all.
@@ -49,7 +49,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     study_name: str | None = None
     name: ClassVar[str] = "OptunaSearcher"
     is_recalled: ClassVar[bool] = False
-    """Whether the sampler keeps a state that only asking again can restore; cheap ones only."""
+    """True if the sampler has a state that can only be restored by asking again; for cheap samplers."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         self.fixed = dict(fixed or {})
         self.options = options
 
-    # ------------------------------------------------------------------------------------------------- what it asks
+    # ------------------------------------------------------------------------------------------------- asking
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
@@ -74,8 +74,8 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         objectives = objectives if objectives.metrics else own_objectives(self) or objectives
         if not objectives.metrics:
             raise BadValueError(
-                f"{self.name} learns from results, and no metric is named",
-                hint='TuneConfig(metric="loss", mode="min", ...)',
+                f"{self.name} learns from results, but no metric is named",
+                hint='pass TuneConfig(metric="loss", mode="min", ...)',
                 code="metric-missing",
             )
         library("optuna", self.name)
@@ -100,15 +100,15 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
             ["maximize" if is_max else "minimize" for is_max in objectives.is_max], name=self.study_name or "windlass"
         )
         self._fixed_params = self._params_by_name(self.fixed)
-        self._held: list[_Held] = []
+        self._ahead: list[_AskedAhead] = []
         self._indexes: dict[int, int] = {}
         self.sampler(0)
 
     def sampler(self, number: int) -> BaseSampler:
-        """A fresh sampler for the question that makes a trial.
+        """Make a fresh sampler for the question of a trial.
 
         Raises:
-            UsageError: it does not know one of the options.
+            UsageError: the sampler does not have one of the options.
         """
         seed = draw_int(self.seed, "sampler", number) % 2**32
         with self._lib.quiet():
@@ -120,7 +120,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         return made
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """The sampler itself."""
+        """Make the sampler itself."""
         raise NotImplementedError
 
     @overload
@@ -130,17 +130,17 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     def suggest(self, number: str) -> dict[str, Any] | str | None: ...
 
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
-        """See the protocol; with an id as text it is driven by hand."""
+        """See the protocol; with a text id it is used without a sweep."""
         if isinstance(number, str):
             return self.suggest_standalone(number)
-        for held in self._held:
-            if held.number == number:
-                return held.suggestion
-        if self._held and number < self._held[-1].number:
+        for asked in self._ahead:
+            if asked.number == number:
+                return asked.suggestion
+        if self._ahead and number < self._ahead[-1].number:
             self._drop()
         if not 0 <= number < self.num_trials():
             return NoSuggestion.FINISHED
-        if self.max_concurrent and len(self._live) + len(self._held) >= self.max_concurrent:
+        if self.max_concurrent and len(self._live) + len(self._ahead) >= self.max_concurrent:
             return NoSuggestion.NOT_YET
         attrs = self._model.study_attrs()
         if number < len(self._presets):
@@ -149,11 +149,11 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
             index = self._add(suggestion)
         else:
             suggestion, index = self.ask(number)
-        self._held.append(_Held(number, suggestion, index, attrs))
+        self._ahead.append(_AskedAhead(number, suggestion, index, attrs))
         return suggestion
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """Put the question; the model holds the answer as its last point, just as a restored sweep would add it."""
+        """Ask the model, which keeps the answer as its last point, as a restored sweep would add it."""
         before = self._model.study_attrs()
         trial = self._model.ask(self.sampler(number))
         config, assigned = self.configure(number, trial)
@@ -170,7 +170,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         return Suggestion(config=config, assigned=assigned, note=None if self.is_recalled else note or None), index
 
     def configure(self, number: int, trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The configuration that a trial of the sampler's means."""
+        """Return the configuration of a trial of the sampler."""
 
         def draw(node: DomainNode | Pick) -> Any:
             distribution = self._distributions.get(node.key)
@@ -180,17 +180,17 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
 
         return self.space.resolve(draw)
 
-    # ----------------------------------------------------------------------------------------------- what it is told
+    # ----------------------------------------------------------------------------------------------- telling
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
         """See the protocol."""
         super().on_suggested(number, suggestion)
         if (
-            self._held
-            and self._held[0].number == number
-            and is_same(self._held[0].suggestion.config, suggestion.config)
+            self._ahead
+            and self._ahead[0].number == number
+            and is_same(self._ahead[0].suggestion.config, suggestion.config)
         ):
-            self._indexes[number] = self._held.pop(0).index
+            self._indexes[number] = self._ahead.pop(0).index
             return
         self._drop()
         if self.is_recalled and number >= len(self._presets):
@@ -212,14 +212,14 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         """See the protocol.
 
         Raises:
-            UsageError: a point has no place in the space, or its result lacks a metric.
+            UsageError: a point is not in the space.
         """
         self._drop()
         for config, result in zip(configs, results, strict=True):
             if self.space.locate(config) is None:
                 raise BadValueError(
                     f"a known point is not in the space: {config!r}",
-                    hint="give every parameter, within its bounds",
+                    hint="give a value within its bounds to every parameter",
                     code="preset-unknown",
                 )
             self._model.tell(self._add(Suggestion(config=config)), self._values(result))
@@ -236,11 +236,11 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     # -------------------------------------------------------------------------------------------------------- inside
 
     def _drop(self) -> None:
-        while self._held:
-            self._model.forget_last(self._held.pop().study_attrs)
+        while self._ahead:
+            self._model.forget_last(self._ahead.pop().study_attrs)
 
     def _add(self, suggestion: Suggestion) -> int:
-        """A point that waits, as the model sees it; one that the space can not give has no parameters."""
+        """Add a waiting point to the model; one that is not in the space has no parameters."""
         note = suggestion.note or {}
         params = self._params_of(suggestion.config)
         self._model.set_study_attrs(note.get("study", {}))
@@ -260,7 +260,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         unknown = sorted(set(named) - set(known))
         if unknown:
             raise BadValueError(
-                f"{self.name} has `{unknown[0]}` fixed, which the space does not have",
+                f"{self.name} fixes `{unknown[0]}`, which the space does not have",
                 hint=f"it has {', '.join(f'`{name}`' for name in known)}",
                 code="preset-unknown",
             )
