@@ -207,7 +207,7 @@ def test_missing_attributes_are_refused_unless_allowed() -> None:
         UsageError, match="did not report 'score', which PopulationBasedTraining needs in every report"
     ) as caught:
         scheduler.on_result(sweep, trial, {"training_iteration": 1, "loss": 1.0})
-    assert caught.value.hint == "report it, or pass require_attrs=False; reported were loss, training_iteration"
+    assert caught.value.hint == "report it, or pass require_attrs=False; the report has loss, training_iteration"
     lenient = pbt(require_attrs=False)
     (trial,) = started(sweep, lenient, 1, lr=4)
     assert lenient.on_result(sweep, trial, {"training_iteration": 1}).decision is SchedulerDecision.CONTINUE

@@ -92,7 +92,7 @@ def test_conditional_spaces_are_learned_by_their_options() -> None:
 def test_fixed_parameters_are_fixed_and_learned_from() -> None:
     configs = search(opened(TPE(fixed={"y": 0.5})), 15, bowl)
     assert {config["y"] for config in configs} == {0.5}
-    with pytest.raises(UsageError, match="TPE has `z` fixed, which the space does not have"):
+    with pytest.raises(UsageError, match="TPE fixes `z`, which the space does not have"):
         opened(TPE(fixed={"z": 1}))
 
 
@@ -114,7 +114,7 @@ def test_points_outside_the_space_are_run_and_not_learned_from() -> None:
 
 
 def test_points_with_misspelt_names_are_refused() -> None:
-    with pytest.raises(SpaceError, match="a point to evaluate has `xx`"):
+    with pytest.raises(SpaceError, match="a point in points_to_evaluate has `xx`"):
         opened(TPE(points_to_evaluate=[{"xx": 1}]))
 
 
@@ -170,7 +170,7 @@ def test_rewards_of_points_are_told_and_the_points_not_run() -> None:
     searcher = opened(OptunaSearch(points_to_evaluate=points, evaluated_rewards=[3.0, 2.0]))
     assert len(searcher._model) == 2
     assert searcher.suggest(0).config not in points
-    with pytest.raises(UsageError, match="2 points_to_evaluate and 1 evaluated_rewards"):
+    with pytest.raises(UsageError, match="2 points_to_evaluate but 1 evaluated_rewards"):
         OptunaSearch(points_to_evaluate=points, evaluated_rewards=[3.0])
 
 

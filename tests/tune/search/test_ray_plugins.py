@@ -236,7 +236,7 @@ def test_two_spaces_are_refused_as_ray_does(tmp_path: Path) -> None:
     from ray.tune.search.optuna import OptunaSearch
 
     plugin = OptunaSearch({"x": __import__("optuna").distributions.FloatDistribution(0, 1)}, metric="loss", mode="min")
-    with pytest.raises(ValueError, match="space of its own"):
+    with pytest.raises(ValueError, match="has its own space"):
         sweep(plugin, tmp_path, metric=None, mode=None)
 
 

@@ -159,7 +159,7 @@ def test_quantised_ends_weigh_half_for_floats_and_fully_for_integers() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "words", "code"),
     [
-        ("uniform", (5, 1), "the lower bound is above the upper one", "space-range"),
+        ("uniform", (5, 1), "the lower bound is above the upper bound", "space-range"),
         ("uniform", (0, math.inf), "the bounds must be finite", "space-range"),
         ("uniform", ("a", 1), "a bound must be a number, not 'a'", "space-range"),
         ("loguniform", (0, 1), "loguniform(0.0, 1.0): a log scale needs a lower bound above 0", "space-range"),
@@ -170,11 +170,11 @@ def test_quantised_ends_weigh_half_for_floats_and_fully_for_integers() -> None:
         ("quniform", (0, 1, 0), "the step must be above 0", "space-range"),
         ("qrandint", (1, 2, 5), "no multiple of 5 lies between", "space-empty"),
         ("randint", (3, 3), "the upper bound is not included", "space-empty"),
-        ("randint", (1.5, 3), "a bound of integers must be one, not 1.5", "space-range"),
+        ("randint", (1.5, 3), "a bound of integers must be an integer, not 1.5", "space-range"),
         ("randn", (0, 0), "a spread above 0", "space-range"),
-        ("choice", ([],), "no value to choose", "space-empty"),
+        ("choice", ([],), "has no values", "space-empty"),
         ("choice", ("abc",), "choice needs a list of values, not 'abc'", "space-range"),
-        ("grid_search", ([],), "no value to choose", "space-empty"),
+        ("grid_search", ([],), "has no values", "space-empty"),
         ("sample_from", (lambda a, b: 1,), "one argument or none", "space-function"),
     ],
 )  # fmt: skip

@@ -60,16 +60,16 @@ def test_a_person_writes_short_words() -> None:
 @pytest.mark.parametrize(
     ("data", "message", "hint", "code"),
     [
-        ({"lr": {"loguniforn": [1, 2]}}, "`lr`: there is no `loguniforn` to draw from", "did you mean `loguniform`? `fixed: {loguniforn: ...}` takes it as it is", "space-unknown"),
+        ({"lr": {"loguniforn": [1, 2]}}, "`lr`: unknown distribution `loguniforn`", "did you mean `loguniform`? Write `fixed: {loguniforn: ...}` for a plain mapping", "space-unknown"),
         ({"a": [{"lr": {"loguniform": [0, 1]}}]}, "`a/0/lr`: loguniform(0.0, 1.0): a log scale needs a lower bound above 0", "give the bounds themselves, not their logarithms", "space-range"),
         ({"lr": {"uniform": 3}}, "`lr`: uniform needs its arguments in a list, not 3", "uniform: [lower, upper]", "space-unknown"),
         ({"lr": {"uniform": [1]}}, "`lr`: uniform does not take [1]", "uniform: [lower, upper]", "space-unknown"),
         ({"lr": {"uniform": {"low": 1}}}, "`lr`: uniform does not take {'low': 1}", "uniform: [lower, upper]", "space-unknown"),
         ({"lr": {"choice": 3}}, "`lr`: choice needs a list of values, not 3", "choice: [3]", "space-range"),
-        ({"lr": {"choice": []}}, "`lr`: choice([]) has no value to choose", "list at least one", "space-empty"),
+        ({"lr": {"choice": []}}, "`lr`: choice([]) has no values", "list at least one", "space-empty"),
         ({"lr": {"eval": 3}}, "`lr`: eval needs an expression in text, not 3", "", "space-unknown"),
-        ({"lr": {"sample_from": "no_such_module:f"}}, "`lr`: 'no_such_module:f' can not be imported: No module named 'no_such_module'", "make it importable, or pass param_space again", "code-not-importable"),
-        ({"lr": {"sample_from": "<lambda> (a.py:3)"}}, "`lr` is computed by <lambda> (a.py:3), which can not be found by a name", "pass param_space again, or write the function at the top of a module", "code-not-importable"),
+        ({"lr": {"sample_from": "no_such_module:f"}}, "`lr`: cannot import 'no_such_module:f': No module named 'no_such_module'", "make it importable, or pass param_space again", "code-not-importable"),
+        ({"lr": {"sample_from": "<lambda> (a.py:3)"}}, "`lr` is computed by <lambda> (a.py:3), which cannot be imported", "pass param_space again, or define the function at the top level of a module", "code-not-importable"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_with_the_value_and_its_place(data: Any, message: str, hint: str, code: str) -> None:

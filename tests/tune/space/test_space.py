@@ -214,7 +214,7 @@ def test_a_preset_of_a_conditional_takes_the_option_that_agrees() -> None:
 def test_a_preset_with_a_misspelt_name_is_refused() -> None:
     with pytest.raises(SpaceError) as caught:
         Space({"m": {"lr": uniform(0, 1)}}).preset({"m": {"lrr": 1}})
-    assert caught.value.message == "a point to evaluate has `m/lrr`, which the space does not have"
+    assert caught.value.message == "a point in points_to_evaluate has `m/lrr`, which the space does not have"
     assert caught.value.hint == "did you mean `m/lr`?"
 
 

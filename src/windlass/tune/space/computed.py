@@ -1,4 +1,4 @@
-"""Values that are computed from others: `sample_from`, and what its function sees of the configuration."""
+"""Values that are computed from others: `sample_from`, and the view of the configuration that its function gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Computed", "ConfigView", "ListView"]
 
 
 class ConfigView(Mapping[str, Any]):
-    """A configuration whose values are made when they are looked at; reads as a mapping and by attributes.
+    """Configuration whose values are made when they are read, by key or by attribute.
 
     `config` is the configuration itself at its top, for functions that were written as `lambda spec: spec.config.x`.
     """
@@ -41,7 +41,9 @@ class ConfigView(Mapping[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the configuration has no `{name}`, but {', '.join(map(str, self._names))}") from None
+            raise AttributeError(
+                f"the configuration has no `{name}`; it has {', '.join(map(str, self._names))}"
+            ) from None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._names)
@@ -54,7 +56,7 @@ class ConfigView(Mapping[str, Any]):
 
 
 class ListView(Sequence[Any]):
-    """A list of a configuration whose entries are made when they are looked at."""
+    """List of a configuration whose entries are made when they are read."""
 
     __slots__ = ("_length", "_look")
 
@@ -71,7 +73,7 @@ class ListView(Sequence[Any]):
 
 
 class Computed(Domain):
-    """The answer of a function, or of an expression in text that sees `config` (and `spec`, `math`, `random`, `np`)."""
+    """Result of a function, or of an expression in `config` (`spec`, `math`, `random` and `np` are known too)."""
 
     __slots__ = ("_takes_config", "func")
 
@@ -79,7 +81,7 @@ class Computed(Domain):
         if not isinstance(func, str) and not callable(func):
             raise SpaceError(
                 f"sample_from needs a function, not {func!r}",
-                hint="lambda config: config['layers'] * 64, say",
+                hint="pass for example lambda config: config['layers'] * 64",
                 code="space-function",
             )
         self.func = func
@@ -95,10 +97,10 @@ class Computed(Domain):
         return drawn if size > 1 else drawn[0]
 
     def compute(self, config: Any, bits: int) -> Any:
-        """Call the function; what it draws from global generators follows from `bits` alone, and leaves no trace.
+        """Call the function with global generators seeded by `bits`, which are restored afterwards.
 
         Raises:
-            SpaceError: it failed; what it raised is the cause.
+            SpaceError: it failed; its exception is the cause.
         """
         with seeded(bits):
             return plain(self._answer(config))
@@ -119,7 +121,7 @@ class Computed(Domain):
 
     @property
     def name(self) -> str:
-        """What people are shown: the text, or the function's name and place."""
+        """Text of the expression, or name and place of the function, for messages."""
         if isinstance(self.func, str):
             return self.func
         code = getattr(self.func, "__code__", None)
@@ -147,7 +149,7 @@ def _takes_one(func: Callable[..., Any]) -> bool:
             return takes_one
     raise SpaceError(
         f"sample_from needs a function of one argument or none, not {func!r}",
-        hint="lambda config: config['layers'] * 64, say",
+        hint="pass for example lambda config: config['layers'] * 64",
         code="space-function",
     )
 

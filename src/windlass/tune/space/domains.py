@@ -1,7 +1,7 @@
-"""What one parameter may be: ranges and lists of values, and how 64 random bits become one of their values.
+"""Domains of a parameter: ranges and lists of values, and the mapping of 64 random bits to a value.
 
-A domain holds no randomness. `at(bits)` maps a number of 64 bits to a value, so that a counter, a quasi-random
-sequence and a generator all draw in the same way, with the standard library alone.
+A domain has no generator. `at(bits)` maps a number of 64 bits to a value, so that a counter, a quasi-random sequence
+and a generator all draw in the same way, with the standard library alone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ RandomState = random.Random | _Bytes | int | None
 
 
 def unit(bits: int) -> float:
-    """The number in [0, 1) that 64 bits stand for; its upper 53 bits count."""
+    """Return the number in [0, 1) of 64 bits, of which the upper 53 count."""
     return (bits >> 11) * _TO_UNIT
 
 
 def bits_from(random_state: RandomState) -> int:
-    """64 bits from any kind of generator; a seed gives the first of its sequence."""
+    """Return 64 bits of any kind of generator; a seed gives the first of its sequence."""
     if random_state is None:
         return random.getrandbits(NUM_BITS)
     if isinstance(random_state, int):
@@ -48,29 +48,29 @@ def bits_from(random_state: RandomState) -> int:
 
 
 class Domain:
-    """A set of values with a distribution; immutable."""
+    """Set of values with a distribution; immutable."""
 
     __slots__ = ()
 
     def at(self, bits: int) -> Any:
-        """The value that 64 bits stand for."""
+        """Return the value of 64 bits."""
         raise NotImplementedError
 
     def is_valid(self, value: Any) -> bool:
-        """Whether the value lies within the bounds; as in Ray Tune both bounds and values off the steps do."""
+        """Return whether the value is within the bounds; as in Ray Tune the bounds themselves and values off the steps are."""
         raise NotImplementedError
 
     def get_sampler(self) -> Sampler:
-        """How it draws, as Ray Tune names it."""
+        """Return its sampler, as Ray Tune names it."""
         return sampler_of(self)
 
     @property
     def sampler(self) -> Sampler:
-        """As `get_sampler`."""
+        """Sampler, as of `get_sampler`."""
         return sampler_of(self)
 
     def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
-        """Draw a value, or a list of `size` of them; `config` is there for scripts that pass it, and unused."""
+        """Draw a value, or a list of `size` of them; `config` is accepted for scripts that pass it, and unused."""
         del config
         source = random.Random(random_state) if isinstance(random_state, int) else random_state
         drawn = [self.at(bits_from(source)) for _ in range(size)]
@@ -81,7 +81,7 @@ class Domain:
 class Float(Domain):
     """Floats from `lower` up to, and without, `upper`; with a step its multiples, `upper` included.
 
-    With a step a value is drawn first and then rounded, so both bounds get half of the weight of the others.
+    With a step a value is drawn first and then rounded, so each bound has half the weight of the other values.
     """
 
     lower: float
@@ -108,30 +108,30 @@ class Float(Domain):
                     )
 
     def uniform(self) -> Float:
-        """The same, which is uniform already; Ray Tune's way to write it."""
+        """Return itself, which is uniform already; for Ray Tune's way to write it."""
         if self.is_log:
             raise _second_sampler(self, "uniform")
         _check_range(self, self.lower, self.upper)
         return self
 
     def loguniform(self, base: float | None = None) -> Float:
-        """The same on a log scale; `base` changes nothing."""
+        """Return the same range on a log scale; `base` changes nothing."""
         del base
         _check_range(self, self.lower, self.upper)
         return Float(self.lower, self.upper, is_log=True, step=self.step)
 
     def normal(self, mean: float = 0.0, sd: float = 1.0) -> NormalFloat:
-        """A normal distribution, which has no bounds."""
+        """Return a normal distribution, which has no bounds."""
         return NormalFloat(float(mean), float(sd), step=self.step)
 
     def quantized(self, q: float) -> Float:
-        """The same in multiples of `q`; the bounds must be some."""
+        """Return the same range in multiples of `q`, of which the bounds must be some."""
         return Float(self.lower, self.upper, is_log=self.is_log, step=float(q))
 
     def at(self, bits: int) -> float:
         share = unit(bits)
         if math.isinf(self.lower) or math.isinf(self.upper):
-            raise SpaceError(f"{self} has no bounds to draw between", hint="tune.uniform(0, 1), say")
+            raise SpaceError(f"{self} has no bounds to draw between", hint="pass for example tune.uniform(0, 1)")
         if self.is_log:
             low, high = math.log(self.lower), math.log(self.upper)
             value = math.exp(low + share * (high - low))
@@ -140,7 +140,7 @@ class Float(Domain):
         return self.nearest(value)
 
     def nearest(self, value: float) -> float:
-        """The float of this domain that is nearest to a number."""
+        """Return the float of this domain that is nearest to a number."""
         if self.step is not None:
             return min(max(_tidy(round(value / self.step), self.step), self.lower), self.upper)
         if value >= self.upper:
@@ -165,7 +165,8 @@ class NormalFloat(Domain):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and math.isfinite(self.sd) and self.sd > 0):
             raise SpaceError(
-                f"{self}: a normal distribution needs a finite mean and a spread above 0", hint="randn(0, 1), say"
+                f"{self}: a normal distribution needs a finite mean and a spread above 0",
+                hint="pass for example randn(0, 1)",
             )
         if self.step is not None:
             _check_step(self, self.step)
@@ -175,26 +176,26 @@ class NormalFloat(Domain):
         return self.at_share(share)
 
     def uniform(self) -> Float:
-        """Refused: it has a distribution already."""
+        """Refuse: it has a distribution already."""
         raise _second_sampler(self, "uniform")
 
     def loguniform(self, base: float | None = None) -> Float:
-        """Refused, likewise."""
+        """Refuse, likewise."""
         raise _second_sampler(self, "loguniform")
 
     def quantized(self, q: float) -> NormalFloat:
-        """The same, rounded to multiples of `q`."""
+        """Return the same distribution, rounded to multiples of `q`."""
         return NormalFloat(self.mean, self.sd, step=float(q))
 
     def at_share(self, share: float) -> float:
-        """The value below which this share of all draws lies, 0 < share < 1."""
+        """Return the value below which this share of all draws is, 0 < share < 1."""
         from statistics import NormalDist  # lazy: costs 5 ms, and few spaces need it
 
         value = NormalDist(self.mean, self.sd).inv_cdf(share)
         return value if self.step is None else _tidy(round(value / self.step), self.step)
 
     def share_of(self, value: float) -> float:
-        """The share of all draws, before rounding, that lie below a value."""
+        """Return the share of all draws, before rounding, below a value."""
         from statistics import NormalDist  # lazy: as above
 
         return NormalDist(self.mean, self.sd).cdf(value)
@@ -211,7 +212,7 @@ class NormalFloat(Domain):
 class Integer(Domain):
     """Integers from `lower` up to, and without, `upper`; with a step above 1 its multiples, `upper` included.
 
-    All multiples are equally likely; on a log scale, evenly so on it. Steps that do not divide a bound round inwards.
+    All multiples are equally likely, on a log scale evenly on that scale. Steps that do not divide a bound round inwards.
     """
 
     lower: int
@@ -225,33 +226,37 @@ class Integer(Domain):
         if self.is_log and self.lower <= 0:
             raise SpaceError(f"{self}: a log scale needs a lower bound above 0", hint=_LOG_HINT)
         if self.last < self.first:
-            what = "the upper bound is not included" if self.step == 1 else f"no multiple of {self.step} lies between"
+            what = (
+                "the upper bound is not included"
+                if self.step == 1
+                else f"no multiple of {self.step} is between its bounds"
+            )
             hint = "raise the upper bound" if self.step == 1 else "lower the step, or widen the range"
             raise SpaceError(f"{self}: the range is empty, {what}", hint=hint, code="space-empty")
 
     def uniform(self) -> Integer:
-        """The same, which is uniform already; Ray Tune's way to write it."""
+        """Return itself, which is uniform already; for Ray Tune's way to write it."""
         if self.is_log:
             raise _second_sampler(self, "uniform")
         return self
 
     def loguniform(self, base: float | None = None) -> Integer:
-        """The same on a log scale; `base` changes nothing."""
+        """Return the same range on a log scale; `base` changes nothing."""
         del base
         return Integer(self.lower, self.upper, is_log=True, step=self.step)
 
     def quantized(self, q: int) -> Integer:
-        """The multiples of `q`."""
+        """Return the multiples of `q` in the same range."""
         return Integer(self.lower, self.upper, is_log=self.is_log, step=q)
 
     @property
     def first(self) -> int:
-        """The smallest value, in steps."""
+        """Smallest value, in steps."""
         return -(-self.lower // self.step)
 
     @property
     def last(self) -> int:
-        """The largest value, in steps."""
+        """Largest value, in steps."""
         return self.upper - 1 if self.step == 1 else self.upper // self.step
 
     def at(self, bits: int) -> int:
@@ -272,7 +277,7 @@ class Integer(Domain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Categorical(Domain):
-    """One of a list of values, all equally likely; with `is_grid` each of them in turn."""
+    """List of values, all equally likely; with `is_grid` each of them in turn."""
 
     categories: Sequence[Any]
     is_grid: bool = False
@@ -280,7 +285,7 @@ class Categorical(Domain):
     def __post_init__(self) -> None:
         if not self.categories:
             name = "grid_search" if self.is_grid else "choice"
-            raise SpaceError(f"{name}([]) has no value to choose", hint="list at least one", code="space-empty")
+            raise SpaceError(f"{name}([]) has no values", hint="list at least one", code="space-empty")
 
     def at(self, bits: int) -> Any:
         return self.categories[(bits * len(self.categories)) >> NUM_BITS]
@@ -289,15 +294,15 @@ class Categorical(Domain):
         return self.index(value) >= 0
 
     def uniform(self) -> Categorical:
-        """The same, which is uniform already; Ray Tune's way to write it."""
+        """Return itself, which is uniform already; for Ray Tune's way to write it."""
         return self
 
     def grid(self) -> Categorical:
-        """Each of them in turn, as with `grid_search`."""
+        """Return a grid of the same values, as `grid_search` makes."""
         return Categorical(self.categories, is_grid=True)
 
     def index(self, value: Any) -> int:
-        """Where a value stands in the list, its own type preferred (`True` is no 1); -1 if it does not."""
+        """Return the index of a value, its own type preferred (`True` is not 1); -1 if it is missing."""
         equal = [i for i, one in enumerate(self.categories) if is_same(value, one)]
         return next((i for i in equal if type(self.categories[i]) is type(value)), equal[0] if equal else -1)
 
@@ -315,19 +320,21 @@ _LOG_HINT = "give the bounds themselves, not their logarithms"
 
 
 def _second_sampler(domain: Domain, name: str) -> SpaceError:
-    return SpaceError(f"{domain} has a distribution already, and {name} is another", hint="write one of the two")
+    return SpaceError(f"{domain} already has a distribution, so {name} cannot be added", hint="use one of the two")
 
 
 def _check_range(domain: Float | Integer, lower: float, upper: float) -> None:
     if not (math.isfinite(lower) and math.isfinite(upper)):
-        raise SpaceError(f"{domain}: the bounds must be finite", hint="randn has none")
+        raise SpaceError(f"{domain}: the bounds must be finite", hint="use randn for an unbounded parameter")
     if lower > upper:
-        raise SpaceError(f"{domain}: the lower bound is above the upper one", hint=f"swap {lower!r} and {upper!r}")
+        raise SpaceError(f"{domain}: the lower bound is above the upper bound", hint=f"swap {lower!r} and {upper!r}")
 
 
 def _check_step(domain: Domain, step: float) -> None:
     if not (math.isfinite(step) and step > 0):
-        raise SpaceError(f"{domain}: the step must be above 0, not {step!r}", hint="uniform has none")
+        raise SpaceError(
+            f"{domain}: the step must be above 0, not {step!r}", hint="use uniform for a range without steps"
+        )
 
 
 def _is_number(value: Any) -> bool:
@@ -340,7 +347,7 @@ def _written(name: str, domain: Float) -> str:
 
 
 def _tidy(count: int, step: float) -> float:
-    """`count` steps, without the noise of binary fractions: 3 x 0.1 is 0.3."""
+    """Return `count` steps, without the noise of binary fractions: 3 x 0.1 is 0.3."""
     return round(count * step, _num_decimals(step))
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a search space. These are ValueErrors too, as scripts written for Ray Tune expect."""
+"""Errors of search spaces. They are also ValueErrors, as scripts written for Ray Tune expect."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ __all__ = ["RecursiveDependencyError", "SpaceError"]
 
 
 class SpaceError(UsageError, ValueError):
-    """A search space, or a point of it, makes no sense; the message holds the user's value and its place."""
+    """Invalid search space or point of it; the message holds the user's value and its place."""
 
     default_code = "space-range"
 
     def at(self, name: str) -> SpaceError:
-        """The same error, saying at which parameter; unchanged when it says so already."""
+        """Return the error with the name of the parameter, unless it has one already."""
         if not name or self.message.startswith("`"):
             return self
         return type(self)(f"`{name}`: {self.message}", hint=self.hint, code=self.code)
 
 
 class RecursiveDependencyError(SpaceError):
-    """Values of a space depend on each other in a circle; the message names them in order."""
+    """Values of a space depend on each other in a cycle; the message names them in order."""
 
     default_code = "space-cycle"

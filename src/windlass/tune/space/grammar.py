@@ -1,4 +1,4 @@
-"""A search space as JSON or YAML and back: what the journal keeps, and what a user writes under `sweep:`.
+"""Search spaces as JSON or YAML: the form of the journal, and of `sweep:` in a file.
 
 lr: {loguniform: [1e-5, 1e-1]}
 layers: {choice: [2, 4, 8]}
@@ -24,23 +24,23 @@ from windlass.tune.space.values import from_json, import_name, imported, to_json
 __all__ = ["WORDS", "describe", "read_space"]
 
 WORDS = (*PRIMITIVES, "grid", "grid_search", "eval", "sample_from", "fixed")
-"""What may stand as the only key of a mapping, and then is no name of a parameter."""
+"""Words that are not a parameter's name where they are the only key of a mapping."""
 
 
 def describe(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON form of a search space; a function that has no importable name is shown, and can not be read back.
+    """Return the JSON form of a search space; a function without an importable name cannot be read back.
 
     Raises:
-        SpaceError: a value can not be written down.
+        SpaceError: a value has no JSON form.
     """
     return {str(name): _described(value, str(name)) for name, value in space.items()}
 
 
 def read_space(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The search space that `describe`, or a person, wrote down.
+    """Read a search space that `describe` or a user wrote.
 
     Raises:
-        SpaceError: a word is unknown, its arguments make no sense, or it needs code that is not here; says where.
+        SpaceError: a word is unknown, its arguments are invalid, or its code cannot be imported; names the parameter.
     """
     return {str(name): _read(value, str(name)) for name, value in data.items()}
 
@@ -73,7 +73,7 @@ def _described(value: Any, place: str) -> Any:
 
 
 def _call_of(domain: Domain, place: str) -> tuple[str, list[Any]]:
-    """The primitive that makes the domain, and its arguments."""
+    """Return the primitive that makes the domain, and its arguments."""
     if isinstance(domain, NormalFloat):
         step = [] if domain.step is None else [domain.step]
         return f"{'q' if step else ''}randn", [domain.mean, domain.sd, *step]
@@ -103,8 +103,8 @@ def _read(value: Any, place: str) -> Any:
                 raise error.at(place) from None
         if near := _is_near(word, inner):
             raise SpaceError(
-                f"`{place}`: there is no `{word}` to draw from",
-                hint=f"did you mean `{near}`? `fixed: {{{word}: ...}}` takes it as it is",
+                f"`{place}`: unknown distribution `{word}`",
+                hint=f"did you mean `{near}`? Write `fixed: {{{word}: ...}}` for a plain mapping",
                 code="space-unknown",
             )
     return {name: _read(below, f"{place}/{name}") for name, below in value.items()}
@@ -128,7 +128,7 @@ def _made(word: str, inner: Any, place: str) -> Any:
 
 
 def _called(word: str, inner: Any, place: str) -> Domain:
-    """A primitive with its arguments in a list, or by name."""
+    """Call a primitive with its arguments in a list, or by name."""
     made = PRIMITIVES[word]
     expected = [name for name in inspect.signature(made).parameters if name != "base"]
     if not isinstance(inner, (list, Mapping)):
@@ -151,15 +151,15 @@ def _called(word: str, inner: Any, place: str) -> Domain:
 def _function(name: Any, place: str) -> Any:
     if not isinstance(name, str) or ":" not in name or "<" in name:
         raise SpaceError(
-            f"`{place}` is computed by {name}, which can not be found by a name",
-            hint="pass param_space again, or write the function at the top of a module",
+            f"`{place}` is computed by {name}, which cannot be imported",
+            hint="pass param_space again, or define the function at the top level of a module",
             code="code-not-importable",
         )
     return imported(name)
 
 
 def _is_near(word: Any, inner: Any) -> str:
-    """The primitive that this is a misspelt form of; empty where it is a parameter of its own."""
+    """Return the primitive that a word is a misspelling of; empty if it is a parameter."""
     if not isinstance(word, str) or not isinstance(inner, list) or word in WORDS:
         return ""
     near = difflib.get_close_matches(word, WORDS, 1, cutoff=0.8)

@@ -1,6 +1,6 @@
-"""The words of a search space: `tune.uniform(0, 1)` and its kin, with the bounds of Ray Tune's functions.
+"""Primitives of a search space, such as `tune.uniform(0, 1)`, with the bounds of Ray Tune's functions.
 
-An upper bound is not included, but for the quantised ones (names with a `q`, step above 1), where it is.
+Upper bounds are excluded, except for the quantised primitives (names with a `q`, step above 1).
 """
 
 from __future__ import annotations
@@ -33,73 +33,73 @@ __all__ = [
 
 
 def uniform(lower: float, upper: float) -> Float:
-    """A float in [lower, upper), each equally likely."""
+    """Draw a float in [lower, upper), each equally likely."""
     return Float(_float(lower), _float(upper))
 
 
 def quniform(lower: float, upper: float, q: float) -> Float:
-    """A multiple of `q` in [lower, upper], rounded from a uniform draw; both bounds must be multiples."""
+    """Draw a multiple of `q` in [lower, upper], rounded from a uniform draw; both bounds must be multiples."""
     return Float(_float(lower), _float(upper), step=_float(q))
 
 
 def loguniform(lower: float, upper: float, base: float | None = None) -> Float:
-    """A float in [lower, upper) whose logarithm is uniform; `base` changes nothing and is there for old scripts."""
+    """Draw a float in [lower, upper) whose logarithm is uniform; `base`, of old scripts, changes nothing."""
     del base
     return Float(_float(lower), _float(upper), is_log=True)
 
 
 def qloguniform(lower: float, upper: float, q: float, base: float | None = None) -> Float:
-    """A multiple of `q` in [lower, upper], rounded from a draw whose logarithm is uniform."""
+    """Draw a multiple of `q` in [lower, upper], rounded from a draw whose logarithm is uniform."""
     del base
     return Float(_float(lower), _float(upper), is_log=True, step=_float(q))
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> NormalFloat:
-    """A float of the normal distribution with this mean and standard deviation."""
+    """Draw a float of the normal distribution with this mean and standard deviation."""
     return NormalFloat(_float(mean), _float(sd))
 
 
 def qrandn(mean: float, sd: float, q: float) -> NormalFloat:
-    """A multiple of `q`, rounded from a normal draw."""
+    """Draw a multiple of `q`, rounded from a normal draw."""
     return NormalFloat(_float(mean), _float(sd), step=_float(q))
 
 
 def randint(lower: int, upper: int) -> Integer:
-    """An integer in [lower, upper), each equally likely."""
+    """Draw an integer in [lower, upper), each equally likely."""
     return Integer(_int(lower), _int(upper))
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
-    """A multiple of `q` in [lower, upper], each equally likely; with `q` 1 `upper` is not included."""
+    """Draw a multiple of `q` in [lower, upper], each equally likely; with `q` 1 `upper` is excluded."""
     return Integer(_int(lower), _int(upper), step=_int(q))
 
 
 def lograndint(lower: int, upper: int, base: float | None = None) -> Integer:
-    """An integer in [lower, upper), evenly on a log scale."""
+    """Draw an integer in [lower, upper), evenly on a log scale."""
     del base
     return Integer(_int(lower), _int(upper), is_log=True)
 
 
 def qlograndint(lower: int, upper: int, q: int, base: float | None = None) -> Integer:
-    """A multiple of `q` in [lower, upper], evenly on a log scale; with `q` 1 `upper` is not included."""
+    """Draw a multiple of `q` in [lower, upper], evenly on a log scale; with `q` 1 `upper` is excluded."""
     del base
     return Integer(_int(lower), _int(upper), is_log=True, step=_int(q))
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
-    """One of these, each equally likely. A value that holds a space itself is drawn further: a conditional."""
+    """Draw one of these, each equally likely. A value that is a space itself is drawn too: a conditional space."""
     return Categorical(_listed("choice", categories))
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Each of these in turn, with every combination of the other grids: `num_samples` times."""
+    """Try each of these with every combination of the other grids, `num_samples` times."""
     listed = _listed("grid_search", values)
     Categorical(listed, is_grid=True)
     return {"grid_search": listed}
 
 
 def sample_from(func: Callable[..., Any] | str) -> Computed:
-    """A value computed from others, which it may read in any order.
+    """Compute a value from others, which it may read in any order.
 
     Args:
         func: a function of the configuration (`lambda config: config["layers"] * 64`; Ray's `lambda spec:
@@ -114,7 +114,7 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
         uniform, quniform, loguniform, qloguniform, randn, qrandn, randint, qrandint, lograndint, qlograndint, choice,
     )
 }  # fmt: skip
-"""Those that a file may name; `grid` and `eval` are the other two words there."""
+"""Primitives that a file may name; `grid` and `eval` are the other two words there."""
 
 
 def _float(value: Any) -> float:
@@ -128,7 +128,9 @@ def _int(value: Any) -> int:
     try:
         return int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
     except TypeError:
-        raise SpaceError(f"a bound of integers must be one, not {value!r}", hint="uniform draws floats") from None
+        raise SpaceError(
+            f"a bound of integers must be an integer, not {value!r}", hint="use uniform for floats"
+        ) from None
 
 
 def _listed(name: str, values: Iterable[Any]) -> list[Any]:

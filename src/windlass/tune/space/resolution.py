@@ -1,4 +1,4 @@
-"""From a tree to one configuration: every value is made when it is needed, so computed ones may read any other."""
+"""Resolution of a tree to one configuration; values are made when needed, so computed ones may read any other."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from windlass.tune.space.tree import DomainNode, Fixed, Node, Path, Pick, copied
 __all__ = ["Draw", "resolve"]
 
 Draw = Callable[[DomainNode | Pick], Any]
-"""Says the value of a leaf, the number of the option of a pick, the 64 bits of a computed value."""
+"""Function to the value of a domain, the index of the option of a pick, or the 64 bits of a computed value."""
 
 
 def resolve(root: Node, draw: Draw) -> tuple[Any, dict[str, Any]]:
-    """The configuration, and what was drawn or computed for it by name.
+    """Return the configuration, and the values that were drawn or computed for it by name.
 
     Raises:
         RecursiveDependencyError: computed values need each other.
@@ -36,7 +36,7 @@ class _Making:
         self._open: list[str] = []
 
     def value(self, node: Node, path: Path) -> Any:
-        """What the node becomes, with everything below it."""
+        """Return the value of a node, with everything below it."""
         if self._root is None:
             self._root = node
         if isinstance(node, Fixed):
@@ -51,7 +51,7 @@ class _Making:
         return tuple(values.values()) if issubclass(node.kind, tuple) else list(values.values())
 
     def _look(self, node: Node, path: Path) -> Any:
-        """What a function sees of the node: containers are made as far as it looks into them."""
+        """Return the view of a node for a function, which makes containers only as far as they are read."""
         if isinstance(node, Pick):
             return self._look(self._option(node), path)
         if isinstance(node, DomainNode):
@@ -85,7 +85,7 @@ class _Making:
         if leaf.name in self._open:
             circle = " -> ".join([*self._open[self._open.index(leaf.name) :], leaf.name])
             raise RecursiveDependencyError(
-                f"values depend on each other in a circle: {circle}", hint="let one of them be drawn by itself"
+                f"values depend on each other in a cycle: {circle}", hint="draw one of them independently"
             )
         assert self._root is not None
         self._open.append(leaf.name)
@@ -96,7 +96,7 @@ class _Making:
         except Exception as error:
             raise SpaceError(
                 f"`{leaf.name}`: {domain} failed: {type(error).__name__}: {error}",
-                hint="its argument is the configuration",
+                hint="the function is called with the configuration",
                 code="space-function",
             ) from error
         finally:
@@ -109,7 +109,7 @@ def _is_computed(leaf: DomainNode) -> bool:
 
 
 def _plain_view(value: Any) -> Any:
-    """A finished value; mappings read by attributes too."""
+    """Return the view of a finished value; mappings can be read by attributes too."""
     if isinstance(value, dict):
         return ConfigView(tuple(value), lambda name: _plain_view(value[name]))
     return value

@@ -1,4 +1,4 @@
-"""How a domain draws, in the words of Ray Tune: `domain.get_sampler()` answers with one of these."""
+"""Samplers of domains with Ray Tune's names, as `domain.get_sampler()` returns them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ __all__ = ["Grid", "LogUniform", "Normal", "Quantized", "Sampler", "Uniform", "s
 
 
 class Sampler:
-    """The base of all."""
+    """Base class of samplers."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Uniform(Sampler):
-    """Every value is equally likely."""
+    """Sampler by which every value is equally likely."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogUniform(Sampler):
-    """The logarithm is uniform."""
+    """Sampler by which the logarithm is uniform."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid(Sampler):
-    """Each value in turn."""
+    """Sampler of each value in turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Normal(Sampler):
-    """A normal distribution."""
+    """Sampler of a normal distribution."""
 
     mean: float = 0.0
     sd: float = 1.0
@@ -39,18 +39,18 @@ class Normal(Sampler):
 
 @dataclass(frozen=True, slots=True)
 class Quantized(Sampler):
-    """A draw that is rounded to multiples of `q`."""
+    """Sampler whose draws are rounded to multiples of `q`."""
 
     sampler: Sampler
     q: float
 
     def get_sampler(self) -> Sampler:
-        """What is rounded."""
+        """Return the sampler whose draws are rounded."""
         return self.sampler
 
 
 def sampler_of(domain: Any) -> Sampler:
-    """How a domain draws, from its fields."""
+    """Return the sampler of a domain, from its fields."""
     if getattr(domain, "is_grid", False):
         return Grid()
     plain = (

@@ -1,4 +1,4 @@
-"""A search space that was read and checked: its grid, its presets, and one configuration per number."""
+"""Parsed and checked search space: its grid, its presets, and a configuration for each number."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from windlass.tune.space.values import is_same
 __all__ = ["Bits", "Space", "check_same_names"]
 
 Bits = Callable[[str], int]
-"""64 bits for the parameter with this key; where they come from is the caller's."""
+"""Function from a parameter's key to its 64 bits."""
 
 
 class Space:
-    """What `param_space` means. Immutable."""
+    """Search space of a `param_space`. Immutable."""
 
     def __init__(self, param_space: Mapping[str, Any]) -> None:
-        """Read it.
+        """Parse the space.
 
         Raises:
-            SpaceError: something in it makes no sense; says where.
+            SpaceError: something in it is invalid; names the parameter.
         """
         if not isinstance(param_space, Mapping):
             raise SpaceError(f"a search space is a mapping of names, not {param_space!r}")
@@ -43,45 +43,45 @@ class Space:
 
     @cached_property
     def parameters(self) -> tuple[DomainNode | Pick, ...]:
-        """Everything that is drawn, chosen or computed, top down, also what only some choices have."""
+        """All nodes that are drawn, chosen or computed, top down, those of single choices included."""
         return tuple(walk(self.root, inside_picks=True))
 
     @cached_property
     def grid_axes(self) -> tuple[Pick, ...]:
-        """The grids that every trial has, in the order in which they turn: the first turns fastest."""
+        """Grids that every trial has; the first varies fastest."""
         axes = [node for node in walk(self.root) if isinstance(node, Pick) and node.is_grid]
         return tuple(sorted(axes, key=lambda axis: tuple(map(str, axis.path))))
 
     @cached_property
     def grid_size(self) -> int:
-        """How many trials one sample makes: the product of all grids, 1 without."""
+        """Number of trials of one sample: the product of all grids, 1 without grids."""
         return _size(self.root)
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing is drawn: every trial would be the same."""
+        """True if nothing is drawn: every trial would be the same."""
         return isinstance(self.root, Fixed)
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether anything but grids is drawn."""
+        """True if anything but grids is drawn."""
         return any(not (isinstance(node, Pick) and node.is_grid) for node in self.parameters)
 
     def grid_point(self, index: int) -> dict[str, int]:
-        """The option of every grid at a point, by key; options that hold grids turn through all of theirs."""
+        """Return the option of every grid at a point, by key; options that hold grids pass through all of theirs."""
         chosen: dict[str, int] = {}
         _place(self.root, index, chosen)
         return chosen
 
     def at(self, bits: Bits, grid_index: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The configuration, nested, and what was drawn for it, by name.
+        """Return the configuration, nested, and the drawn values, by name.
 
         Args:
-            bits: says the random bits of a parameter, by key.
-            grid_index: which point of the grid, below `grid_size`.
+            bits: random bits of a parameter, by key.
+            grid_index: point of the grid, below `grid_size`.
 
         Raises:
-            SpaceError: a computed value failed, or such values depend on each other in a circle.
+            SpaceError: a computed value failed, or such values depend on each other in a cycle.
         """
         grid = self.grid_point(grid_index)
 
@@ -93,26 +93,26 @@ class Space:
         return self.resolve(draw)
 
     def draw(self, seed: int, *purpose: object, grid_index: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A random configuration that follows from the seed and the purpose alone."""
+        """Draw a configuration that depends on the seed and the purpose alone."""
         return self.at(lambda key: draw_int(seed, "space", *purpose, key), grid_index)
 
     def resolve(self, draw: Draw) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The configuration where `draw` says everything that is drawn or chosen."""
+        """Return the configuration whose values `draw` draws or chooses."""
         config, assigned = resolve(self.root, draw)
         return config, assigned
 
     def preset(self, point: Mapping[str, Any]) -> Space:
-        """The space where what the point names is fixed at its values.
+        """Return the space with the values of a point fixed.
 
         Raises:
-            SpaceError: it names what the space does not have.
+            SpaceError: the space lacks a name of the point.
         """
         return Space._of(_fixed_at(self.root, point, ()))
 
     def locate(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What must have been drawn to get this configuration, by key (for a pick its option's number).
+        """Return the draws that give a configuration, by key (for a pick the index of its option).
 
-        None where the space cannot give it: a value out of bounds, an option that it does not have.
+        None if the space cannot give it: a value is out of bounds, or an option unknown.
         """
         found: dict[str, Any] = {}
         return found if _located(self.root, config, found) else None
@@ -127,7 +127,7 @@ def _size(node: Node) -> int:
 
 
 def _place(node: Node, index: int, chosen: dict[str, int]) -> None:
-    """Write down which option each grid below the node has at a point of their product."""
+    """Set the option of each grid below the node at a point of their product."""
     axes = [below for below in walk(node) if isinstance(below, Pick) and below.is_grid]
     for axis in sorted(axes, key=lambda axis: tuple(map(str, axis.path))):
         index, local = divmod(index, _size(axis))
@@ -158,7 +158,7 @@ def _fixed_in(branch: ContainerNode, point: Mapping[str, Any], path: tuple[str |
         if name not in children:
             near = difflib.get_close_matches(str(name), list(map(str, children)), 1)
             raise SpaceError(
-                f"a point to evaluate has `{name_of((*path, name))}`, which the space does not have",
+                f"a point in points_to_evaluate has `{name_of((*path, name))}`, which the space does not have",
                 hint=f"did you mean `{name_of((*path, near[0]))}`?" if near else "add it to param_space",
                 code="preset-unknown",
             )
@@ -167,7 +167,7 @@ def _fixed_in(branch: ContainerNode, point: Mapping[str, Any], path: tuple[str |
 
 
 def _agrees(option: ContainerNode, point: Mapping[str, Any]) -> bool:
-    """Whether an option of a choice can be what the point means: its names, and equal fixed values."""
+    """Return whether an option of a choice fits a point: it has its names, and equal fixed values."""
     return all(
         name in option.children and not (isinstance(child := option.children[name], Fixed) and child.value != value)
         for name, value in point.items()
@@ -203,10 +203,10 @@ def _pairs(branch: ContainerNode, value: Any) -> Iterator[tuple[Node, bool, Any]
 
 
 def check_same_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Refuse a space that has other names than another one.
+    """Refuse a space with other names than the old one.
 
     Raises:
-        SpaceError: a name is new or gone (`space-names`); names it.
+        SpaceError: a name was added or removed (`space-names`).
     """
     _check_names(Space(old).root, Space(new).root, "")
 
@@ -221,7 +221,7 @@ def _check_names(old: Node, new: Node, place: str) -> None:
             raise SpaceError(
                 f"`{inner}` of the {'new' if name in now else 'old'} space is not in the "
                 f"{'old' if name in now else 'new'} one",
-                hint="a sweep that goes on keeps its names; begin another one, with points_to_evaluate",
+                hint="a sweep keeps its names when it is continued; start a new one with points_to_evaluate",
                 code="space-names",
             )
         _check_names(before[name], now[name], inner)

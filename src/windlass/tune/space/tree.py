@@ -1,4 +1,4 @@
-"""A search space as a tree: what is fixed, what is drawn, what is chosen with all below it, what is computed."""
+"""Tree of a search space: fixed, drawn and computed values, and choices with all below them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A value that is the same in every trial."""
+    """Value that is the same in every trial."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class DomainNode:
-    """A value that is drawn, or computed, by itself.
+    """Value that is drawn or computed on its own.
 
     Attributes:
-        name: `model/lr`, what people read; the same name may stand in several options of a choice.
+        name: `model/lr`, for users; several options of a choice may have the same name.
         key: unique: `model=1/lr` below option 1 of `model`.
     """
 
@@ -39,10 +39,10 @@ class DomainNode:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One of several values, at least one of which is a space itself, or a grid of values.
+    """Choice among values of which at least one is a space itself, or a grid of values.
 
     Attributes:
-        labels: what stands in `assigned` for each option: the value, or words for one that holds a space.
+        labels: value in `assigned` for each option: the value itself, or words for one that holds a space.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class ContainerNode:
-    """A mapping, list or tuple with something to draw in it; children by key or index."""
+    """Mapping, list or tuple with something to draw in it; children by key or index."""
 
     kind: type
     children: dict[str | int, Node]
@@ -65,15 +65,15 @@ Node = Fixed | DomainNode | Pick | ContainerNode
 
 
 def name_of(path: Path) -> str:
-    """`model/layers/0`."""
+    """Return the name of a path, such as `model/layers/0`."""
     return "/".join(map(str, path))
 
 
 def parse(value: Any, path: Path = (), key: str = "") -> Node:
-    """The tree of a value that may hold domains, grids and computed values at any depth.
+    """Parse a value that may hold domains, grids and computed values at any depth.
 
     Raises:
-        SpaceError: something in it makes no sense; says where.
+        SpaceError: something in it is invalid; names the parameter.
     """
     key = key or name_of(path)
     found = _special(value, path)
@@ -93,7 +93,7 @@ def parse(value: Any, path: Path = (), key: str = "") -> Node:
 
 
 def walk(node: Node, *, inside_picks: bool = False) -> Iterator[DomainNode | Pick]:
-    """All leaves and picks, top down, in order; those within options of picks only if asked for."""
+    """Yield all domains and picks, top down; those within options of picks only with `inside_picks`."""
     if isinstance(node, ContainerNode):
         for child in node.children.values():
             yield from walk(child, inside_picks=inside_picks)
@@ -105,7 +105,7 @@ def walk(node: Node, *, inside_picks: bool = False) -> Iterator[DomainNode | Pic
 
 
 def copied(value: Any) -> Any:
-    """The value with containers of its own, so that a trial may change them; what they hold is shared."""
+    """Return the value with copied containers, so that a trial may change them; other objects are shared."""
     if isinstance(value, dict):
         return {name: copied(below) for name, below in value.items()}
     if type(value) in (list, tuple):
@@ -114,7 +114,7 @@ def copied(value: Any) -> Any:
 
 
 def _special(value: Any, path: Path) -> Domain | None:
-    """What is drawn or computed as one; the plain-mapping forms of Ray Tune are seen too."""
+    """Return the domain of a value, if it is one; Ray Tune's plain mappings are recognized too."""
     if isinstance(value, Domain):
         return value
     if isinstance(value, Mapping) and len(value) == 1:
@@ -139,7 +139,7 @@ def _pick(domain: Categorical, path: Path, key: str) -> Node:
         for option in options:
             if any(isinstance(below, Pick) and below.is_grid for below in walk(option, inside_picks=True)):
                 raise SpaceError(
-                    f"`{name_of(path)}`: a grid within a choice: how many trials it makes would depend on the draw",
+                    f"`{name_of(path)}`: a grid within a choice, so the number of trials would depend on the draw",
                     hint="make the outer one a grid too, or the inner one a choice",
                     code="space-range",
                 )

@@ -1,6 +1,6 @@
 """Values of a configuration as JSON and back, without loss: tuples, paths and importable objects keep their kind.
 
-A configuration that is plain JSON already is its own form. What is neither is refused at once, with its place.
+Plain JSON is its own form. Other values are refused at once, with their place.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _TAGS = frozenset({_TUPLE, _PATH, _IMPORT, _ITEMS})
 
 
 def plain(value: Any) -> Any:
-    """A number of numpy as Python's own; anything else as it is."""
+    """Return a number of numpy as one of Python; anything else unchanged."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values mean the same in a journal, where a tuple is a list."""
+    """Return whether two values are the same in a journal, where a tuple is a list."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(is_same, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -37,10 +37,10 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def to_json(value: Any, place: str = "config") -> Any:
-    """The JSON form of a value.
+    """Return the JSON form of a value.
 
     Raises:
-        SpaceError: something in it can neither be written down nor imported by its name.
+        SpaceError: something in it is neither JSON nor importable by its name.
     """
     value = plain(value)
     if type(value) in _PLAIN:
@@ -60,8 +60,8 @@ def to_json(value: Any, place: str = "config") -> Any:
     if name := import_name(value):
         return {_IMPORT: name}
     raise SpaceError(
-        f"`{place}` is {_short(value)}, which can not be written into the sweep's journal",
-        hint="put plain values into the space; give objects to the trainable by tune.with_parameters",
+        f"`{place}` is {_short(value)}, which cannot be written into the sweep's journal",
+        hint="use plain values in the space; pass objects to the trainable with tune.with_parameters",
         code="not-json",
     )
 
@@ -70,7 +70,7 @@ def from_json(value: Any) -> Any:
     """Read back `to_json`.
 
     Raises:
-        SpaceError: it names something that can no longer be imported.
+        SpaceError: an object can no longer be imported.
     """
     if isinstance(value, list):
         return [from_json(below) for below in value]
@@ -90,7 +90,7 @@ def from_json(value: Any) -> Any:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a nested configuration by name: `{"model/layers": 4}`."""
+    """Return the values of a nested configuration by name: `{"model/layers": 4}`."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         found.update(flat(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
@@ -98,7 +98,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def import_name(value: Any) -> str:
-    """`module:name` of a class or function that another process finds there; empty if it does not."""
+    """Return `module:name` of a class or function that other processes can import; empty for others."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not module or not name or module == "__main__" or "<" in name:
         return ""
@@ -110,17 +110,17 @@ def import_name(value: Any) -> str:
 
 
 def imported(name: str) -> Any:
-    """The object called `module:name`.
+    """Import the object called `module:name`.
 
     Raises:
-        SpaceError: there is none.
+        SpaceError: it cannot be imported.
     """
     module, _, path = name.partition(":")
     try:
         return reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise SpaceError(
-            f"{name!r} can not be imported: {error}",
+            f"cannot import {name!r}: {error}",
             hint="make it importable, or pass param_space again",
             code="code-not-importable",
         ) from error

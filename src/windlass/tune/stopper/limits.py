@@ -27,17 +27,17 @@ _MANY = 1_000_000
 
 
 class NoopStopper:
-    """Stops nothing."""
+    """Stopper that never stops anything."""
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        """Never."""
+        """Return False, always."""
         return False
 
     def credit(self, trial_id: str) -> int:
-        """Any number of reports may come unasked."""
+        """Return the largest credit: no report needs an answer."""
         del trial_id
         return _MANY
 
@@ -47,27 +47,29 @@ class NoopStopper:
 
 
 class MetricStopper(NoopStopper):
-    """`stop={"training_iteration": 10}`: a trial ends when a metric is at or above its bound.
+    """Stopper of `stop={"training_iteration": 10}`: a trial ends when a metric is at or above its bound.
 
-    The first report of a sweep must hold them all, for a misspelt one would let trials run for ever; later ones may not.
+    The first report of a sweep must have them all, as a misspelt one would never stop a trial; later ones need not.
     """
 
     def __init__(self, bounds: Mapping[str, Any], *, waits: bool = False) -> None:
-        """Take the bounds.
+        """Set the bounds.
 
         Args:
             bounds: metrics to numbers.
-            waits: the first report need not hold them: code may log some metrics more seldom.
+            waits: the first report may lack them: code may log some metrics less often.
 
         Raises:
-            UsageError: a bound is no number, or NaN.
+            UsageError: a bound is not a number, or is NaN.
         """
         for name, bound in bounds.items():
             if not isinstance(bound, (int, float)) or math.isnan(bound):
                 inner = next(iter(bound), "b") if isinstance(bound, Mapping) else ""
                 raise BadValueError(
                     f"stop: the bound of `{name}` is {bound!r}, not a number to reach",
-                    hint=f"write `{name}/{inner}` for a nested name" if inner else f"stop={{{name!r}: 10}}",
+                    hint=f"write `{name}/{inner}` for a nested name"
+                    if inner
+                    else f"pass for example stop={{{name!r}: 10}}",
                     code="stop-not-understood",
                 )
         self.bounds: dict[str, float] = dict(bounds)
@@ -85,11 +87,11 @@ class MetricStopper(NoopStopper):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What the first report must hold."""
+        """Metrics that the first report must have."""
         return () if self.waits else tuple(self.bounds)
 
     def credit(self, trial_id: str) -> int:
-        """Up to the bound of `training_iteration`, if that is the only one."""
+        """Return the reports before the bound of `training_iteration`, if that is the only one."""
         if set(self.bounds) != {"training_iteration"}:
             return 1
         return max(int(self.bounds["training_iteration"]) - self._seen.get(trial_id, 0) - 1, 1)
@@ -100,18 +102,18 @@ class MetricStopper(NoopStopper):
 
 
 class MaximumIterationStopper(NoopStopper):
-    """Ends a trial with its so-many-th result, counted here."""
+    """Stopper that ends a trial after `max_iter` results."""
 
     def __init__(self, max_iter: int) -> None:
-        """Take the number.
+        """Set the number.
 
         Raises:
-            UsageError: it is not a whole number from 1.
+            UsageError: it is not a whole number of 1 or more.
         """
         if not is_whole(max_iter, 1):
             raise BadValueError(
                 f"MaximumIterationStopper has max_iter={max_iter!r}",
-                hint="it is a whole number from 1",
+                hint="use a whole number of 1 or more",
                 code="stop-not-understood",
             )
         self.max_iter = int(max_iter)
@@ -122,7 +124,7 @@ class MaximumIterationStopper(NoopStopper):
         return count >= self.max_iter
 
     def credit(self, trial_id: str) -> int:
-        """All results but the last."""
+        """Return the results before the last one."""
         return max(self.max_iter - self._counts.get(trial_id, 0) - 1, 1)
 
     def settings(self) -> Mapping[str, object]:
@@ -131,7 +133,7 @@ class MaximumIterationStopper(NoopStopper):
 
 
 class FunctionStopper(NoopStopper):
-    """Ends a trial when a function of its id and result says so."""
+    """Stopper that ends a trial when a function of its id and result returns True."""
 
     def __init__(self, function: Callable[[str, Metrics], Any]) -> None:
         self.function = function
@@ -143,28 +145,28 @@ class FunctionStopper(NoopStopper):
             reported = ", ".join(f"`{name}`" for name in result)
             raise BadValueError(
                 f"the stop function {_name_of(self.function)} failed at a report of trial {trial_id}: {error!r}",
-                hint=f"the report has {reported}; what is in some reports only: result.get(name)",
+                hint=f"the report has {reported}; use result.get(name) for metrics that only some reports have",
                 code="stop-failed",
             ) from error
 
     def credit(self, trial_id: str) -> int:
-        """None: every result is looked at."""
+        """Return 1: the function gets every result."""
         del trial_id
         return 1
 
     def settings(self) -> Mapping[str, object]:
-        """See the protocol; a function without an importable name is shown, and must be given again."""
+        """See the protocol; a function without an importable name must be passed again."""
         return {"type": "FunctionStopper", "function": import_name(self.function) or _name_of(self.function)}
 
 
 class TimeoutStopper(NoopStopper):
-    """Ends the sweep after so many seconds, counted from the first time it is asked, while it is being asked.
+    """Stopper that ends the sweep after a time, counted from its first call.
 
-    A Tuner makes it the sweep's `time_budget_s`, which holds over all heads and also while no trial reports.
+    A Tuner turns it into the sweep's `time_budget_s`, which counts over all heads and also while no trial reports.
     """
 
     def __init__(self, timeout: float | timedelta, *, clock: Clock | None = None) -> None:
-        """Take the budget.
+        """Set the budget.
 
         Raises:
             UsageError: it is neither a number of seconds nor a timedelta, or not above 0.
@@ -172,8 +174,8 @@ class TimeoutStopper(NoopStopper):
         seconds: Any = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
             raise BadValueError(
-                f"the timeout of a sweep is {timeout!r}",
-                hint="give seconds above 0, or a datetime.timedelta",
+                f"invalid timeout of a sweep {timeout!r}",
+                hint="pass seconds above 0, or a datetime.timedelta",
                 code="stop-not-understood",
             )
         self.timeout_s = float(seconds)
@@ -182,7 +184,7 @@ class TimeoutStopper(NoopStopper):
         self._asked_at: float | None = None
 
     def stop_all(self) -> bool:
-        """Whether the budget is spent."""
+        """Return whether the budget is spent."""
         now = self._clock.monotonic()
         if self._asked_at is not None:
             self._left_s -= now - self._asked_at
@@ -195,7 +197,7 @@ class TimeoutStopper(NoopStopper):
 
 
 class CombinedStopper(NoopStopper):
-    """Stops when any of several does; those behind it in the list are then not asked."""
+    """Stopper that stops when any of several does; later ones in the list are then not called."""
 
     def __init__(self, *stoppers: Stopper) -> None:
         self.stoppers = stoppers
@@ -204,16 +206,16 @@ class CombinedStopper(NoopStopper):
         return any(stopper(trial_id, result) for stopper in self.stoppers)
 
     def stop_all(self) -> bool:
-        """Whether any of them would end the sweep."""
+        """Return whether any of them ends the sweep."""
         return any(stopper.stop_all() for stopper in self.stoppers)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What the first report must hold."""
+        """Metrics that the first report must have."""
         return tuple(name for one in self.stoppers for name in metrics_of(one))
 
     def credit(self, trial_id: str) -> int:
-        """The least of theirs."""
+        """Return the smallest credit of all."""
         return min((getattr(one, "credit", _one)(trial_id) for one in self.stoppers), default=_MANY)
 
     def settings(self) -> Mapping[str, object]:
@@ -224,13 +226,13 @@ class CombinedStopper(NoopStopper):
 
 
 def metrics_of(stopper: object) -> tuple[str, ...]:
-    """What the first report must hold for a stopper of ours; `metrics` of somebody else's may be anything."""
+    """Return the metrics that the first report must have for a stopper of windlass; others may use the name freely."""
     is_ours = isinstance(getattr(type(stopper), "metrics", None), property)
     return tuple(stopper.metrics) if is_ours else ()  # type: ignore[attr-defined]
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """Whether a value is a whole number, and at least this."""
+    """Return whether a value is a whole number of at least `least`."""
     return isinstance(value, numbers.Real) and float(value).is_integer() and float(value) >= least
 
 
@@ -238,7 +240,7 @@ def _as_number(name: str, value: Any) -> float:
     if isinstance(value, (int, float)):
         return value
     hint = f"report {name!r} as a float"
-    raise BadValueError(f"stop bounds {name!r}, which is {value!r}", hint=hint, code="bad-metrics")
+    raise BadValueError(f"stop has a bound on {name!r}, but a trial reported {value!r}", hint=hint, code="bad-metrics")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

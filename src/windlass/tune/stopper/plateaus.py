@@ -16,7 +16,7 @@ __all__ = ["ExperimentPlateauStopper", "TrialPlateauStopper"]
 
 
 class TrialPlateauStopper:
-    """Ends a trial when the spread of its last results is below a threshold."""
+    """Stopper that ends a trial when the spread of its last results is below a threshold."""
 
     def __init__(
         self,
@@ -30,27 +30,27 @@ class TrialPlateauStopper:
         """Describe the plateau.
 
         Args:
-            metric: whose values count.
+            metric: metric that is compared.
             std: standard deviation (of the population) below which a trial ends.
-            num_results: how many of the newest values are looked at.
-            grace_period: results before which a trial is left alone.
+            num_results: number of newest values that are compared.
+            grace_period: number of results before a trial may be stopped.
             metric_threshold: the newest value must be at least (`max`) or at most (`min`) this.
             mode: `min` or `max`; needed with a threshold.
 
         Raises:
-            UsageError: a threshold without a mode, or another argument that makes no sense.
+            UsageError: a threshold has no mode, or another argument is invalid.
         """
         _check(
             "TrialPlateauStopper",
             (mode in ("min", "max", None), "mode", mode, '"min" or "max"'),
-            (is_whole(num_results, 1), "num_results", num_results, "a whole number from 1"),
-            (is_whole(grace_period, 0), "grace_period", grace_period, "a whole number from 0"),
+            (is_whole(num_results, 1), "num_results", num_results, "a whole number of 1 or more"),
+            (is_whole(grace_period, 0), "grace_period", grace_period, "a whole number of 0 or more"),
             (_is_real(std), "std", std, "a number"),
         )
         if metric_threshold is not None and mode not in ("min", "max"):
             raise BadValueError(
-                f"TrialPlateauStopper has a metric_threshold of {metric_threshold!r} and the mode {mode!r}",
-                hint='mode="max" if more is better, else mode="min"',
+                f"TrialPlateauStopper has metric_threshold={metric_threshold!r} but mode={mode!r}",
+                hint='pass mode="max" if more is better, else mode="min"',
                 code="stop-not-understood",
             )
         self.metric = metric
@@ -72,12 +72,12 @@ class TrialPlateauStopper:
         return _spread(values) < self.std
 
     def stop_all(self) -> bool:
-        """Never."""
+        """Return False, always."""
         return False
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What the first report must hold."""
+        """Metrics that the first report must have."""
         return (self.metric,)
 
     def settings(self) -> Mapping[str, object]:
@@ -86,7 +86,7 @@ class TrialPlateauStopper:
         return {"type": "TrialPlateauStopper", **{name: getattr(self, name) for name in names}}
 
     def _is_short(self, value: float | None) -> bool:
-        """Whether the threshold is not reached yet."""
+        """Return whether the threshold is not reached yet."""
         if self.metric_threshold is None:
             return False
         if value is None:
@@ -95,26 +95,26 @@ class TrialPlateauStopper:
 
 
 class ExperimentPlateauStopper:
-    """Ends the sweep when the best values of all trials no longer differ."""
+    """Stopper that ends the sweep when the best values of all trials no longer differ."""
 
     def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
         """Describe the plateau.
 
         Args:
-            metric: whose values count; results without it, or with NaN, do not.
+            metric: metric that is compared; results without it, or with NaN, do not count.
             std: standard deviation (of the population) at or below which the best are a plateau.
-            top: how many of the best values are looked at.
+            top: number of best values that are compared.
             mode: `min` or `max`.
             patience: results in a row that must be a plateau before the sweep ends.
 
         Raises:
-            UsageError: an argument makes no sense.
+            UsageError: an argument is invalid.
         """
         _check(
             "ExperimentPlateauStopper",
             (mode in ("min", "max"), "mode", mode, '"min" or "max"'),
-            (is_whole(top, 2), "top", top, "a whole number above 1"),
-            (is_whole(patience, 0), "patience", patience, "a whole number from 0"),
+            (is_whole(top, 2), "top", top, "a whole number of 2 or more"),
+            (is_whole(patience, 0), "patience", patience, "a whole number of 0 or more"),
             (_is_real(std) and std > 0, "std", std, "a number above 0"),
         )
         self.metric = metric
@@ -135,12 +135,12 @@ class ExperimentPlateauStopper:
         return self.stop_all()
 
     def stop_all(self) -> bool:
-        """Whether the best have been a plateau for long enough."""
+        """Return whether the best have been a plateau for `patience` results."""
         return self._is_flat() and self._num_flat >= self.patience
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What the first report must hold; later ones may lack it."""
+        """Metrics that the first report must have; later ones may lack them."""
         return (self.metric,)
 
     def settings(self) -> Mapping[str, object]:
@@ -153,10 +153,10 @@ class ExperimentPlateauStopper:
 
 
 def _check(name: str, *arguments: tuple[bool, str, object, str]) -> None:
-    """Refuse the first argument that makes no sense: (whether it does, its name, its value, what it is)."""
+    """Refuse the first invalid argument: (is valid, name, value, what to use)."""
     for is_right, argument, value, what in arguments:
         if not is_right:
-            raise BadValueError(f"{name} has {argument}={value!r}", hint=f"it is {what}", code="stop-not-understood")
+            raise BadValueError(f"{name} has {argument}={value!r}", hint=f"use {what}", code="stop-not-understood")
 
 
 def _is_real(value: object) -> bool:
@@ -164,7 +164,7 @@ def _is_real(value: object) -> bool:
 
 
 def _spread(values: Sequence[float | None] | deque[float | None]) -> float:
-    """The standard deviation of the population; infinite where something is no number."""
+    """Return the standard deviation of the population; infinite if a value is not a number."""
     found = [value for value in values if isinstance(value, (int, float))]
     if len(found) < len(values):
         return math.inf

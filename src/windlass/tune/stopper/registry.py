@@ -1,4 +1,4 @@
-"""Stoppers from what a user wrote as `stop=`, and from the journal of a sweep."""
+"""Stoppers from a value of `stop=`, and from the journal of a sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OURS: dict[str, Callable[..., Stopper]] = {
 
 
 def as_stopper(stop: Any) -> Stopper | None:
-    """One stopper of whatever `stop=` was given; None where that stops nothing.
+    """Return the stopper of a value of `stop=`; None if that stops nothing.
 
     Args:
         stop: `{metric: bound}`, a function of trial id and result, a stopper (windlass's, Ray Tune's or your own), a
@@ -38,22 +38,26 @@ def as_stopper(stop: Any) -> Stopper | None:
         return limits.CombinedStopper(*(made for one in stop if (made := as_stopper(one)) is not None))
     if isinstance(stop, type):
         raise BadValueError(
-            f"stop is the class {stop.__name__}", hint=f"make one: {stop.__name__}(...)", code="stop-not-understood"
+            f"stop is the class {stop.__name__}",
+            hint=f"pass an object: {stop.__name__}(...)",
+            code="stop-not-understood",
         )
     if callable(stop):
         _check_call(stop)
         found: Stopper = stop if hasattr(stop, "stop_all") else limits.FunctionStopper(stop)
         return found
     raise BadValueError(
-        f"stop is {stop!r}", hint='stop={"training_iteration": 10}, a function or a stopper', code="stop-not-understood"
+        f"invalid stop condition {stop!r}",
+        hint='pass stop={"training_iteration": 10}, a function or a stopper',
+        code="stop-not-understood",
     )
 
 
 def _check_call(stop: Callable[..., Any]) -> None:
-    """Refuse what cannot be called with a trial's id and a result."""
+    """Refuse a function that cannot be called with a trial's id and a result."""
     try:
         inspect.signature(stop).bind("00000", {})
-    except ValueError:  # written in C: nobody knows
+    except ValueError:  # written in C: unknown
         return
     except TypeError as error:
         name = getattr(stop, "__qualname__", type(stop).__name__)
@@ -62,10 +66,10 @@ def _check_call(stop: Callable[..., Any]) -> None:
 
 
 def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
-    """A stopper without its time budgets, for the controller keeps time over all heads; and the least of them.
+    """Split the time budgets, which the controller counts over all heads, from a stopper.
 
     Returns:
-        What is left, None for nothing; and seconds, 0 for no budget.
+        The other stoppers, or None; and the smallest budget in seconds, 0 for none.
     """
     if type(stopper) is limits.TimeoutStopper:
         return None, 0.0 if math.isinf(stopper.timeout_s) else stopper.timeout_s
@@ -80,7 +84,7 @@ def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
 
 
 def stopper_settings(stopper: Stopper) -> dict[str, Any]:
-    """The JSON form: `{"type": ..., **arguments}`; for others than ours the import path, and its own settings."""
+    """Return the JSON form: `{"type": ..., **arguments}`; other classes than ours are named by import path."""
     found: Mapping[str, Any] | None = getattr(stopper, "settings", dict)()
     if found and "type" in found:
         return dict(found)
@@ -89,10 +93,10 @@ def stopper_settings(stopper: Stopper) -> dict[str, Any]:
 
 
 def stopper_from(settings: Mapping[str, Any]) -> Stopper:
-    """Read back `stopper_settings`; a fresh stopper, which has seen nothing.
+    """Read back `stopper_settings`; the stopper has seen no results yet.
 
     Raises:
-        PreconditionError: it needs code, or an object, that can not be found by its name.
+        PreconditionError: its code or an object of it cannot be imported.
     """
     arguments = {name: value for name, value in settings.items() if name != "type"}
     kind = settings["type"]
@@ -105,8 +109,8 @@ def stopper_from(settings: Mapping[str, Any]) -> Stopper:
         stopper: Stopper = made(**arguments)
     except (SpaceError, TypeError) as error:
         raise PreconditionError(
-            f"the stopper of this sweep, {arguments.get('function', kind)}, can not be made again: {error}",
-            hint="give it again with stop=",
+            f"cannot make the stopper of this sweep, {arguments.get('function', kind)}, again: {error}",
+            hint="pass it again with stop=",
             code="code-not-importable",
         ) from error
     return stopper

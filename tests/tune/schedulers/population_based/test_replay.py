@@ -113,7 +113,7 @@ def test_a_second_trial_is_refused() -> None:
 def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no policy at"):
         PopulationBasedTrainingReplay(tmp_path / "none.txt")
-    with pytest.raises(UsageError, match="is a sweep; which trial of it"):
+    with pytest.raises(UsageError, match="is a sweep, and no trial is named"):
         PopulationBasedTrainingReplay(sweep_folder)
     with pytest.raises(NotFoundError, match="has no trial 00009"):
         PopulationBasedTrainingReplay(sweep_folder, trial=9)
