@@ -120,7 +120,7 @@ def test_resume_goes_on_or_begins(tmp_path: Path) -> None:
     assert heard == ["00001"], "callbacks and executor are those of this call"
     assert run("AUTO+RESTART_ERRORED", 2) == [("TERMINATED", 1), ("ERROR", 3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again"]
-    with pytest.raises(UsageError, match="resume='MAYBE' is not understood"):
+    with pytest.raises(UsageError, match="invalid resume='MAYBE'"):
         run("MAYBE", 2)
 
 

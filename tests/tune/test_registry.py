@@ -33,11 +33,11 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     tune.register_trainable("resnet", train)
     with pytest.raises(NotFoundError) as caught:
         resolve_trainable("resnets")
-    assert (caught.value.message, caught.value.hint) == ("no trainable is named 'resnets'", "did you mean 'resnet'?")
+    assert (caught.value.message, caught.value.hint) == ("unknown trainable 'resnets'", "did you mean 'resnet'?")
 
 
 def test_what_cannot_be_called_is_no_trainable() -> None:
-    with pytest.raises(UsageError, match="a int cannot be tuned: 3"):
+    with pytest.raises(UsageError, match="a int is not a trainable: 3"):
         resolve_trainable(3)
     with pytest.raises(UsageError, match="'three' cannot name a int"):
         tune.register_trainable("three", 3)

@@ -1,4 +1,4 @@
-"""Arguments of classes that people fill in by hand: an unknown name is refused, with the nearest one as the hint."""
+"""Check of argument names: an unknown one is refused, with the nearest one in the hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def refuses_unknown(cls: type[T]) -> type[T]:
-    """Let a class refuse arguments that it does not have with a `UsageError` instead of a `TypeError`."""
+    """Make a class refuse unknown arguments with a `UsageError` instead of a `TypeError`."""
     plain: Callable[..., None] = cls.__init__
     known = [name for name in inspect.signature(plain).parameters if name != "self"]
 
@@ -33,7 +33,7 @@ def check_known(callee: str, arguments: dict[str, Any], known: list[str]) -> Non
     """Refuse the first of `arguments` whose name is not in `known`.
 
     Raises:
-        UsageError: there is one; the hint is the nearest known name, or all of them.
+        UsageError: there is one; the hint has the nearest known name, or all of them.
     """
     for name in arguments:
         if name not in known:

@@ -1,7 +1,7 @@
 """Callbacks of a sweep in the process of its head: Ray Tune's protocol, for code that must run there.
 
-For tables, dashboards and files prefer followers (`windlass.tune.followers`), which read the journal in a process of
-their own: a slow callback slows the sweep, and one that raises ends it.
+For tables, dashboards and files prefer followers (`windlass.tune.followers`), which read the journal in their own
+process: a slow callback slows the sweep down, and one that raises ends it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ __all__ = ["Callback", "LoggerCallback"]
 
 
 class Callback:
-    """Methods that are called when something happens; override those that matter.
+    """Base class of callbacks; override the methods that you need.
 
-    `trials` are views that are not walked unless a callback does; `iteration` counts what has happened. Setting
+    `trials` are views that cost nothing unless a callback walks them; `iteration` counts turns of the head. Setting
     `result["should_checkpoint"] = True` in `on_trial_result` lets the trial save. After the loss of the head a callback
-    begins anew; `get_state` and `set_state` are for its own use.
+    starts from scratch; `get_state` and `set_state` are for its own use.
     """
 
     def setup(
@@ -26,65 +26,65 @@ class Callback:
         """Called once, before any trial starts."""
 
     def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
-        """Called before the head deals with what has happened."""
+        """Called before the head handles new events."""
 
     def on_step_end(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
-        """Called after the head has dealt with what has happened."""
+        """Called after the head has handled new events."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """An attempt of a trial runs."""
+        """Called when an attempt of a trial runs."""
 
     def on_trial_restore(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """An attempt that goes on from a checkpoint runs."""
+        """Called when an attempt runs that continues from a checkpoint."""
 
     def on_trial_save(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """A checkpoint was committed."""
+        """Called when a checkpoint was committed."""
 
     def on_trial_result(
         self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """A trial reported, before the scheduler is asked."""
+        """Called when a trial reported, before the scheduler decides."""
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """A trial ended by itself, or was stopped."""
+        """Called when a trial ended by itself, or was stopped."""
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """A trial failed or lost its worker, and will be started again."""
+        """Called when a trial failed or lost its worker, and will be started again."""
 
     def on_trial_error(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """A trial failed for good."""
+        """Called when a trial failed for good."""
 
     def on_checkpoint(self, iteration: int, trials: Sequence[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
-        """A checkpoint was committed."""
+        """Called when a checkpoint was committed."""
 
     def on_experiment_end(self, trials: Sequence[Any], **info: Any) -> None:
-        """The sweep has ended."""
+        """Called when the sweep has ended."""
 
     def get_state(self) -> dict[str, Any] | None:
-        """What the callback keeps."""
+        """Return the state that the callback keeps."""
         return None
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
 
 
 class LoggerCallback(Callback):
-    """A callback in the terms of logging: override `log_trial_start`, `log_trial_result`, `log_trial_end`."""
+    """Callback for loggers: override `log_trial_start`, `log_trial_result`, `log_trial_end`."""
 
     def log_trial_start(self, trial: Any) -> None:
-        """A trial starts for the first time."""
+        """Called when a trial starts for the first time."""
 
     def log_trial_restore(self, trial: Any) -> None:
-        """A trial goes on from a checkpoint."""
+        """Called when a trial continues from a checkpoint."""
 
     def log_trial_save(self, trial: Any) -> None:
-        """A checkpoint was committed."""
+        """Called when a checkpoint was committed."""
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
-        """A trial reported."""
+        """Called when a trial reported."""
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
-        """A trial is over."""
+        """Called when a trial is over."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
         """Calls `log_trial_start`."""

@@ -1,4 +1,4 @@
-"""`tune.run` and `tune.run_experiments`: a sweep as one call, as Ray Tune's first published form had it."""
+"""`tune.run` and `tune.run_experiments`: a sweep as one call, as in Ray Tune's first interface."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ _KNOWN = [
     "seed",
 ]
 _REFUSED = {
-    "storage_filesystem": "name the place by a URL: storage_path='s3://bucket/prefix'",
+    "storage_filesystem": "pass a URL: storage_path='s3://bucket/prefix'",
     "export_formats": "write the model in `cleanup`, or report it in a checkpoint",
-    "restore": "load it in `setup`: put its path into the configuration",
-    "chdir_to_trial_dir": "trials stay in the folder where the sweep was started; tune.get_context().get_trial_dir()",
+    "restore": "load it in `setup`, with its path in the configuration",
+    "chdir_to_trial_dir": "trials run in the folder where the sweep was started; use tune.get_context().get_trial_dir() for their files",
 }
 
 
@@ -161,7 +161,7 @@ def _sync(said: Any) -> SyncConfig:
 
 
 def _checkpoints(said: Mapping[str, Any]) -> CheckpointConfig:
-    """Its own config, or the arguments of the first form, whose end saves only when asked to."""
+    """Return `checkpoint_config`, or one of the old arguments, with which a trial's end is saved only on request."""
     stated = said.get("checkpoint_config")
     config = CheckpointConfig(**stated) if isinstance(stated, Mapping) else copy.copy(stated) or CheckpointConfig()
     attribute = said.get("checkpoint_score_attr")
@@ -175,7 +175,7 @@ def _checkpoints(said: Mapping[str, Any]) -> CheckpointConfig:
 
 
 def _resume(said: Mapping[str, Any]) -> ResumeConfig | None:
-    """What `resume=` asks for: True, "AUTO", and what is added to that; None: a new sweep."""
+    """Return the resume options of `resume=`: True, "AUTO" and its additions; None starts a new sweep."""
     word = said.get("resume")
     if said.get("resume_config") is not None or word in (None, False):
         stated: ResumeConfig | None = said.get("resume_config")
@@ -188,13 +188,13 @@ def _resume(said: Mapping[str, Any]) -> ResumeConfig | None:
         "RESTART_ERRORED_ONLY": {"errored": "restart", "unfinished": "skip"},
     }
     if first not in ("AUTO", "LOCAL") or any(addition not in known for addition in additions):
-        hint = f"True, 'AUTO', or 'AUTO+' and one of {', '.join(known)}"
-        raise BadValueError(f"resume={word!r} is not understood", hint=hint, code="bad-value")
+        hint = f"use True, 'AUTO', or 'AUTO+' and one of {', '.join(known)}"
+        raise BadValueError(f"invalid resume={word!r}", hint=hint, code="bad-value")
     return ResumeConfig(**{key: value for addition in additions for key, value in known[addition].items()})
 
 
 def newest_of(folder: Path) -> Path:
-    """The folder of the newest sweep of a name: `digits-3` if there are `digits` and `digits-2`."""
+    """Return the folder of the newest sweep of a name: `digits-3` if there are `digits` and `digits-2`."""
     found: Sequence[Path] = [folder]
     number = 2
     while Tuner.can_restore(folder.with_name(f"{folder.name}-{number}")):

@@ -1,8 +1,8 @@
-"""Errors of arguments that are ValueErrors and TypeErrors too, for scripts that catch what Ray Tune raises.
+"""Errors of arguments that are also ValueErrors and TypeErrors, as Ray Tune raises.
 
 UsageError
-+-- BadValueError  also a ValueError    a value that makes no sense, or does not go with another one
-+-- BadTypeError   also a TypeError     an argument that does not exist, an object of the wrong kind
++-- BadValueError  also a ValueError    an invalid value, or one that does not fit another
++-- BadTypeError   also a TypeError     an unknown argument, or an object of the wrong kind
 NotFoundError
 +-- MissingError   also a ValueError    a sweep or a policy that does not exist
 PreconditionError
@@ -17,16 +17,16 @@ __all__ = ["BadTypeError", "BadValueError", "MismatchError", "MissingError"]
 
 
 class BadValueError(UsageError, ValueError):
-    """A value is refused."""
+    """Invalid value."""
 
 
 class BadTypeError(UsageError, TypeError):
-    """An unknown argument, or an object of the wrong kind, is refused."""
+    """Unknown argument, or object of the wrong kind."""
 
 
 class MissingError(NotFoundError, ValueError):
-    """Something that was named does not exist."""
+    """Named object that does not exist."""
 
 
 class MismatchError(PreconditionError, ValueError):
-    """Something is not what the sweep was begun with."""
+    """Object that differs from the one the sweep was started with."""

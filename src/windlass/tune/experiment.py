@@ -36,7 +36,7 @@ SETTINGS = (
 
 
 class Experiment:
-    """A trainable with its settings, which are those arguments of `tune.run` that say what is run.
+    """Trainable with its settings: those arguments of `tune.run` that define what runs.
 
     Attributes:
         name: of the sweep.
@@ -54,7 +54,7 @@ class Experiment:
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
         """Read the dictionary form: `run`, and settings; `env` goes into `config`, where RLlib looks for it."""
         if "run" not in spec:
-            message = f"the experiment {name!r} does not say what to run"
+            message = f"experiment {name!r} has no `run`"
             raise BadValueError(message, hint="add 'run': trainable", code="missing-argument")
         settings = {key: value for key, value in spec.items() if key not in ("run", "env")}
         if "env" in spec:
@@ -63,7 +63,7 @@ class Experiment:
 
 
 def read_experiments(experiments: Any) -> list[Experiment]:
-    """One experiment, a list of them, or a dictionary of their dictionary forms by name."""
+    """Read an experiment, a list of them, or a dictionary of their dictionary forms by name."""
     if isinstance(experiments, Experiment):
         return [experiments]
     if isinstance(experiments, Mapping):
@@ -71,4 +71,4 @@ def read_experiments(experiments: Any) -> list[Experiment]:
     if isinstance(experiments, Sequence) and all(isinstance(one, Experiment) for one in experiments):
         return list(experiments)
     hint = "pass an Experiment, a list of them, or {name: {'run': trainable, ...}}"
-    raise BadValueError(f"no experiments: {experiments!r}", hint=hint, code="bad-value")
+    raise BadValueError(f"invalid experiments {experiments!r}", hint=hint, code="bad-value")

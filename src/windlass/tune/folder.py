@@ -1,13 +1,13 @@
-"""A sweep's folder: what lies where. Names of all but what `sweep` and one kind of executor keep.
+"""Layout of a sweep's folder, without the files of `sweep` and of some executors.
 
 <storage_path>/<name>/
-    journal/head.wj                              the sweep: everything else can be read off it
-    journal/head.json                            which process holds the lease, for people
+    journal/head.wj                              the sweep: everything else follows from it
+    journal/head.json                            the process that holds the lease, for users
     checkpoints/<trial>/<iteration>-<attempt>/   committed by their manifest
-    trials/<trial>/                              what a trial writes by itself; made when it does
-    spools/                                      what workers said while no head listened
+    trials/<trial>/                              a trial's own files; made when it writes some
+    spools/                                      messages of workers while no head was connected
     control/                                     requests to the head from other processes
-    followers/                                   how far each follower has come, and what it said
+    followers/                                   position and messages of each follower
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ HEAD = "head"
 
 @dataclass(frozen=True, slots=True)
 class SweepFolder:
-    """The paths of one sweep; makes nothing."""
+    """Paths of a sweep; creates nothing."""
 
     path: Path
 
     @property
     def journal(self) -> Path:
-        """Folder of the journal; holds the head's file alone."""
+        """Folder of the journal, which holds only the head's file."""
         return self.path / "journal"
 
     @property
     def head_journal(self) -> Path:
-        """The journal; its lock is the head's lease."""
+        """Journal; its lock is the head's lease."""
         return self.journal / "head.wj"
 
     @property
     def head_note(self) -> Path:
-        """Host and process of the head, for the message that a second one gets."""
+        """Host and process of the head, for the error message of a second one."""
         return self.journal / "head.json"
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints lie unless the sweep stores them elsewhere."""
+        """Folder of checkpoints, unless the sweep stores them elsewhere."""
         return self.path / "checkpoints"
 
     @property
     def spools(self) -> Path:
-        """Workers' own files of what they said."""
+        """Folder of the workers' messages."""
         return self.path / "spools"
 
     @property
@@ -58,18 +58,18 @@ class SweepFolder:
 
     @property
     def followers(self) -> Path:
-        """How far each follower has come."""
+        """Folder of the followers' positions."""
         return self.path / "followers"
 
     def checkpoint(self, trial: str, iteration: int, attempt: int) -> Path:
-        """The folder of one checkpoint."""
+        """Return the folder of a checkpoint."""
         return self.checkpoints / trial / checkpoint_name(iteration, attempt)
 
     def trial(self, trial: str) -> Path:
-        """A trial's own folder."""
+        """Return a trial's own folder."""
         return self.path / "trials" / trial
 
 
 def checkpoint_name(iteration: int, attempt: int) -> str:
-    """The last part of a checkpoint's path."""
+    """Return the last part of a checkpoint's path."""
     return f"{iteration:06d}-{attempt}"

@@ -1,7 +1,7 @@
-"""Loggers, at the place where scripts for Ray Tune import them from.
+"""Loggers, where Ray Tune has them.
 
-A `LoggerCallback` of your own runs in the head; those for CSV, JSON, TensorBoard and so on are followers, processes of
-their own.
+Your own `LoggerCallback` runs in the head; those for CSV, JSON, TensorBoard and so on are followers, separate
+processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a script for Ray Tune calls of Ray itself, for one that leaves Ray behind: `from windlass.tune import ray`.
+"""Replacement for Ray in scripts that were written for Ray Tune: `from windlass.tune import ray`.
 
-`ray.init(num_cpus=2)` then says how much of this machine the sweep may use. A script that keeps `import ray` and calls
+`ray.init(num_cpus=2)` then limits the resources of this machine that sweeps use. A script that keeps `import ray` and calls
 its `init` runs its trials on Ray.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["Limits", "cluster_resources", "init", "is_initialized", "limits", "s
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of this machine sweeps may use; None: all of it."""
+    """Resources of this machine that sweeps may use; None: all of them."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -27,10 +27,10 @@ _stated: list[Limits] = []
 def init(
     address: str | None = None, *, num_cpus: float | None = None, num_gpus: float | None = None, **settings: object
 ) -> None:
-    """Limit what sweeps of this process may use. Other settings concern Ray's own processes, of which there are none.
+    """Limit the resources of sweeps of this process. Other settings, of Ray's own processes, are ignored.
 
     Raises:
-        UsageError: an address was given, for here is no cluster to connect to.
+        UsageError: an address was given, but there is no cluster to connect to.
     """
     del settings
     if address not in (None, "local"):
@@ -40,23 +40,23 @@ def init(
 
 
 def is_initialized() -> bool:
-    """Whether `init` was called."""
+    """Return whether `init` was called."""
     return bool(_stated)
 
 
 def shutdown() -> None:
-    """Forget what `init` said."""
+    """Forget the limits of `init`."""
     _stated.clear()
 
 
 def limits() -> Limits:
-    """What `init` said."""
+    """Return the limits of `init`."""
     return _stated[0] if _stated else Limits()
 
 
 def cluster_resources() -> dict[str, float]:
-    """What sweeps of this process may use: CPUs, and GPUs if `init` named them."""
-    import os  # lazy: the name would be one of this module's, which stands for Ray's
+    """Return the resources that sweeps of this process may use: CPUs, and GPUs if `init` named them."""
+    import os  # lazy: the name would be visible in this module, which replaces Ray's
 
     said = limits()
     found = {"CPU": float(said.num_cpus if said.num_cpus is not None else os.cpu_count() or 1)}

@@ -1,4 +1,4 @@
-"""Names of metrics that are filled in or have a meaning, at the place where scripts for Ray Tune import them from."""
+"""Names of metrics that are filled in or have a meaning, where Ray Tune has them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Where checkpoints are kept: a folder here, or the URL of one (fsspec). A torn one is never loaded.
+"""Storage of checkpoints: a local folder or a URL (fsspec). An incomplete one is never loaded.
 
-`<root>/<trial>/<iteration>-<attempt>/` appears whole: on a file system by a rename after its manifest was committed, in
-a bucket by its manifest, which is sent last and deleted first. A clone is the path of another trial's checkpoint.
+`<root>/<trial>/<iteration>-<attempt>/` appears as a whole: on a file system by a rename after its manifest was
+committed, in a bucket by its manifest, which is sent last and deleted first. A clone uses the path of another trial's
+checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["TrialCheckpointStore", "copy_folder", "delete", "fetch", "is_url", "
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is the URL of a place that only fsspec reaches."""
+    """Return whether a path is a URL that needs fsspec."""
     return "://" in path and not path.startswith("file://")
 
 
@@ -32,7 +33,7 @@ def _local(path: str) -> str:
 
 
 class TrialCheckpointStore:
-    """Keeps the checkpoints of one sweep.
+    """Checkpoint storage of a sweep.
 
     Args:
         root: a folder or a URL; made if missing.
@@ -42,12 +43,12 @@ class TrialCheckpointStore:
         self._root = _local(root).rstrip("/")
 
     def keep(self, trial: str, iteration: int, attempt: int, write: Callable[[str], None]) -> str:
-        """Commit what `write` puts into the fresh folder it is called with; returns its path or URL. Blocking.
+        """Commit the files that `write` puts into a fresh folder; return the path or URL. Blocking.
 
         Idempotent per (trial, iteration, attempt): a second call writes again and replaces the first one.
 
         Raises:
-            OSError: no room, or the place does not answer; nothing was committed.
+            OSError: no space is left, or the storage cannot be reached; nothing was committed.
         """
         name = f"{trial}/{checkpoint_name(iteration, attempt)}"
         if is_url(self._root):
@@ -80,7 +81,7 @@ class TrialCheckpointStore:
 
 @contextlib.contextmanager
 def _fresh_folder(parent: str | None) -> Iterator[str]:
-    """A new folder that goes with the block unless it was renamed; its name begins with a dot, so readers pass over it."""
+    """Make a folder that is removed after the block unless renamed; readers skip its name, which starts with a dot."""
     folder = tempfile.mkdtemp(prefix=".new-", dir=parent)
     os.chmod(folder, 0o777 & ~_umask())
     try:
@@ -96,7 +97,7 @@ def _umask() -> int:
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copy a folder's content into another one, which is made if missing; a manifest of ours is left behind."""
+    """Copy a folder's content into another one, made if missing; a manifest of windlass is not copied."""
     ignore = shutil.ignore_patterns(FOLDER_MANIFEST) if _has_manifest(source) else None
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=ignore)
 
@@ -111,11 +112,11 @@ def _has_manifest(folder: str) -> bool:
 
 @contextlib.contextmanager
 def local_folder(path: str) -> Iterator[str]:
-    """A committed checkpoint as a folder that may be read: its own where it is local, else a copy for this block.
+    """Yield a folder with a committed checkpoint: its own if it is local, else a copy for this block.
 
     Raises:
-        NotFoundError: there is none (`checkpoint-missing`).
-        PreconditionError: it is torn or was changed (`checkpoint-torn`).
+        NotFoundError: it does not exist (`checkpoint-missing`).
+        PreconditionError: it is incomplete or was changed (`checkpoint-torn`).
     """
     if not is_url(path):
         _check(Path(_local(path)), path)
@@ -130,11 +131,11 @@ def local_folder(path: str) -> Iterator[str]:
 
 
 def fetch(path: str, target: Path) -> None:
-    """Copy a checkpoint into a local folder, which is made if missing. A local one may be one that was not committed.
+    """Copy a checkpoint into a local folder, which is made if missing. A local one need not be committed.
 
     Raises:
-        NotFoundError: there is none.
-        PreconditionError: it is torn.
+        NotFoundError: it does not exist.
+        PreconditionError: it is incomplete.
     """
     if is_url(path):
         target.mkdir(parents=True, exist_ok=True)
@@ -178,22 +179,22 @@ def _check(folder: Path, path: str) -> Manifest:
 
 def _missing(path: str) -> NotFoundError:
     return NotFoundError(
-        f"there is no checkpoint at {path}",
-        hint="it may have been dropped by `num_to_keep`, or deleted by hand; start the trial anew",
+        f"no checkpoint at {path}",
+        hint="it may have been dropped by `num_to_keep`, or deleted by hand; restart the trial",
         code="checkpoint-missing",
     )
 
 
 def _torn(path: str, what: str) -> PreconditionError:
     return PreconditionError(
-        f"the checkpoint {path} is not whole: {what}",
-        hint="use an earlier checkpoint of this trial, or start it anew",
+        f"the checkpoint {path} is incomplete: {what}",
+        hint="use an earlier checkpoint of this trial, or restart it",
         code="checkpoint-torn",
     )
 
 
 def delete(path: str) -> None:
-    """Remove a checkpoint, its manifest first, so that what is left of an interrupted removal is no checkpoint. Idempotent."""
+    """Remove a checkpoint, its manifest first, so that an interrupted removal leaves no valid one. Idempotent."""
     if is_url(path):
         system, root = _file_system(path)
         with contextlib.suppress(FileNotFoundError):
@@ -213,7 +214,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         import fsspec  # lazy: only checkpoints elsewhere need it
     except ImportError as error:
         raise PreconditionError(
-            f"{url} cannot be reached: fsspec is not installed",
+            f"cannot access {url}: fsspec is not installed",
             hint="pip install 'windlass[data]'",
             code="extra-missing",
         ) from error

@@ -1,4 +1,4 @@
-"""A trial: one point of a sweep, and everything the controller keeps of it (under 1 kB besides its configuration)."""
+"""Trial of a sweep as the controller keeps it (under 1 kB besides its configuration)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 __all__ = ["ANONYMOUS_METRIC", "ONE_CPU", "Metrics", "Resources", "SavedState", "Trial", "TrialStatus"]
 
 Metrics = dict[str, Any]
-"""What a trial reported, flat (`a/b` for nested names), JSON values only; NaN and infinities are floats."""
+"""Reported metrics, flat (`a/b` for nested names), JSON values only; NaN and infinities are floats."""
 
 
 ANONYMOUS_METRIC = "_metric"
-"""The metric of a function that returns or yields plain numbers."""
+"""Metric of a function that returns or yields plain numbers."""
 
 
 class TrialStatus(StrEnum):
-    """Where a trial is; the words of Ray Tune, for its users see them.
+    """Status of a trial, with the names of Ray Tune.
 
     Attributes:
-        is_over: whether the trial will never run again by itself.
+        is_over: the trial will not run again by itself.
     """
 
     is_over: bool
@@ -32,18 +32,18 @@ class TrialStatus(StrEnum):
     ERROR = "ERROR"
 
     def __init__(self, word: str) -> None:
-        self.is_over = word in ("TERMINATED", "ERROR")  # no property: every report asks
+        self.is_over = word in ("TERMINATED", "ERROR")  # not a property, as every report reads it
 
     __hash__ = str.__hash__  # that of enums is not C, and trials are counted by status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a trial needs: one bundle per worker of it, the first for the trial's own process.
+    """Resources of a trial: a bundle per worker, the first for the trial's own process.
 
     Attributes:
         bundles: each maps `CPU`, `GPU`, `memory` (bytes) or a custom name to an amount; fractions are allowed.
-        strategy: how bundles lie on nodes: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
+        strategy: placement of bundles on nodes: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
     """
 
     bundles: tuple[dict[str, float], ...] = ({"CPU": 1.0},)
@@ -54,22 +54,22 @@ class Resources:
 
     @property
     def head_cpus(self) -> float:
-        """CPUs of the first bundle, which is the trial's own process's."""
+        """CPUs of the first bundle, that of the trial's own process."""
         return self.bundles[0].get("CPU", 0.0)
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """Whether the trial's own process needs nothing."""
+        """True if the trial's own process needs no resources."""
         return not self.bundles[0]
 
     @property
     def required_resources(self) -> dict[str, float]:
-        """The sum of all bundles, by Ray Tune's name."""
+        """Sum of all bundles, with Ray Tune's name."""
         return self.total
 
     @property
     def total(self) -> dict[str, float]:
-        """The sum of all bundles."""
+        """Sum of all bundles."""
         total: dict[str, float] = {}
         for bundle in self.bundles:
             for name, amount in bundle.items():
@@ -82,12 +82,12 @@ ONE_CPU = Resources()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """A committed checkpoint of a trial, or one that is asked for and not committed yet.
+    """Committed checkpoint of a trial, or one that is requested and not committed yet.
 
     Attributes:
         trial: id of the trial that made it; a clone in population based training refers to another trial's.
         iteration: `training_iteration` at which it was made.
-        path: where it lies: a folder, or the URL of one; empty until it is committed.
+        path: a folder or a URL; empty until it is committed.
     """
 
     trial: str
@@ -97,23 +97,23 @@ class SavedState:
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """The controller's view of a trial; only the controller's core changes it.
+    """Controller's state of a trial; only the controller's core changes it.
 
     Attributes:
         id: its number in five digits (more above 99,999), in the order in which trials were suggested.
         config: the resolved configuration, nested as the space is.
         assigned: the values that were drawn, flat: `{"model/layers": 4}`; what tables and searchers show.
-        tag: how it came to be, such as `3@perturbed[lr=0.01]`; empty for a plain trial.
+        tag: its origin, such as `3@perturbed[lr=0.01]`; empty for a plain trial.
         attempt: number of its newest start; reports of older attempts are dropped.
         iteration: `training_iteration` of the newest report that counted.
         last: metrics of that report, with `training_iteration` and `time_total_s`.
         best: the best value of the sweep's first metric so far; None before the first.
         checkpoint: the newest committed one.
-        restore_from: what the next start loads; None begins anew.
+        restore_from: checkpoint that the next start loads; None starts from scratch.
         place: host, else slot, of the newest attempt that started.
         num_failures: attempts that ended by the trial's own error.
         num_interruptions: attempts that ended with their worker or node.
-        why: the reason of the newest decision that changed its status, or of what it waits for.
+        why: reason of the newest decision that changed its status, or of its waiting.
         error: the newest traceback; empty without.
     """
 

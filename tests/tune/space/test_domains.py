@@ -168,7 +168,7 @@ def test_quantised_ends_weigh_half_for_floats_and_fully_for_integers() -> None:
         ("quniform", (0, 1, 0.3), "1.0 is not a multiple of 0.3", "space-range"),
         ("quniform", (0.05, 1, 0.1), "0.05 is not a multiple of 0.1", "space-range"),
         ("quniform", (0, 1, 0), "the step must be above 0", "space-range"),
-        ("qrandint", (1, 2, 5), "no multiple of 5 lies between", "space-empty"),
+        ("qrandint", (1, 2, 5), "no multiple of 5 is between its bounds", "space-empty"),
         ("randint", (3, 3), "the upper bound is not included", "space-empty"),
         ("randint", (1.5, 3), "a bound of integers must be an integer, not 1.5", "space-range"),
         ("randn", (0, 0), "a spread above 0", "space-range"),

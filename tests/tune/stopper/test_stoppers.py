@@ -60,7 +60,7 @@ def test_bounds_on_metrics() -> None:
 
 
 def test_a_bound_on_what_is_no_number_is_told() -> None:
-    with pytest.raises(UsageError, match="stop bounds 'm', which is 'high'"):
+    with pytest.raises(UsageError, match="stop has a bound on 'm', but a trial reported 'high'"):
         MetricStopper({"m": 1})("t", {"m": "high"})
 
 
@@ -129,17 +129,17 @@ def test_nothing_stops_nothing() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: as_stopper(3), "stop is 3"),
+        (lambda: as_stopper(3), "invalid stop condition 3"),
         (lambda: as_stopper(NoopStopper), "stop is the class NoopStopper"),
         (lambda: as_stopper({"a": {"b": 3}}), "stop: the bound of `a` is {'b': 3}, not a number"),
-        (lambda: TimeoutStopper("10"), "the timeout of a sweep is '10'"),  # type: ignore[arg-type]
-        (lambda: TimeoutStopper(0), "the timeout of a sweep is 0"),
+        (lambda: TimeoutStopper("10"), "invalid timeout of a sweep '10'"),  # type: ignore[arg-type]
+        (lambda: TimeoutStopper(0), "invalid timeout of a sweep 0"),
         (lambda: MaximumIterationStopper(0), "MaximumIterationStopper has max_iter=0"),
         (lambda: MaximumIterationStopper("3"), "MaximumIterationStopper has max_iter='3'"),  # type: ignore[arg-type]
         (lambda: TrialPlateauStopper("m", num_results=0), "TrialPlateauStopper has num_results=0"),
         (lambda: TrialPlateauStopper("m", mode="best"), "TrialPlateauStopper has mode='best'"),
         (lambda: as_stopper(lambda result: True), "too many positional arguments"),
-        (lambda: TrialPlateauStopper("m", metric_threshold=0.0), "has a metric_threshold of 0.0 and the mode None"),
+        (lambda: TrialPlateauStopper("m", metric_threshold=0.0), "has metric_threshold=0.0 but mode=None"),
         (lambda: ExperimentPlateauStopper("m", mode="best"), "ExperimentPlateauStopper has mode='best'"),
         (lambda: ExperimentPlateauStopper("m", top=1), "ExperimentPlateauStopper has top=1"),
         (lambda: ExperimentPlateauStopper("m", top=float("nan")), "ExperimentPlateauStopper has top=nan"),  # type: ignore[arg-type]

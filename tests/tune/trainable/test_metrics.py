@@ -95,7 +95,7 @@ def test_arrays_are_refused_with_what_to_do() -> None:
 
 
 def test_what_is_no_mapping_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"reported 0\.5, which is no mapping"):
+    with pytest.raises(UsageError, match=r"reported 0\.5, not a mapping"):
         flatten_metrics(0.5)  # type: ignore[arg-type]
 
 

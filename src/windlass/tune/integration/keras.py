@@ -19,12 +19,12 @@ _PLAIN = [f"{what}_{when}" for what in ("train", "test", "predict") for when in 
 
 
 class TuneReportCheckpointCallback(_callbacks.Callback):  # type: ignore[name-defined, misc]
-    """Report what Keras logs, with the model.
+    """Callback that reports the logs of Keras, with the model.
 
     Args:
         checkpoint_on: events with which the model is reported, such as `epoch_end`.
         report_metrics_on: events with which metrics are reported.
-        metrics: which ones, and under which names.
+        metrics: selection of metrics and their names.
         filename: of the model in a checkpoint.
     """
 
@@ -41,7 +41,7 @@ class TuneReportCheckpointCallback(_callbacks.Callback):  # type: ignore[name-de
         self._checkpoint_on = _as_list(checkpoint_on)
         for event in {*self._checkpoint_on, *_as_list(report_metrics_on)}:
             if event not in (*_WITH_NUMBER, *_PLAIN):
-                hint = f"there are {', '.join((*_WITH_NUMBER, *_PLAIN))}"
+                hint = f"available: {', '.join((*_WITH_NUMBER, *_PLAIN))}"
                 raise BadValueError(f"Keras has no event {event!r}", hint=hint, code="bad-value")
             setattr(self, f"on_{event}", self._handler(event))
 

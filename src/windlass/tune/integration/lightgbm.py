@@ -15,7 +15,7 @@ _FILE = "model.txt"
 
 
 class TuneReportCheckpointCallback(BoostingReport):
-    """Report the metrics of each round, and the model; for the arguments see `BoostingReport`."""
+    """Callback that reports metrics and the model; for the arguments see `BoostingReport`."""
 
     order = 20
     before_iteration = False
@@ -32,7 +32,7 @@ class TuneReportCheckpointCallback(BoostingReport):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = _FILE) -> Any:
-        """The booster in a checkpoint."""
+        """Load the booster of a checkpoint."""
         return load_model(checkpoint, filename, lambda path: _lightgbm.Booster(model_file=path))
 
     def __call__(self, env: Any) -> None:

@@ -15,10 +15,10 @@ _lightning = need_library("lightning.pytorch", "pytorch_lightning")
 
 
 class TuneReportCheckpointCallback(_lightning.Callback):  # type: ignore[name-defined, misc]
-    """Report what Lightning logs, with the trainer's checkpoint; not during its first sanity check.
+    """Callback that reports the metrics of Lightning, with the trainer's checkpoint; not during its sanity check.
 
     Args:
-        metrics: which ones, and under which names.
+        metrics: selection of metrics and their names.
         filename: of the checkpoint's file.
         save_checkpoints: False reports metrics alone.
         on: Lightning's hooks without `on_`, such as `validation_end` or `train_epoch_end`.
@@ -37,7 +37,7 @@ class TuneReportCheckpointCallback(_lightning.Callback):  # type: ignore[name-de
         self._saves = save_checkpoints
         for hook in [on] if isinstance(on, str) else on:
             if not hasattr(_lightning.Callback, f"on_{hook}"):
-                hint = "write 'validation_end' or 'train_epoch_end', say"
+                hint = "use for example 'validation_end' or 'train_epoch_end'"
                 raise BadValueError(f"Lightning has no hook {hook!r}", hint=hint, code="bad-value")
             setattr(self, f"on_{hook}", self._handler())
 
@@ -61,7 +61,7 @@ class TuneReportCheckpointCallback(_lightning.Callback):  # type: ignore[name-de
 
 
 class TuneReportCallback(TuneReportCheckpointCallback):
-    """The same without checkpoints."""
+    """Callback that reports metrics without checkpoints."""
 
     def __init__(self, metrics: MetricNames = None, on: str | Sequence[str] = "validation_end") -> None:
         super().__init__(metrics, save_checkpoints=False, on=on)

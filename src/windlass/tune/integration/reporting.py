@@ -1,4 +1,4 @@
-"""What the callbacks share: which of a library's metrics are reported under which names, and with what checkpoint."""
+"""Common part of the callbacks: selection of a library's metrics, and reports with a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from windlass.tune.trainable import Checkpoint, report
 __all__ = ["MetricNames", "need_library", "pick", "report_with"]
 
 MetricNames = str | Sequence[str] | Mapping[str, str] | None
-"""Nothing: all; names that are kept; or `{name to report: the library's name}`."""
+"""None: all metrics; or names to keep; or `{name to report: the library's name}`."""
 
 
 def pick(found: Mapping[str, Any], names: MetricNames) -> dict[str, Any]:
-    """The metrics that are to be reported.
+    """Return the metrics to report.
 
     Raises:
         UsageError: the library has no metric of that name.
@@ -33,23 +33,23 @@ def pick(found: Mapping[str, Any], names: MetricNames) -> dict[str, Any]:
     for theirs in wanted.values():
         if theirs not in found:
             near = nearest(theirs, found)
-            hint = f"did you mean `{near}`?" if near else f"there are {', '.join(found) or 'none yet'}"
+            hint = f"did you mean `{near}`?" if near else f"available: {', '.join(found) or 'none yet'}"
             raise BadValueError(f"the library has no metric `{theirs}`", hint=hint, code="unknown-metric")
     return {ours: found[theirs] for ours, theirs in wanted.items()}
 
 
 def report_with(metrics: Mapping[str, Any], filename: str, write: Callable[[str], object]) -> None:
-    """Report metrics with a checkpoint of one file, which `write` makes at the path that it gets."""
+    """Report metrics with a checkpoint of one file, which `write` makes at a given path."""
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
         write(str(Path(folder, filename)))
         report(metrics, checkpoint=Checkpoint.from_directory(folder))
 
 
 def need_library(*modules: str) -> Any:
-    """The first of some modules that can be imported.
+    """Import the first available one of some modules.
 
     Raises:
-        PreconditionError: none can.
+        PreconditionError: none is installed.
     """
     for module in modules:
         try:
@@ -58,4 +58,4 @@ def need_library(*modules: str) -> Any:
             continue
     package = modules[0].partition(".")[0]
     hint = f"pip install {package}"
-    raise PreconditionError(f"this callback is for {package}, which is not installed", hint=hint, code="extra-missing")
+    raise PreconditionError(f"this callback needs {package}, which is not installed", hint=hint, code="extra-missing")

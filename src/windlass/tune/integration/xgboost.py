@@ -15,7 +15,7 @@ _FILE = "model.ubj"
 
 
 class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingReport):  # type: ignore[name-defined, misc]
-    """Report the metrics of each round, and the model; for the arguments see `BoostingReport`."""
+    """Callback that reports metrics and the model; for the arguments see `BoostingReport`."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingR
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = _FILE) -> Any:
-        """The booster in a checkpoint."""
+        """Load the booster of a checkpoint."""
 
         def load(path: str) -> Any:
             booster = _xgboost.Booster()
@@ -42,7 +42,7 @@ class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingR
         return load_model(checkpoint, filename, load)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: dict[str, dict[str, Any]]) -> bool:
-        """Called by XGBoost after each round; training goes on."""
+        """Called by XGBoost after each round; training continues."""
         self._newest = self.metrics_of(evals_log)
         self.report_round(self._newest, model, epoch + 1, is_last=False)
         if self._frequency and (epoch + 1) % self._frequency == 0:
@@ -50,7 +50,7 @@ class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingR
         return False
 
     def after_training(self, model: Any) -> Any:
-        """Called by XGBoost at the end; only XGBoost knows then which round was the last."""
+        """Called by XGBoost at the end, when it is known which round was the last."""
         if self._checkpoint_at_end and model.num_boosted_rounds() - 1 != self._saved_round:
             report_with(self._newest, self._filename, model.save_model)
         return model

@@ -1,4 +1,4 @@
-"""What trials run: a class with steps, or a function that reports."""
+"""Trainables, which trials run: a class with steps, or a function that reports."""
 
 from windlass.tune.trainable.checkpoint import Checkpoint
 from windlass.tune.trainable.class_api import Trainable

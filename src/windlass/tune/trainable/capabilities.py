@@ -1,4 +1,4 @@
-"""What can be known of a trainable before anything starts."""
+"""Checks and capabilities of a trainable before anything starts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Code = type | Callable[..., Any]
 
 
 def is_class(trainable: Code) -> bool:
-    """Whether a trainable is a class with steps, and not a function."""
+    """Return whether a trainable is a class with steps, not a function."""
     return isinstance(trainable, type) and issubclass(trainable, Trainable)
 
 
 def name_of(trainable: Code) -> str:
-    """What people call it: the name of the class or function."""
+    """Return the name of the class or function."""
     inner = inspect.unwrap(trainable)
     while hasattr(inner, "func"):
         inner = inner.func
@@ -29,7 +29,7 @@ def name_of(trainable: Code) -> str:
 
 
 def can_save(trainable: Code) -> bool:
-    """Whether its trials can be paused and cloned. A function is believed: it saves by reporting checkpoints."""
+    """Return whether its trials can be paused and cloned; assumed of a function, which saves by reporting checkpoints."""
     if not is_class(trainable):
         return True
     assert isinstance(trainable, type)
@@ -37,16 +37,18 @@ def can_save(trainable: Code) -> bool:
 
 
 def check_trainable(trainable: object) -> None:
-    """Refuse what cannot be a trainable.
+    """Refuse an object that is not a trainable.
 
     Raises:
         UsageError: it is neither a subclass of `Trainable` nor a function of one argument.
     """
-    hint = "give a subclass of tune.Trainable, or a function that takes the configuration"
+    hint = "pass a subclass of tune.Trainable, or a function of the configuration"
     if isinstance(trainable, type) and not issubclass(trainable, Trainable):
-        raise BadTypeError(f"{trainable.__name__} is no subclass of Trainable", hint=hint, code="not-a-trainable")
+        raise BadTypeError(
+            f"class {trainable.__name__} is not a subclass of tune.Trainable", hint=hint, code="not-a-trainable"
+        )
     if not callable(trainable):
-        raise BadValueError(f"{trainable!r:.60} is no trainable", hint=hint, code="not-a-trainable")
+        raise BadValueError(f"{trainable!r:.60} is not a trainable", hint=hint, code="not-a-trainable")
     if is_class(trainable):
         if all(getattr(trainable, name) is getattr(Trainable, name) for name in ("step", "_train")):
             hint = "override step(self) and return the metrics of one iteration"
@@ -59,6 +61,6 @@ def check_trainable(trainable: object) -> None:
             f"{name_of(trainable)} cannot be called with a configuration: {error}", hint=hint, code="not-a-trainable"
         ) from error
     if inspect.iscoroutinefunction(inspect.unwrap(trainable)):
-        hint = "write a plain function that calls tune.report(metrics), and asyncio.run in it"
-        message = f"{name_of(trainable)} is a coroutine function, and nothing would await it"
+        hint = "pass a plain function that calls asyncio.run and tune.report(metrics)"
+        message = f"{name_of(trainable)} is a coroutine function, which is not supported"
         raise BadValueError(message, hint=hint, code="not-a-trainable")

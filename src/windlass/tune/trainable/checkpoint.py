@@ -1,4 +1,4 @@
-"""A checkpoint as trials and people hold it: a folder, or the URL of one, that is made local when it is needed."""
+"""Checkpoint of a trial: a folder or a URL, copied to this machine when it is read."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ _METADATA = ".metadata.json"
 
 
 class Checkpoint:
-    """A reference to a folder of files, local or remote; making one reads nothing.
+    """Reference to a folder of files, local or remote; creating one reads nothing.
 
     Args:
         path: a folder, or the URL of one (fsspec).
-        filesystem: accepted for Ray's sake where it is None; the URL says where a checkpoint lies.
+        filesystem: must be None, for compatibility with Ray; use a URL as path.
     """
 
     def __init__(self, path: str | Path, filesystem: object = None) -> None:
         if filesystem is not None:
             raise BadValueError(
-                f"Checkpoint takes no filesystem, not {filesystem!r:.60}",
-                hint="name the place in the path: Checkpoint('s3://bucket/folder')",
+                f"Checkpoint(filesystem={filesystem!r:.60}) is not supported",
+                hint="pass a URL as path: Checkpoint('s3://bucket/folder')",
                 code="checkpoint-filesystem",
             )
         self._path = str(path)
 
     @property
     def path(self) -> str:
-        """Where it lies: a folder, or the URL of one."""
+        """Folder or URL."""
         return self._path
 
     @classmethod
     def from_directory(cls, path: str | Path) -> Checkpoint:
-        """The checkpoint in a local folder; nothing is copied until it is reported."""
+        """Refer to a local folder; nothing is copied until it is reported."""
         return cls(path)
 
     def to_directory(self, path: str | Path | None = None) -> str:
-        """Copy it into a folder (a fresh temporary one without `path`); returns that folder.
+        """Copy it into a folder (a fresh temporary one without `path`); return that folder.
 
         Raises:
-            PreconditionError: the checkpoint is torn.
-            NotFoundError: there is none.
+            PreconditionError: the checkpoint is incomplete.
+            NotFoundError: it does not exist.
         """
         from windlass.tune.storage import fetch  # lazy: a trial that keeps nothing does not need it
 
@@ -60,7 +60,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """A folder to read it from: its own if it is local, else a copy that goes with the block."""
+        """Yield a folder to read it from: its own if it is local, else a copy for the block."""
         from windlass.tune.storage import is_url  # lazy: as above
 
         if not is_url(self._path):
@@ -73,26 +73,26 @@ class Checkpoint:
             shutil.rmtree(folder, ignore_errors=True)
 
     def get_metadata(self) -> dict[str, Any]:
-        """The facts that `set_metadata` left in it; empty without."""
+        """Return the metadata of `set_metadata`; empty if there is none."""
         with self.as_directory() as folder:
             path = Path(folder, _METADATA)
             found = read_json(path) if path.exists() else {}
         return dict(found)
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Keep facts (JSON) with a checkpoint that was not reported yet; replaces earlier ones."""
+        """Set the metadata (JSON) of a checkpoint that was not reported yet, replacing earlier metadata."""
         from windlass.tune.storage import is_url  # lazy: as above
 
         if is_url(self._path):
             raise BadValueError(
-                f"{self._path} is committed, its metadata cannot change",
-                hint="set it before the checkpoint is reported",
+                f"checkpoint {self._path} is committed, so its metadata cannot change",
+                hint="set metadata before the checkpoint is reported",
                 code="checkpoint-committed",
             )
         Path(self._path, _METADATA).write_text(json.dumps(dict(metadata)))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add to the facts that are kept with it."""
+        """Add to its metadata."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
     def __eq__(self, other: object) -> bool:

@@ -1,6 +1,6 @@
 """`Trainable`: a trial as a class with `setup`, `step`, `save_checkpoint` and `load_checkpoint`.
 
-The names of Ray Tune, those of its first published form (`_setup`, `_train`, `_save`, `_restore`, `_stop`) included.
+The names are those of Ray Tune, with those of its first interface (`_setup`, `_train`, `_save`, `_restore`, `_stop`) included.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ __all__ = ["Trainable"]
 
 
 class Trainable:
-    """A trial that is asked for one step after another. Subclass it, and override `setup` and `step` at least.
+    """Base class of trials that run in steps. Subclass it, and override `setup` and `step` at least.
 
-    In a sweep one object is one trial; a worker that takes the next trial makes a new one. With `reuse_actors=True` it
-    keeps the object where `reset_config` says that it became the other trial. It can also be driven by hand: `train`,
-    `save`, `restore`, `stop`.
+    In a sweep one object is one trial; a worker makes a new object for the next one. With `reuse_actors=True` it keeps
+    the object if `reset_config` returns True. It can also be used without a sweep: `train`, `save`, `restore`, `stop`.
 
     Args:
         config: the configuration; `setup` gets a copy.
@@ -53,54 +52,54 @@ class Trainable:
     # ------------------------------------------------------------------------------------------- for subclasses
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Make what the trial needs from its configuration."""
+        """Prepare the trial from its configuration."""
         self._setup(config)
 
     def step(self) -> dict[str, Any]:
-        """One iteration; returns its metrics. `done: True` ends the trial, `should_checkpoint: True` saves it."""
+        """Run one iteration; return its metrics. `done: True` ends the trial, `should_checkpoint: True` saves it."""
         return self._train()
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
-        """Write files into a fresh folder, or return a dict that is kept instead."""
+        """Write files into a fresh folder, or return a dict that is saved instead."""
         return self._save(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Go on from what `save_checkpoint` returned: its dict, or the folder. The folder may lie elsewhere now."""
+        """Continue from a saved state: the dict that `save_checkpoint` returned, or its folder, which may have moved."""
         self._restore(checkpoint)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial without a new object; True when done. Must leave nothing of the old one."""
+        """Become another trial without a new object; return True if done. Must leave nothing of the old trial."""
         return False
 
     def cleanup(self) -> None:
-        """Release what `setup` took. Not called when the worker is killed."""
+        """Release the resources of `setup`. Not called when the worker is killed."""
         self._stop()
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Called in the worker with every result, before the sweep hears of it."""
+        """Called in the worker with every result, before it is reported."""
         self._log_result(result)
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Resources | Mapping[str, float] | None:
-        """What a trial with this configuration needs, unless the sweep says it; None: one CPU."""
+        """Return the resources of a trial with this configuration, unless the sweep sets them; None: one CPU."""
         return None
 
     @classmethod
     def resource_help(cls, config: dict[str, Any]) -> str:
-        """How to state resources for this trainable, in words."""
+        """Return a help text about resources of this trainable."""
         return ""
 
     def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
-        """Write the model in these formats; returns format to path."""
+        """Write the model in these formats; return format to path."""
         return {}
 
-    # ------------------------------------------------------------ the first published form; override one or the other
+    # ------------------------------------------------------------ the first interface; override one or the other
 
     def _setup(self, config: dict[str, Any]) -> None:
-        """As `setup`."""
+        """Old name of `setup`."""
 
     def _train(self) -> dict[str, Any]:
-        """As `step`."""
+        """Old name of `step`."""
         raise PreconditionError(
             f"{type(self).__name__} has no `step`",
             hint="override step(self) and return the metrics of one iteration",
@@ -108,11 +107,11 @@ class Trainable:
         )
 
     def _save(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
-        """As `save_checkpoint`."""
+        """Old name of `save_checkpoint`."""
         raise _cannot_save(type(self))
 
     def _restore(self, checkpoint: Any) -> None:
-        """As `load_checkpoint`."""
+        """Old name of `load_checkpoint`."""
         raise PreconditionError(
             f"{type(self).__name__} has no `load_checkpoint`",
             hint="override load_checkpoint(self, checkpoint) beside save_checkpoint",
@@ -120,21 +119,21 @@ class Trainable:
         )
 
     def _stop(self) -> None:
-        """As `cleanup`."""
+        """Old name of `cleanup`."""
 
     def _log_result(self, result: dict[str, Any]) -> None:
-        """As `log_result`."""
+        """Old name of `log_result`."""
 
-    # ------------------------------------------------------------------------------------------------ who it is
+    # ------------------------------------------------------------------------------------------------ identity
 
     @property
     def iteration(self) -> int:
-        """Steps done by this trial, those before a restore included."""
+        """Number of steps of this trial, those before a restore included."""
         return self._iteration
 
     @property
     def training_iteration(self) -> int:
-        """As `iteration`."""
+        """Same as `iteration`."""
         return self._iteration
 
     @property
@@ -151,31 +150,31 @@ class Trainable:
 
     @property
     def trial_resources(self) -> Resources | None:
-        """What the trial was given; None outside of a sweep."""
+        """Resources of the trial; None outside of a sweep."""
         session = current_session()
         return session.context.resources if session else None
 
     @property
     def logdir(self) -> str:
-        """A folder where the trial may write, made when first asked for; a temporary one outside of a sweep."""
+        """Folder for the trial's files, made on first use; a temporary one outside of a sweep."""
         if self._logdir is None:
             session = current_session()
             self._logdir = session.context.get_trial_dir() if session else tempfile.mkdtemp(prefix="trial-")
         return self._logdir
 
     def get_config(self) -> dict[str, Any]:
-        """The configuration."""
+        """Return the configuration."""
         return self.config
 
-    # --------------------------------------------------------------------------------------------- driven by hand
+    # --------------------------------------------------------------------------------------------- without a sweep
 
     def advance(self) -> dict[str, Any]:
-        """One `step`, counted; returns its metrics with `training_iteration`, `time_this_iter_s`, `time_total_s`."""
+        """Run `step`; return its metrics with `training_iteration`, `time_this_iter_s`, `time_total_s`."""
         begin = time.perf_counter()
         result = self.step()
         if not isinstance(result, dict):
             raise BadValueError(
-                f"{type(self).__name__}.step returned {result!r:.60}, which is no dict",
+                f"{type(self).__name__}.step returned {result!r:.60}, not a dict",
                 hint="return the metrics of the step: {'loss': 0.1}",
                 code="bad-metrics",
             )
@@ -194,7 +193,7 @@ class Trainable:
         return result
 
     def _add_totals(self, result: dict[str, Any]) -> None:
-        """Sums of `timesteps_this_iter` and `episodes_this_iter`, for those who report them."""
+        """Add the sums of `timesteps_this_iter` and `episodes_this_iter`, if they are reported."""
         if result.get("timesteps_this_iter") is not None:
             self._timesteps_total = (self._timesteps_total or 0) + result["timesteps_this_iter"]
         if result.get("episodes_this_iter") is not None:
@@ -205,7 +204,7 @@ class Trainable:
             result.setdefault("episodes_total", self._episodes_total)
 
     def train(self) -> dict[str, Any]:
-        """One `step`; returns its metrics with everything that a reader of the sweep sees."""
+        """Run `step`; return its metrics with all fields that are filled in."""
         result = self.advance()
         result.setdefault("done", False)
         now = time.time()
@@ -240,7 +239,7 @@ class Trainable:
             load_state(self, folder)
 
     def reset(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial with this configuration, if `reset_config` can; counts begin anew."""
+        """Become another trial with this configuration, if `reset_config` can; counts restart."""
         before, self.config = self.config, new_config
         if not self.reset_config(copy.deepcopy(new_config)):
             self.config = before
@@ -250,7 +249,7 @@ class Trainable:
         return True
 
     def stop(self) -> None:
-        """Release everything; calls `cleanup`."""
+        """Release all resources; calls `cleanup`."""
         self.cleanup()
 
     def export_model(self, export_formats: list[str] | str, export_dir: str | None = None) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""What a trial may report, as JSON: nested names become flat, scalars of numpy and torch plain numbers.
+"""Reports as JSON: nested names become flat, scalars of numpy and torch plain numbers.
 
-Reports are many, so plain values pass through one look-up each.
+As there are many reports, plain values cost one look-up each.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from windlass.tune.trial import Metrics
 __all__ = ["TIME_DIGITS", "check_config", "flatten_metrics", "to_json_value"]
 
 TIME_DIGITS = 9
-"""Decimals of measured seconds: a clock tells no more, and journals have two such numbers in every report."""
+"""Decimals of measured seconds: clocks have no more, and every report in a journal has two such numbers."""
 
 _PLAIN = frozenset({float, int, str, bool, type(None)})
 
 
 def flatten_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """Metrics with `a/b` for nested names and JSON values only; NaN and infinities stay floats.
+    """Return metrics with `a/b` for nested names and JSON values only; NaN and infinities stay floats.
 
     Raises:
-        UsageError: a value is no number, text, list or mapping of such; the message names its key.
+        UsageError: a value is not a number, text, list or mapping of such; the message names its key.
     """
     if not isinstance(metrics, Mapping):
         raise BadValueError(
-            f"a trial reported {metrics!r:.100}, which is no mapping",
+            f"a trial reported {metrics!r:.100}, not a mapping",
             hint='report names and values: tune.report({"loss": 0.1})',
             code="bad-metrics",
         )
@@ -51,7 +51,7 @@ def _flatten(key: str, value: object, into: Metrics) -> None:
 
 
 def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as JSON; scalars of numpy and torch become plain numbers, tuples lists.
+    """Return a configuration as JSON; scalars of numpy and torch become plain numbers, tuples lists.
 
     Raises:
         UsageError: a value cannot be written as JSON; the message names its key.
@@ -59,17 +59,17 @@ def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
     checked = to_json_value(
         config,
         "config",
-        "choose among names, and make the object in the trainable; hand over big objects with tune.with_parameters",
+        "choose among names and make the object in the trainable; pass big objects with tune.with_parameters",
     )
     assert isinstance(checked, dict)
     return checked
 
 
 def to_json_value(value: object, where: str, hint: str) -> Any:
-    """A value as JSON can hold it.
+    """Return a value as JSON can hold it.
 
     Args:
-        where: what the value is, for the message: "metric `loss`".
+        where: the value's name for the message, such as "metric `loss`".
         hint: of the error.
 
     Raises:
@@ -98,7 +98,7 @@ def _key(name: object) -> str:
 
 
 def _scalar(value: object) -> object:
-    """The Python number of a scalar or a one-element array of numpy, torch and the like; known by what they can do."""
+    """Return the Python number of a scalar or one-element array of numpy, torch and the like; others unchanged."""
     item, size = getattr(value, "item", None), getattr(value, "size", None)
     num = getattr(value, "numel", size)
     count = num() if callable(num) else num

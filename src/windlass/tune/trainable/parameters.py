@@ -1,4 +1,4 @@
-"""Big objects that all trials of a sweep share: in one file, mapped by every worker, never in the journal."""
+"""Big objects that all trials of a sweep share: in a file that every worker maps, never in the journal."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _loaded: dict[str, dict[str, Any]] = {}  # by file: a process maps it once
 
 
 class Parameters:
-    """Objects by name. What is pickled is where they are: a file on this machine, or Ray's object store.
+    """Objects by name, pickled as a reference: a file on this machine, or an entry of Ray's object store.
 
-    Memory of arrays is written as it is and mapped by workers, who share its pages until they change them.
+    Memory of arrays is written as it is and mapped by workers, which share its pages until they change them.
     """
 
     def __init__(self, held: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Parameters:
         self._reference: Any = None
 
     def values(self) -> dict[str, Any]:
-        """The objects; loaded when first asked for, once per process."""
+        """Return the objects, loaded once per process on first use."""
         if self._held is None:
             self._held = _fetch(self._reference) if self._reference is not None else _load(self._file)
         return dict(self._held)
@@ -55,7 +55,7 @@ class Parameters:
 def _write(path: str, held: dict[str, Any]) -> None:
     buffers: list[pickle.PickleBuffer] = []
     try:
-        import cloudpickle  # lazy: only functions that stand in no module need it
+        import cloudpickle  # lazy: only objects that no module defines need it
 
         dumps = cloudpickle.dumps
     except ImportError:
@@ -64,7 +64,7 @@ def _write(path: str, held: dict[str, Any]) -> None:
         body = dumps(held, protocol=5, buffer_callback=buffers.append)
     except Exception as error:
         message = f"the parameters {', '.join(held)} cannot be sent to workers: {error}"
-        hint = "open files, locks and connections in the trainable itself"
+        hint = "open files, locks and connections in the trainable"
         raise BadValueError(message, hint=hint, code="not-serialisable") from error
     raws = [buffer.raw() for buffer in buffers]
     sizes = [len(body), *(raw.nbytes for raw in raws)]
@@ -81,8 +81,8 @@ def _load(path: str) -> dict[str, Any]:
             with open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except OSError as error:
-            message = f"the objects of with_parameters are not on this machine: {path}"
-            hint = "workers on other machines get them through Ray: call ray.init() first"
+            message = f"the objects of with_parameters are missing on this machine: {path}"
+            hint = "call ray.init() first, so that workers on other machines get them through Ray"
             raise NotFoundError(message, hint=hint, code="parameters-missing") from error
         body, *buffers = _pieces(memoryview(mapped))
         _loaded[path] = pickle.loads(body, buffers=buffers)  # noqa: S301 - written by the head of this sweep
@@ -90,7 +90,7 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def _pieces(view: memoryview) -> list[memoryview]:
-    """The pickle, then the buffers that stand outside of it."""
+    """Return the pickle, then the buffers outside of it."""
     numbers = (int.from_bytes(view[at : at + _SIZE_BYTES], "little") for at in range(0, len(view), _SIZE_BYTES))
     num_pieces = next(numbers)
     sizes = [next(numbers) for _ in range(num_pieces)]

@@ -1,4 +1,4 @@
-"""What `save_checkpoint` returned, as files in its folder, and back: a dict, the folder itself, or a path in it."""
+"""Return values of `save_checkpoint` as files in its folder, and back: a dict, the folder, or a path in it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _COUNTS = {
 
 
 def save_state(trainable: Trainable, folder: str) -> None:
-    """Let a trainable save itself into a folder.
+    """Save a trainable into a folder.
 
-    A dict that JSON gives back exactly as it was is written as JSON, any other is pickled.
+    A dict that JSON keeps exactly is written as JSON, any other is pickled.
 
     Raises:
-        UsageError: it returned neither a dict nor a path in the folder nor None.
+        UsageError: `save_checkpoint` returned neither a dict nor a path in the folder nor None.
     """
     returned = trainable.save_checkpoint(folder)
     facts: dict[str, Any] = {name: getattr(trainable, attribute) for name, attribute in _COUNTS.items()}
@@ -58,7 +58,7 @@ def _write_state(state: dict[str, Any], folder: str) -> str:
 
 
 def _is_exact(value: object) -> bool:
-    """Whether JSON gives back the very same value."""
+    """Return whether JSON keeps a value exactly."""
     if type(value) is dict:
         return all(type(key) is str and _is_exact(inner) for key, inner in value.items())
     if type(value) is list:
@@ -76,13 +76,13 @@ def _relative(returned: str, folder: str, trainable: Trainable) -> str:
 def _refusal(trainable: Trainable, returned: object) -> UsageError:
     return BadValueError(
         f"{type(trainable).__name__}.save_checkpoint returned {returned!r:.100}",
-        hint="return a dict, or None after files were written into checkpoint_dir",
+        hint="return a dict, or write files into checkpoint_dir and return None",
         code="checkpoint-not-kept",
     )
 
 
 def load_state(trainable: Trainable, folder: str) -> None:
-    """Let a trainable load what `save_state` wrote, or any folder of files; counts come back too."""
+    """Load the state of `save_state`, or any folder of files, into a trainable; its counts are restored too."""
     facts: dict[str, Any] = {}
     if os.path.exists(os.path.join(folder, _FACTS)):
         facts = decode_json(Path(folder, _FACTS).read_bytes())

@@ -1,4 +1,4 @@
-"""How a trainable gets to workers: by its import path where it has one, else pickled, functions of notebooks included."""
+"""Serialization of trainables for workers: by import path if there is one, else pickled, also from notebooks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Code = type | Callable[..., Any]
 
 
 def serialize(trainable: Code) -> dict[str, str]:
-    """A trainable as JSON: `{"import": "package.module:name"}` or `{"pickle": base64}`.
+    """Return a trainable as JSON: `{"import": "package.module:name"}` or `{"pickle": base64}`.
 
     Raises:
-        UsageError: something that it refers to cannot be pickled.
-        PreconditionError: it is importable by no name, and cloudpickle is not installed.
+        UsageError: an object that it refers to cannot be pickled.
+        PreconditionError: it is not importable, and cloudpickle is not installed.
     """
     name = import_path(trainable)
     if name:
@@ -31,7 +31,7 @@ def serialize(trainable: Code) -> dict[str, str]:
 
 
 def import_path(trainable: Code) -> str:
-    """`module:name` under which a fresh process finds exactly this object; empty where there is none."""
+    """Return the `module:name` by which a fresh process imports this very object; empty if there is none."""
     module, name = getattr(trainable, "__module__", None), getattr(trainable, "__qualname__", None)
     if not module or not name or module == "__main__" or "<" in name:
         return ""
@@ -51,12 +51,12 @@ def _pickle(trainable: Code) -> bytes:
     except Exception:  # noqa: BLE001 - whatever pickle finds wrong, cloudpickle may do
         plain = b""
     try:
-        import cloudpickle  # lazy: only functions that stand in no module need it
+        import cloudpickle  # lazy: only functions that no module defines need it
     except ImportError as error:
         name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
         raise PreconditionError(
-            f"{name} stands in no module that workers can import, and cloudpickle is not installed",
-            hint="pip install 'windlass[tune]', or move it into a module of its own",
+            f"workers cannot import {name}, and cloudpickle is not installed",
+            hint="pip install 'windlass[tune]', or move it into a module",
             code="extra-missing",
         ) from error
     try:
@@ -65,16 +65,16 @@ def _pickle(trainable: Code) -> bytes:
         name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
         raise BadValueError(
             f"{name} cannot be sent to workers: {error}",
-            hint="open files, locks and connections in the trainable itself, not outside of it",
+            hint="open files, locks and connections in the trainable, not outside of it",
             code="not-serialisable",
         ) from error
 
 
 def deserialize(serialized: dict[str, str]) -> Code:
-    """The trainable that `serialize` described; only what this sweep's own head wrote is loaded.
+    """Load a trainable of `serialize`; only used for data of this sweep's own head.
 
     Raises:
-        ImportError, AttributeError: its module is not here, or is another one.
+        ImportError, AttributeError: its module is missing or differs.
     """
     if "import" in serialized:
         module, _, name = serialized["import"].partition(":")

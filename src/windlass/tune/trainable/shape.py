@@ -1,4 +1,4 @@
-"""The shape of a trial as users write it: a dictionary, bundles, or a function of the configuration."""
+"""Resources of a trial as users write them: a dictionary, bundles, or a function of the configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 class PlacementGroupFactory:
-    """Bundles of resources for a trial that starts workers of its own; the first is for the trial's own process."""
+    """Bundles of resources for a trial that starts its own workers; the first is for the trial's own process."""
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **options: object) -> None:
         if options:
@@ -24,15 +24,17 @@ class PlacementGroupFactory:
             raise BadTypeError(message, hint="it takes bundles and a strategy", code="unknown-argument")
         if strategy not in _STRATEGIES:
             message = f"strategy={strategy!r} is not one of {', '.join(_STRATEGIES)}"
-            raise BadValueError(message, hint="PACK, say", code="bad-value")
+            raise BadValueError(message, hint="use for example PACK", code="bad-value")
         if not bundles:
-            raise BadValueError("PlacementGroupFactory([]) has no bundle", hint="write [{'CPU': 1}]", code="bad-value")
+            raise BadValueError(
+                "PlacementGroupFactory([]) has no bundle", hint="pass for example [{'CPU': 1}]", code="bad-value"
+            )
         self.bundles = [_read_bundle(bundle) for bundle in bundles]
         self.strategy = strategy
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """Whether the trial's own process needs nothing."""
+        """True if the trial's own process needs no resources."""
         return not self.bundles[0]
 
     @property
@@ -42,11 +44,11 @@ class PlacementGroupFactory:
 
     @property
     def required_resources(self) -> dict[str, float]:
-        """The sum of all bundles."""
+        """Sum of all bundles."""
         return self.to_resources().total
 
     def to_resources(self) -> Resources:
-        """The same as the controller's value."""
+        """Return the controller's value for it."""
         return Resources(bundles=tuple(self.bundles), strategy=self.strategy)
 
     def __eq__(self, other: object) -> bool:
@@ -61,14 +63,14 @@ class PlacementGroupFactory:
 
 
 Shape = Mapping[str, Any] | PlacementGroupFactory | Resources
-"""A dictionary such as `{"cpu": 2, "gpu": 0.5}`, or bundles."""
+"""Dictionary such as `{"cpu": 2, "gpu": 0.5}`, or bundles."""
 
 
 def read_shape(shape: Any) -> Resources:
-    """The controller's value of what a user wrote; None is one CPU.
+    """Return the controller's value for a user's resources; None is one CPU.
 
     Raises:
-        UsageError: it is none of the known forms, or an amount is negative or no number.
+        UsageError: it has none of the known forms, or an amount is negative or not a number.
     """
     if shape is None:
         return ONE_CPU
@@ -80,24 +82,24 @@ def read_shape(shape: Any) -> Resources:
         return shape.to_resources()
     if hasattr(shape, "bundles") and hasattr(shape, "strategy"):  # Ray's own class
         return PlacementGroupFactory(shape.bundles, shape.strategy).to_resources()
-    hint = "write {'cpu': 2, 'gpu': 1} or PlacementGroupFactory([{'CPU': 1}, {'GPU': 1}])"
+    hint = "use {'cpu': 2, 'gpu': 1} or PlacementGroupFactory([{'CPU': 1}, {'GPU': 1}])"
     raise BadValueError(f"resources cannot be a {type(shape).__name__}: {shape!r}", hint=hint, code="bad-value")
 
 
 def resources_of(
     trainable: Any, shape: Shape | Callable[[dict[str, Any]], Any] | None, config: dict[str, Any]
 ) -> Resources:
-    """What a trial of this configuration needs: what was asked for, else what the class says, else one CPU.
+    """Return the resources of a trial: those of the sweep, else those of the class, else one CPU.
 
     Raises:
-        UsageError: the function that says it failed (`resources-failed`), or its answer is none of the known forms.
+        UsageError: the user's function failed (`resources-failed`), or its result has none of the known forms.
     """
     ask = shape if shape is not None else getattr(trainable, "default_resource_request", None)
     return read_shape(_answer(ask, config) if callable(ask) else ask)
 
 
 def _answer(ask: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
-    """What the user's own function says."""
+    """Call the user's function."""
     try:
         return ask(config)
     except UsageError:
@@ -107,8 +109,8 @@ def _answer(ask: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any
         place = f" ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})" if code else ""
         name = f"{getattr(ask, '__qualname__', repr(ask))}{place}"
         raise BadValueError(
-            f"the function of a trial's resources, {name}, failed with {type(error).__name__}: {error}",
-            hint=f"its configuration has {', '.join(map(repr, config)) or 'no names'}",
+            f"the resources function {name} failed with {type(error).__name__}: {error}",
+            hint=f"the configuration has {', '.join(map(repr, config)) or 'no names'}",
             code="resources-failed",
         ) from error
 
@@ -122,12 +124,14 @@ def _read_bundle(bundle: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, amount in bundle.items():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount < float("inf"):
-            raise BadValueError(f"{name}={amount!r} is not an amount", hint=f"write {{'{name}': 1}}", code="bad-value")
+            raise BadValueError(
+                f"invalid amount {name}={amount!r}", hint=f"use for example {{'{name}': 1}}", code="bad-value"
+            )
         if amount:
             found[resource_name(name)] = float(amount)
     return found
 
 
 def resource_name(name: str) -> str:
-    """A resource as the controller names it: `cpu` and `gpu` are CPU and GPU, others stay."""
+    """Return the controller's name of a resource: `cpu` and `gpu` are CPU and GPU, others stay."""
     return _NAMES.get(name.lower(), name)

@@ -17,12 +17,12 @@ ShapeOf = Callable[[dict[str, Any]], Any]
 
 
 class WrappedTrainable:
-    """A trainable and what goes with it; it can be called like the trainable.
+    """Trainable with its parameters and resources; can be called like the trainable.
 
     Attributes:
         inner: the user's function or class.
-        parameters: objects that it gets by name; None without.
-        shape: what a trial of it needs, or a function of the configuration that says so; None as the class says.
+        parameters: objects that it gets by name, or None.
+        shape: resources of a trial, or a function from the configuration to them; None: those of the class.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class WrappedTrainable:
 
     @property
     def trainable(self) -> Trainable:
-        """What a worker runs: the user's own object, or one that adds the parameters."""
+        """Object that a worker runs: the user's own, or one that adds the parameters."""
         if self.parameters is None:
             return self.inner
         if isinstance(self.inner, type):
@@ -47,7 +47,7 @@ class WrappedTrainable:
 
 
 class FunctionWith:
-    """A function that gets parameters by name besides the configuration."""
+    """Function that gets parameters by name besides the configuration."""
 
     def __init__(self, function: Callable[..., Any], parameters: Parameters) -> None:
         self.function = function
@@ -59,10 +59,10 @@ class FunctionWith:
 
 
 def with_parameters(trainable: Any, **parameters: Any) -> WrappedTrainable:
-    """Give a trainable big objects: a function as keyword arguments, a class as those of `setup`.
+    """Pass big objects to a trainable: to a function as keyword arguments, to a class as those of `setup`.
 
     The objects are written to a file once, when the first worker is made; workers of one machine share its pages. They
-    are not in the journal: `Tuner.restore` is given them again, with the trainable.
+    are not in the journal: pass them to `Tuner.restore` again, with the trainable.
 
     Raises:
         UsageError: `trainable` is neither a function nor a class.
@@ -75,7 +75,7 @@ def with_parameters(trainable: Any, **parameters: Any) -> WrappedTrainable:
 
 
 def with_resources(trainable: Any, resources: Any) -> WrappedTrainable:
-    """Say what each trial needs: `{"cpu": 2, "gpu": 0.5}`, bundles, or a function of the configuration.
+    """Set the resources of each trial: `{"cpu": 2, "gpu": 0.5}`, bundles, or a function of the configuration.
 
     Raises:
         UsageError: `trainable` is neither a function nor a class, or `resources` has none of these forms.
@@ -86,7 +86,7 @@ def with_resources(trainable: Any, resources: Any) -> WrappedTrainable:
 
 
 def unwrap(trainable: Any) -> tuple[Trainable, Shape | ShapeOf | None]:
-    """What a worker runs, and the shape that was asked for."""
+    """Return the object that a worker runs, and the resources of the sweep."""
     if isinstance(trainable, WrappedTrainable):
         return trainable.trainable, trainable.shape
     return trainable, getattr(trainable, "_resources", None)
