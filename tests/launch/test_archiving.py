@@ -243,7 +243,7 @@ TAMPERINGS = [
     ("run/out/main.manifest.json", True, "main.manifest.json is damaged"),
     ("run/plan.json", True, "the plan was changed"),
     ("run/code/user.py", True, "is not a checkout of"),
-    ("code.pack", True, "the code of the archive is not the commit"),
+    ("code.pack", True, "the code in the archive is not commit"),
     ("data/text/data.txt", True, "data `text` is not what the run had pinned"),
     ("run/journal/main.0.wj", True, "records of its journal are damaged"),
 ]

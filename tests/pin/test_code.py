@@ -65,7 +65,9 @@ def test_untracked_files_are_told_from_edits(repo: Path, sh: Shell) -> None:
     with pytest.raises(PreconditionError) as caught:
         pin_code(repo)
     assert caught.value.message.endswith(": notes.txt (untracked), train.py")
-    assert caught.value.hint.startswith("commit them (or list what is no code in .gitignore), or add --snapshot")
+    assert caught.value.hint.startswith(
+        "commit them (or list files that are not code in .gitignore), or add --snapshot"
+    )
 
 
 def test_ignored_files_are_not_dirty(repo: Path) -> None:

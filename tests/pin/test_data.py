@@ -129,7 +129,7 @@ def test_what_changed_is_named(data: Path, tmp_path: Path) -> None:
     assert caught.value.code == "data-changed"
     assert (
         caught.value.message
-        == f"data `d` ({data}) is not what was pinned: a.txt changed, sub/run changed, sub/b.txt is gone, new is new"
+        == f"data `d` ({data}) differs from what was pinned: a.txt changed, sub/run changed, sub/b.txt is gone, new is new"
     )
     with pytest.raises(PreconditionError, match=r"(?m)4 files, 26 bytes, now 4 files, 22 bytes$"):
         check_data(pin, tmp_path)

@@ -40,7 +40,7 @@ def test_an_output_is_used_where_it_lies(out: Path, places: DataPlaces) -> None:
 def test_an_output_that_changed_since_is_refused(out: Path, places: DataPlaces) -> None:
     (out / "model/weights").write_text("WEIGHTS")
     (out / "model/extra").write_text("")
-    with pytest.raises(PreconditionError, match="is not what its task recorded: extra, weights") as caught:
+    with pytest.raises(PreconditionError, match="differs from what its task recorded: extra, weights") as caught:
         pin_data("d", f"run:{RUN}/train/model", Path("/"), places=places)
     assert caught.value.code == "data-changed"
     assert pin_data("d", f"run:{RUN}/train/log", Path("/"), places=places).size_bytes == 3
@@ -48,7 +48,7 @@ def test_an_output_that_changed_since_is_refused(out: Path, places: DataPlaces) 
 
 def test_a_task_that_recorded_nothing_has_no_output(out: Path, places: DataPlaces) -> None:
     (out.parent / "train.manifest.json").unlink()
-    with pytest.raises(PreconditionError, match=f"the task `train` of {RUN} has recorded no output") as caught:
+    with pytest.raises(PreconditionError, match=f"the task `train` of {RUN} recorded no output") as caught:
         pin_data("d", f"run:{RUN}/train", Path("/"), places=places)
     assert caught.value.code == "no-output"
 
@@ -68,13 +68,13 @@ def test_what_is_not_there_is_named(out: Path, places: DataPlaces, source: str, 
 
 @pytest.mark.parametrize("source", [f"run:{RUN}", f"run:{RUN}/train/../../../..", "run:/"])
 def test_what_names_no_output_is_refused(out: Path, places: DataPlaces, source: str) -> None:
-    with pytest.raises(PreconditionError, match="names no output of a run"):
+    with pytest.raises(PreconditionError, match="does not name an output of a run"):
         pin_data("d", source, Path("/"), places=places)
 
 
 def test_a_link_may_not_lead_out_of_the_output(out: Path, places: DataPlaces, tmp_path: Path) -> None:
     (out / "away").symlink_to(tmp_path)
-    with pytest.raises(PreconditionError, match="leaves the output of its task"):
+    with pytest.raises(PreconditionError, match="is outside of its task's output"):
         pin_data("d", f"run:{RUN}/train/away", Path("/"), places=places)
 
 
@@ -90,7 +90,7 @@ def test_a_version_of_the_store_by_name_and_by_digest(places: DataPlaces, tmp_pa
     assert (path.name, (path / "a").read_text()) == ("corpus", "alpha")
     check_data(pins[0], Path("/"), places=places)
     (path / "a").unlink()
-    with pytest.raises(PreconditionError, match="is not what was pinned: a is gone"):
+    with pytest.raises(PreconditionError, match="differs from what was pinned: a is gone"):
         check_data(pins[0], Path("/"), places=places)
 
 

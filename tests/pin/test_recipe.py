@@ -136,14 +136,14 @@ def test_where_an_override_may_come_from(index: str) -> None:
 
 
 def test_another_index_is_refused() -> None:
-    with pytest.raises(PreconditionError, match="takes it from `wheels/here`, which is no package index") as caught:
+    with pytest.raises(PreconditionError, match="takes it from `wheels/here`, which is not a package index") as caught:
         make_recipe(PIN, FILES, replace(SITE, overrides=(Override(package="torch", index="wheels/here"),)), "aarch64")
     assert caught.value.code == "override-index"
 
 
 def test_a_password_in_an_index_is_refused_and_not_shown() -> None:
     override = Override(package="torch", index="https://me:s3cret@example.org/simple")
-    with pytest.raises(PreconditionError, match="has a user or a password in its index") as caught:
+    with pytest.raises(PreconditionError, match="has a user name or password in its index") as caught:
         make_recipe(PIN, FILES, replace(SITE, overrides=(override,)), "aarch64")
     assert "s3cret" not in caught.value.render()
 

@@ -116,7 +116,7 @@ def test_one_byte_of_data_or_of_the_runs_own_checkout(stage: Stage, project: Cal
     change_one_byte(stage.code.parent / "text" / "b.txt")
     found = proved(stage, run)
     assert (found.broken, found.again) == ((ProvenanceLink.DATA,), "")
-    assert found.verdict.endswith("is not what was pinned: b.txt changed")
+    assert found.verdict.endswith("differs from what was pinned: b.txt changed")
 
 
 def test_one_byte_of_the_lock_file(stage: Stage, project: Callable[..., Run]) -> None:

@@ -130,7 +130,9 @@ def _plain(value: object, where: str) -> object:
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)  # noqa: PLR0124 - NaN is no JSON
-    raise InternalError(f"{where} is a {type(value).__name__}, which provenance cannot record", code="internal")
+    raise InternalError(
+        f"{where} is a {type(value).__name__}, which cannot be recorded in the provenance", code="internal"
+    )
 
 
 def _os_name() -> str:
@@ -157,7 +159,7 @@ def _gpus() -> list[dict[str, object]]:
     except PreconditionError:
         return []
     except WaitTimeoutError:
-        return [{"error": "nvidia-smi did not answer within 20 s"}]
+        return [{"error": "nvidia-smi did not respond within 20 s"}]
     if done.code != 0:
         return [{"error": (done.stderr or done.stdout).strip()[-200:]}]
     found: list[dict[str, object]] = []

@@ -66,7 +66,7 @@ def test_what_is_no_python_there_is_told(site: Path) -> None:
     assert "not one of this machine" in caught.value.hint
     (site / "python").write_text("#!/bin/sh\necho no >&2; exit 3\n")
     (site / "python").chmod(0o755)
-    with pytest.raises(PreconditionError, match=r"does not answer as Python >= 3.9 \(code 3\): no"):
+    with pytest.raises(PreconditionError, match=r"is not a working Python >= 3.9 \(code 3\): no"):
         pin_site_python(str(site / "python"), FAR)
     with pytest.raises(UsageError, match="lies somewhere else for each run"):
         pin_site_python(".venv", FAR)

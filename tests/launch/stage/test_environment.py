@@ -134,7 +134,7 @@ def test_what_the_builder_refuses_is_refused_here_with_its_words(stage: Stage) -
     with pytest.raises(PreconditionError, match="there is no `python9` at this machine"):
         stage.ensure(python="python9")
     (stage.there / "uv.lock").write_text("")
-    with pytest.raises(PreconditionError, match=r"site `lab`: .*uv\.lock is not the lock file that was pinned"):
+    with pytest.raises(PreconditionError, match=r"site `lab`: .*uv\.lock differs from the lock file that was pinned"):
         stage.ensure(imports=("tiny",))
 
 

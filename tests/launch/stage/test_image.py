@@ -47,7 +47,7 @@ def test_a_site_without_an_engine_needs_a_registry(home: Path) -> None:
 def test_an_image_that_this_machine_alone_has_is_not_started_elsewhere(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its id is no digest that a registry knows, so a job at a site could never get it."""
+    """Its id is not a digest that a registry knows, so a job at a site could never get it."""
 
     class Local(ImageEngine):
         def find(self, name: str) -> ImageFacts | None:
@@ -63,7 +63,7 @@ def test_an_image_that_this_machine_alone_has_is_not_started_elsewhere(
     with pytest.raises(NotFoundError) as caught:
         pin_image(experiment(Image(name="mine:1")), NO_CODE, home, SLURM, Home(home))
     assert (
-        caught.value.message == "the registry docker.io has no image `mine:1`, and docker has it on this machine alone"
+        caught.value.message == "the registry docker.io has no image `mine:1`, and docker has it only on this machine"
     )
 
 
@@ -85,7 +85,7 @@ def test_engines_start_no_image_files(name: str, home: Path) -> None:
 
 def test_a_registry_that_can_have_no_such_name_is_refused_by_the_plan(home: Path) -> None:
     image = Image(dockerfile="Dockerfile", registry="Ghcr.io/Lab/Project")
-    with pytest.raises(PreconditionError, match=r"`Ghcr\.io/Lab/Project` is no name of an image"):
+    with pytest.raises(PreconditionError, match=r"`Ghcr\.io/Lab/Project` is not a valid image name"):
         pin_image(experiment(image), NO_CODE, home, SLURM, Home(home))
 
 

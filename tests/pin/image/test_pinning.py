@@ -124,6 +124,6 @@ def test_the_catalogue_names_images() -> None:
     for name, entry in catalogue().items():
         assert str(parse_reference(expand(f"windlass:{name}")))
         assert entry.about
-    with pytest.raises(WindlassError, match="knows no image `pytorhc`") as caught:
+    with pytest.raises(WindlassError, match="no image `pytorhc` in windlass") as caught:
         expand("windlass:pytorhc")
     assert caught.value.hint == "did you mean `windlass:pytorch`?"

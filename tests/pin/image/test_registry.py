@@ -95,7 +95,7 @@ def test_a_login_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     basic = {"www-authenticate": 'Basic realm="r"'}
     address = "https://r.io/v2/x/manifests/1"
     serve(monkeypatch, {address: [(401, basic, b""), (401, {}, b"")]}, Login(user="me", password="p"))
-    with pytest.raises(AccessError, match=r"r\.io refuses `r\.io/x:1` to the login `me`") as caught:
+    with pytest.raises(AccessError, match=r"r\.io denied access to `r\.io/x:1` for the login `me`") as caught:
         fetch("r.io/x:1")
     assert (caught.value.code, caught.value.hint) == ("registry-login", "docker login r.io")
     serve(monkeypatch, {address: [(401, basic, b"")]})

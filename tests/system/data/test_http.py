@@ -95,7 +95,7 @@ def test_a_cut_fetch_goes_on_by_range(web: FaultyProxy, places: DataPlaces, tmp_
 
 def test_no_digest_is_refused_and_add_tells_it(web: FaultyProxy, places: DataPlaces, home: Path) -> None:
     source = f"{web.address}/file.bin"
-    with pytest.raises(PreconditionError, match="states no digest") as caught:
+    with pytest.raises(PreconditionError, match="has no digest") as caught:
         pin_data("d", source, home, places=places)
     assert caught.value.code == "data-digest-missing"
     assert Data(home=Home(home)).add(source, name="d").digest == SHA

@@ -221,7 +221,7 @@ def test_a_lost_store_is_filled_again_from_the_source(source: str, places: DataP
     places.store.forget(pin.digest)
     system, path = file_system(source)
     system.pipe_file(f"{path}/sub/1", b"changed")
-    with pytest.raises(PreconditionError, match="is not what was pinned") as caught:
+    with pytest.raises(PreconditionError, match="differs from what was pinned") as caught:
         place_data(pin, data, places)
     assert caught.value.code == "data-changed"
 

@@ -143,4 +143,4 @@ def test_what_no_registry_has(project: Project, registry: str) -> None:
     with pytest.raises(WindlassError) as caught:
         project.build(f"env.image={registry}/nobody/has:this")
     assert caught.value.code == "image-missing"
-    assert "and docker does not have it here" in caught.value.message
+    assert "and docker does not have it" in caught.value.message

@@ -81,7 +81,7 @@ def find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Rep
             return found, commit
     raise NotFoundError(
         f"commit {pin.commit[:12]} is not in the repository at {folder}",
-        hint="fetch it (`git fetch --all`; `git fetch --unshallow` for a shallow clone), or launch the present tree",
+        hint="fetch it (`git fetch --all`; `git fetch --unshallow` for a shallow clone), or launch the current tree",
         code="commit-missing",
     )
 
@@ -150,7 +150,7 @@ def _check_same(repository: Repository, pin: CodePin, destination: Path) -> None
     if changed:
         raise PreconditionError(
             f"{destination} exists and is not a checkout of {pin.commit[:12]}: {name_some(changed)}",
-            hint="remove that folder, or let the run have a new one",
+            hint="remove that folder, or start a new run",
             code="checkout-exists",
         )
 

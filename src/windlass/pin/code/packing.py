@@ -76,17 +76,17 @@ def take_in_commit(pin: CodePin, pack: Path, store: Path) -> None:
                 os.replace(copy.with_suffix(suffix), store / "objects" / "pack" / name)
         commit = git.read_commit(pin.commit)
         if commit is None or (pin.tree and commit.tree != pin.tree):
-            raise _broken(pin, "it holds another commit")
+            raise _broken(pin, "it has another commit")
         lacking = git.call("rev-list", "--objects", "--no-walk", "--missing=print", pin.commit)
         if lacking.code or any(line.startswith("?") for line in lacking.stdout.split("\n")):
-            raise _broken(pin, "some of its files are not there")
+            raise _broken(pin, "some of its files are missing")
         _mark_shallow(git, store, pin.commit)
         git.text("update-ref", IMPORTED_REFS + pin.commit, pin.commit)
 
 
 def _broken(pin: CodePin, said: str) -> PreconditionError:
-    message = f"the code of the archive is not the commit {pin.commit[:12]}: {said}"
-    return PreconditionError(message, hint="copy the archive again from where it was made", code="archive-damaged")
+    message = f"the code in the archive is not commit {pin.commit[:12]}: {said}"
+    return PreconditionError(message, hint="copy the archive again from its source", code="archive-damaged")
 
 
 def _mark_shallow(git: Git, store: Path, commit: str) -> None:

@@ -61,11 +61,11 @@ def pin_code(
         NotFoundError: no such folder or revision.
         AccessError: something cannot be read, or git does not trust the repository.
         PreconditionError: the tree is dirty, there is no repository, no commit, no git.
-        UsageError: options that exclude each other.
+        UsageError: options that are mutually exclusive.
     """
     if sum((snapshot, allow_dirty, bool(revision))) > 1:
         raise UsageError(
-            "--snapshot, --allow-dirty and an explicit revision exclude each other", hint="give one of them"
+            "--snapshot, --allow-dirty and an explicit revision are mutually exclusive", hint="use one of them"
         )
     folder = folder.expanduser().absolute()
     repository = open_repository(folder)
@@ -75,8 +75,8 @@ def pin_code(
         return _pin_revision(repository, folder, revision)
     if repository.toplevel is None:
         raise PreconditionError(
-            f"{folder} is a bare repository or inside of one: it has no files to run",
-            hint="name a clone of it, or an explicit revision",
+            f"{folder} is in a bare repository, which has no files to run",
+            hint="use a clone of it, or an explicit revision",
             code="bare-repository",
         )
     return _pin_working_tree(repository, snapshot=snapshot, allow_dirty=allow_dirty, write=write)
@@ -137,9 +137,9 @@ def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bo
 def _dirty(repository: Repository, seen: WorkingTree) -> PreconditionError:
     names = changed_files(repository.git, seen)
     differing = count(len(names), "file differs", "files differ")
-    commit = "commit them (or list what is no code in .gitignore)" if seen.untracked else "commit them"
+    commit = "commit them (or list files that are not code in .gitignore)" if seen.untracked else "commit them"
     if seen.submodules:
-        commit += ", first in the submodule"
+        commit += ", in the submodule first"
     return PreconditionError(
         f"{differing} from the last commit in {repository.git.folder}: {name_some(names)}",
         hint=f"{commit}, or add --snapshot (stores this exact tree) or --allow-dirty (runs in place and records it)",
@@ -158,7 +158,7 @@ def _pin_commit(repository: Repository, commit: str, *, branch: str = "", remote
     if repository.subdir and not repository.aimed.has(f"{tree}:{repository.subdir}"):
         raise PreconditionError(
             f"commit {commit[:12]} has no folder {repository.subdir} (it is ignored, empty, or not committed)",
-            hint=f"commit its files, or take it out of .gitignore in {repository.git.folder}",
+            hint=f"commit its files, or remove it from .gitignore in {repository.git.folder}",
             code="code-not-in-commit",
         )
     check_submodules(repository, commit)
@@ -204,9 +204,7 @@ def loose_repository(folder: Path, store: Path | None, *, write: bool) -> Iterat
         if not write:
             store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windlass-store-")))
         if store is None:
-            raise UsageError(
-                f"a snapshot of {folder} needs a store, since no repository holds it", hint="set WINDLASS_HOME"
-            )
+            raise UsageError(f"a snapshot of {folder} needs a store: no repository has it", hint="set WINDLASS_HOME")
         ensure_store(store)
         excludes = store / "info" / "windlass-excludes"
         if not excludes.exists():

@@ -129,8 +129,8 @@ def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
         git = database.aim(repository.aimed)
         if repository.subdir and not git.has(f"{tree}:{repository.subdir}"):
             raise PreconditionError(
-                f"the folder {repository.subdir} is ignored or empty, so a snapshot does not hold it",
-                hint=f"take it out of .gitignore in {repository.git.folder}",
+                f"the folder {repository.subdir} is ignored or empty, so it is not in a snapshot",
+                hint=f"remove it from .gitignore in {repository.git.folder}",
                 code="code-not-in-commit",
             )
         check_lfs(git, tree)
@@ -223,8 +223,8 @@ def _refuse(folder: Path, names: list[str]) -> None:
     secrets = [name for name in present if is_credential_name(name)]
     if secrets:
         raise PreconditionError(
-            f"{count(len(secrets), *_LIKE_CREDENTIALS)} not put into a snapshot: {name_some(secrets)}",
-            hint="list them in .gitignore (values that a run needs belong in `windlass secret set`)",
+            f"{count(len(secrets), *_LIKE_CREDENTIALS)} left out of the snapshot:  {name_some(secrets)}",
+            hint="list them in .gitignore (keep values that a run needs with `windlass secret set`)",
             code="snapshot-credential",
         )
     large = []
@@ -234,8 +234,8 @@ def _refuse(folder: Path, names: list[str]) -> None:
             large.append(f"{name} ({format_size(status.st_size // 2**20 * 2**20)})")
     if large:
         raise PreconditionError(
-            f"{count(len(large), *_TOO_LARGE)} not put into a snapshot: {name_some(large)}",
-            hint="list them in .gitignore, and name them below `data:` when the run needs them",
+            f"{count(len(large), *_TOO_LARGE)} left out of the snapshot:  {name_some(large)}",
+            hint="list them in .gitignore, and in `data:` if the run needs them",
             code="snapshot-large-file",
         )
 

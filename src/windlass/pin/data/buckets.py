@@ -36,8 +36,8 @@ def list_bucket(name: str, url: str) -> Listing:
         inner = key.removeprefix(f"{path}/")
         if any(part in ("", ".", "..") for part in inner.split("/")):
             raise PreconditionError(
-                f"data `{name}`: the key `{key}` can be no file's path",
-                hint="rename it there",
+                f"data `{name}`: the key `{key}` is not a valid path of a file",
+                hint="rename it at the source",
                 code="data-special-file",
             )
         files.append(RemoteFile(path=inner, blob=_blob(f"{url.rstrip('/')}/{inner}", system, key, info)))

@@ -54,7 +54,7 @@ def fetch_source(
         return version, ""
     if scheme in ("http", "https") and needs_digest and not stated:
         raise PreconditionError(
-            f"data `{name}`: `{source}` states no digest, so what is there may change unseen",
+            f"data `{name}`: `{source}` has no digest, so its content may change unnoticed",
             hint=f"write `{address}#sha256=...`; `windlass data add {address}` fetches it and prints the digest",
             code="data-digest-missing",
         )
@@ -66,7 +66,7 @@ def fetch_source(
     if stated and version.digest != stated:
         raise PreconditionError(
             f"data `{name}`: {address} has the digest {version.digest}, not {stated}",
-            hint="it was changed there; state the digest that you mean",
+            hint="it changed at the source; write the digest that you want",
             code="digest-mismatch",
         )
     return version, listing.revision
@@ -78,7 +78,7 @@ def _stated(name: str, source: str, fragment: str) -> str:
     digest = fragment.removeprefix("sha256=").lower()
     if not fragment.startswith("sha256=") or not is_digest(digest):
         raise UsageError(
-            f"data `{name}`: `#{fragment}` in `{source}` is no digest",
+            f"data `{name}`: `#{fragment}` in `{source}` is not a digest",
             hint="write `#sha256=` and its 64 hex digits",
             code="bad-value",
         )
@@ -148,7 +148,9 @@ def _check_same(name: str, file: RemoteFile) -> None:
 
     if tag_now(file.blob) != file.blob.tag:
         raise PreconditionError(
-            f"data `{name}`: {file.blob.url} changed while it was read", hint="wait for its writer", code="data-changed"
+            f"data `{name}`: {file.blob.url} changed while it was being read",
+            hint="wait until it is completely written",
+            code="data-changed",
         )
 
 

@@ -42,7 +42,7 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
 
     Raises:
         NotFoundError, AccessError, UnreachableError: as the hub says.
-        PreconditionError: the source names no repository.
+        PreconditionError: the source does not name a repository.
     """
     kind, repository, revision, inner = _parts(name, source)
     endpoint = os.environ.get("HF_ENDPOINT", _ENDPOINT).rstrip("/")
@@ -51,13 +51,13 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
     answer = _ask(address, headers)
     commit, siblings = answer.get("sha"), answer.get("siblings", [])
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-        raise UnreachableError(f"{address} named no commit", hint="is HF_ENDPOINT right?", code="remote-failed")
+        raise UnreachableError(f"{address} returned no commit", hint="check HF_ENDPOINT", code="remote-failed")
     prefix = f"{endpoint}/{'datasets/' if kind == 'datasets' else ''}{repository}/resolve/{commit}"
     try:
         files = [_file(each, prefix, commit, headers) for each in siblings]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        message = f"{address} does not list files as the hub does: {error!r:.200}"
-        raise UnreachableError(message, hint="is HF_ENDPOINT right?", code="remote-failed") from error
+        message = f"{address} is not a list of files as the hub returns it: {error!r:.200}"
+        raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-failed") from error
     if inner:
         single = [file for file in files if file.path == inner]
         if single:
@@ -71,7 +71,7 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
     if not files:
         raise NotFoundError(
             f"data `{name}`: no `{inner}` in {repository} at {commit[:12]}",
-            hint=f"{endpoint}/{repository}/tree/{commit} lists what is there",
+            hint=f"{endpoint}/{repository}/tree/{commit} lists its files",
             code="data-missing",
         )
     return Listing(kind="folder", files=tuple(files), revision=commit)
@@ -91,7 +91,7 @@ def _parts(name: str, source: str) -> tuple[str, str, str, str]:
         revision = "main"
     if not organisation or not repository or not revision:
         raise PreconditionError(
-            f"data `{name}`: `{source}` names no repository",
+            f"data `{name}`: `{source}` does not name a repository",
             hint="write `hf:ORG/NAME`, `hf:datasets/ORG/NAME`, `hf:ORG/NAME@REVISION/PATH`",
             code="data-missing",
         )
@@ -134,10 +134,10 @@ def _ask(address: str, headers: dict[str, str]) -> dict[str, Any]:
         try:
             answers.append(decode_json(content, max_bytes=_MAX_BYTES))
         except ValueError as error:
-            message = f"{address} does not answer as the hub does: {error}"
-            raise UnreachableError(message, hint="is HF_ENDPOINT right?", code="remote-failed") from error
+            message = f"{address} does not respond as the hub does: {error}"
+            raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-failed") from error
 
     retry(address, ask)
     if not isinstance(answers[-1], dict):
-        raise UnreachableError(f"{address} does not answer as the hub does", code="remote-failed")
+        raise UnreachableError(f"{address} does not respond as the hub does", code="remote-failed")
     return answers[-1]

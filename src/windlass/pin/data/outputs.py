@@ -33,8 +33,8 @@ def resolve_output(name: str, source: str, runs: Path) -> Path:
     resolved = path.resolve()
     if not resolved.is_relative_to(folder.resolve()):
         raise PreconditionError(
-            f"data `{name}`: `{source}` leaves the output of its task",
-            hint="name a path in it",
+            f"data `{name}`: `{source}` is outside of its task's output",
+            hint="use a path inside it",
             code="data-link-escapes",
         )
     return resolved
@@ -51,8 +51,8 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
         manifest = read_manifest(folder, is_beside=True)
     except NotFoundError as error:
         raise PreconditionError(
-            f"data `{name}`: the task `{folder.name}` of {folder.parent.parent.name} has recorded no output",
-            hint="only a task that succeeded has; `windlass show` says how it ended",
+            f"data `{name}`: the task `{folder.name}` of {folder.parent.parent.name} recorded no output",
+            hint="only tasks that succeed record one; `windlass show` tells how this one ended",
             code="no-output",
         ) from error
     recorded = {
@@ -66,7 +66,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
         more = f" and {len(changed) - 10} more" if len(changed) > 10 else ""
         listed = ", ".join(inner if path == "." else path for path in changed[:10])
         raise PreconditionError(
-            f"data `{name}`: {folder} is not what its task recorded: {listed}{more}",
+            f"data `{name}`: {folder} differs from what its task recorded: {listed}{more}",
             hint=f"windlass verify {folder.parent.parent.name}",
             code="data-changed",
         )
@@ -80,7 +80,7 @@ def _parts(name: str, source: str, runs: Path) -> tuple[Path, str]:
         parts = parts[1:]
     if not run or not parts or ".." in (run, *parts):
         raise PreconditionError(
-            f"data `{name}`: `{source}` names no output of a run",
+            f"data `{name}`: `{source}` does not name an output of a run",
             hint="write `run:RUN/TASK` or `run:RUN/TASK/PATH`, such as `run:last/train/model`",
             code="data-missing",
         )

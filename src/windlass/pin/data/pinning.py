@@ -101,8 +101,8 @@ def check_data(pin: DataPin, base: Path, *, cache: Path | None = None, places: D
     if (kind, digest) == (pin.kind, pin.digest):
         return
     raise PreconditionError(
-        f"data `{pin.name}` ({path}) is not what was pinned: {_explain(pin, kind, entries, digest, cache)}",
-        hint="restore it, or `windlass launch FILE` pins what is there now",
+        f"data `{pin.name}` ({path}) differs from what was pinned: {_explain(pin, kind, entries, digest, cache)}",
+        hint="restore it, or launch the experiment again to pin the new content",
         code="data-changed",
     )
 
@@ -115,7 +115,7 @@ def resolve_data(name: str, source: str, base: Path, *, places: DataPlaces | Non
     text = source.removeprefix("file:")
     text = text.removeprefix("//") if text.startswith("///") else text
     if not text or "\0" in text:
-        raise PreconditionError(f"data `{name}`: `{source}` names no path", hint=_HINT, code="data-missing")
+        raise PreconditionError(f"data `{name}`: `{source}` does not name a path", hint=_HINT, code="data-missing")
     path = base / Path(text).expanduser()
     try:
         return path.resolve(strict=True)
@@ -137,8 +137,8 @@ def _scheme(name: str, source: str) -> str:
         )
     if scheme.group(1) not in ("file", "run", *_STORED):
         raise PreconditionError(
-            f"data `{name}`: windlass pins nothing from `{scheme.group(0)}` (`{source}`)",
-            hint=f"it does from {_SUPPORTED}; fetch it first and name the local path{_elsewhere(scheme.group(1))}",
+            f"data `{name}`: unsupported source `{scheme.group(0)}` (`{source}`)",
+            hint=f"supported: {_SUPPORTED}; or fetch it first and use the local path{_elsewhere(scheme.group(1))}",
             code="data-scheme-unsupported",
         )
     return scheme.group(1)
@@ -161,8 +161,8 @@ def _check_stored(pin: DataPin, places: DataPlaces) -> None:
     problems = check_placed(path, version, is_thorough=True)
     if problems:
         raise PreconditionError(
-            f"data `{pin.name}` ({path}) is not what was pinned: {_shortened(problems)}",
-            hint="launch again: what changed is fetched and placed anew",
+            f"data `{pin.name}` ({path}) differs from what was pinned: {_shortened(problems)}",
+            hint="launch again: changed files are fetched and placed again",
             code="data-changed",
         )
 

@@ -26,9 +26,9 @@ def place_data(pin: DataPin, base: Path, places: DataPlaces) -> Path:
         again = pin_data(pin.name, pin.source, base, places=places)
         if again.digest != pin.digest:
             raise PreconditionError(
-                f"data `{pin.name}`: {pin.source} is not what was pinned: "
+                f"data `{pin.name}`: {pin.source} differs from what was pinned: "
                 f"sha256 {again.digest[:12]}..., not {pin.digest[:12]}...",
-                hint=f"`windlass data pull` it from a store that has {pin.digest[:12]}, or launch the experiment anew",
+                hint=f"`windlass data pull` it from a store that has {pin.digest[:12]}, or launch the experiment again",
                 code="data-changed",
             )
     version = places.store.read(pin.digest)

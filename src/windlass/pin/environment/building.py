@@ -69,7 +69,7 @@ def _check_lock(pin: EnvironmentPin, code_folder: Path) -> Path:
         raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
     if sha256_file(path) != pin.lock_sha256:
         raise PreconditionError(
-            f"{path} is not the lock file that was pinned (sha256 {pin.lock_sha256[:12]}...)",
+            f"{path} differs from the lock file that was pinned (sha256 {pin.lock_sha256[:12]}...)",
             hint="plan again",
             code="lock-changed",
         )
@@ -83,7 +83,7 @@ def _interpreter(pin: EnvironmentPin, code_folder: Path) -> str:
     done = run_uv(["python", "find", "--system", pin.python_version], cwd=code_folder)
     if done.code != 0:
         raise PreconditionError(
-            f"Python {pin.python_version} is not on this machine",
+            f"Python {pin.python_version} is not installed on this machine",
             hint=f"uv python install {pin.python_version}",
             code="python-missing",
         )

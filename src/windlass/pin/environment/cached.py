@@ -64,7 +64,9 @@ def build_once(
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PreconditionError(
-            f"cannot make the cache folder {place}: {error.strerror}", hint="set WINDLASS_HOME", code="cache-unwritable"
+            f"cannot create the cache folder {place}: {error.strerror}",
+            hint="set WINDLASS_HOME",
+            code="cache-unwritable",
         ) from error
     gate = place.with_name(place.name + ".lock")
     if is_locked(gate):
@@ -80,8 +82,8 @@ def build_once(
             notes = dict(build(folder))
             if not (folder / proof).exists():
                 raise PreconditionError(
-                    f"the build at {folder} ended well without {proof}",
-                    hint="see the log beside it",
+                    f"the build at {folder} exited 0 but did not create {proof}",
+                    hint="the log next to it has its output",
                     code="env-build-failed",
                 )
             write_json(place / _MARKER, {**notes, "generation": folder.name})

@@ -57,18 +57,20 @@ def find_interpreter(place: Path) -> Path:
                 return place / name
         raise NotFoundError(
             f"no Python in {place}: neither bin/python nor bin/python3",
-            hint="`python:` names a program or a virtual environment",
+            hint="`python:` must name a program or a virtual environment",
             code="python-missing",
         )
     if place.is_symlink() and not place.exists():
         raise PreconditionError(
-            f"{place} points at {os.readlink(place)}, which is gone",
-            hint="make that virtual environment again",
+            f"{place} points at {os.readlink(place)}, which does not exist",
+            hint="create that virtual environment again",
             code="python-broken",
         )
     if not place.exists():
         raise NotFoundError(
-            f"no such Python: {place}", hint="`python:` names a program or a virtual environment", code="python-missing"
+            f"no such Python: {place}",
+            hint="`python:` must name a program or a virtual environment",
+            code="python-missing",
         )
     if not os.access(place, os.X_OK):
         raise PreconditionError(f"{place} cannot be executed", hint=f"chmod +x {place}", code="python-broken")
@@ -106,7 +108,7 @@ def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
     except (ValueError, KeyError, TypeError) as error:
         last = (err or out).strip().rpartition("\n")[2]
         raise PreconditionError(
-            f"{path} does not answer as Python >= 3.9 (code {code}): {last or 'no output'}",
+            f"{path} is not a working Python >= 3.9 (code {code}): {last or 'no output'}",
             hint="name a working Python interpreter or virtual environment",
             code="python-broken",
         ) from error

@@ -111,14 +111,14 @@ def _find_uv_lock(folder: Path, manifest: ProjectManifest | None) -> Path | None
 def _check_text(path: Path, folder: Path, manifest: ProjectManifest | None) -> None:
     if manifest is None:
         raise PreconditionError(
-            f"{path} has no pyproject.toml beside it", hint="add the project's pyproject.toml", code="manifest-missing"
+            f"{path} has no pyproject.toml next to it", hint="add the project's pyproject.toml", code="manifest-missing"
         )
     read_toml(path, code="lock-broken", hint=f"restore it from git, or `uv lock --project {folder}`")
 
 
 def _check_pylock(path: Path) -> set[str]:
     """Names of the packages of a PEP 751 lock file in which everything is hashed."""
-    hint = "make it again: uv export --format pylock.toml -o " + path.name
+    hint = "write it again: uv export --format pylock.toml -o " + path.name
     tables = read_toml(path, code="lock-broken", hint=hint)
     packages = tables.get("packages", [])
     if not isinstance(tables.get("lock-version"), str) or not isinstance(packages, list):
@@ -131,8 +131,8 @@ def _check_pylock(path: Path) -> set[str]:
         names.add(normalize(name))
         if "directory" in package:
             raise PreconditionError(
-                f"{path} installs `{name}` from a folder, which would mix two commits in one environment",
-                hint="leave it out (the run's checkout is on the path), or use uv.lock",
+                f"{path} installs `{name}` from a folder; that could mix two commits in one environment",
+                hint="remove it (the run's checkout is on the path), or use uv.lock",
                 code="lock-local",
             )
         files = [
@@ -190,7 +190,7 @@ def _check_names(locked: set[str], path: Path, manifest: ProjectManifest | None)
             missing.append(name.group(1))
     if missing:
         raise PreconditionError(
-            f"{path} does not hold what pyproject.toml asks for: {', '.join(missing)}",
+            f"{path} lacks packages that pyproject.toml requires: {', '.join(missing)}",
             hint=_HASHES_HINT.format(source="pyproject.toml", target=path.name)
             if path.suffix == ".txt"
             else f"uv export --format pylock.toml -o {path.name}",

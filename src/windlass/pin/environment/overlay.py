@@ -96,7 +96,7 @@ def _install(name: str, source: Path, target: Path, python: Path, stamp: str, lo
     if not source.is_dir():
         raise PreconditionError(
             f"the local package `{name}` is not in the checkout: {source}",
-            hint="keep it inside of the repository",
+            hint="move it into the repository",
             code="local-package-missing",
         )
     with tempfile.TemporaryDirectory(prefix="windlass-build-") as temporary:

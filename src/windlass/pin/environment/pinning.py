@@ -155,8 +155,8 @@ def _check_choices(lock: LockFile, extras: Sequence[str], groups: Sequence[str])
     elif extras or groups:
         named = ", ".join([*extras, *groups])
         raise PreconditionError(
-            f"{lock.path.name} is already one choice of packages: extras and groups ({named}) cannot be chosen from it",
-            hint="put them into that lock file, or use uv.lock",
+            f"{lock.path.name} is already resolved: it has no extras or groups to choose ({named})",
+            hint="add their packages to that lock file, or use uv.lock",
             code="lock-without-choices",
         )
 

@@ -98,8 +98,8 @@ def check_choices(manifest: ProjectManifest, extras: Iterable[str], groups: Iter
                 close = nearest(name, known.values())
                 legal = ", ".join(sorted(known.values())) or "none"
                 raise PreconditionError(
-                    f"{manifest.path} declares no {kind} `{name}`",
-                    hint=f"did you mean `{close}`?" if close else f"it declares: {legal}",
+                    f"{manifest.path} has no {kind} `{name}`",
+                    hint=f"did you mean `{close}`?" if close else f"available: {legal}",
                     code="unknown-extra",
                 )
 

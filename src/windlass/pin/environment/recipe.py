@@ -106,15 +106,15 @@ def _check_indexes(site: SiteEnvironment) -> None:
     for each in site.overrides:
         if "@" in each.index.partition("://")[2].partition("/")[0]:
             raise PreconditionError(
-                f"the override of `{each.package}` has a user or a password in its index",
-                hint="take it out and write it to ~/.netrc at the site, which uv reads",
+                f"the override of `{each.package}` has a user name or password in its index",
+                hint="remove it and write it to ~/.netrc at the site, which uv reads",
                 code="override-index",
             )
         if each.index and not (
             "://" in each.index or each.index.startswith("/") or TORCH_BACKEND.fullmatch(each.index)
         ):
             raise PreconditionError(
-                f"the override of `{each.package}` takes it from `{each.index}`, which is no package index",
+                f"the override of `{each.package}` takes it from `{each.index}`, which is not a package index",
                 hint="write an address, an absolute path of a folder of wheels, or one of PyTorch's own such as `cu126`",
                 code="override-index",
             )

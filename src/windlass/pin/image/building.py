@@ -99,7 +99,7 @@ def build_command(engine: ImageEngine, builder: Builder, recipe: ImageRecipe) ->
     """
     if recipe.secrets and builder.flavour == "classic":
         raise PreconditionError(
-            f"the classic builder of `{engine.program}` cannot hide secrets ({', '.join(recipe.secrets)}) from the image",
+            f"the classic builder of `{engine.program}` cannot keep secrets ({', '.join(recipe.secrets)}) out of the image",
             hint="install the buildx plugin, or build with podman",
             code="image-secrets-unsupported",
         )
@@ -183,7 +183,7 @@ def build_failure(log: Path, name: str, code: int) -> WindlassError:
     shown = "".join(f"\n  {line}" for line in lines)
     return PreconditionError(
         f"building the image {name} failed{at}:{shown}",
-        hint=f"the rest is in {log}; correct the step and commit",
+        hint=f"the full output is in {log}; correct the step and commit",
         code="image-build-failed",
     )
 

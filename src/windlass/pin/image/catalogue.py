@@ -45,7 +45,7 @@ def expand(name: str) -> str:
         return entries[short].image
     close = nearest(short, entries)
     raise NotFoundError(
-        f"windlass knows no image `{short}`",
-        hint=f"did you mean `{PREFIX}{close}`?" if close else f"there are: {', '.join(entries)}",
+        f"no image `{short}` in windlass's catalogue",
+        hint=f"did you mean `{PREFIX}{close}`?" if close else f"available: {', '.join(entries)}",
         code="unknown-image",
     )

@@ -45,10 +45,8 @@ def read_dockerfile(tree: TreeReader, path: str) -> str:
         ]
         close = nearest(path, names) or (names[0] if names else "")
         raise PreconditionError(
-            f"the pinned code has no file `{path}`",
-            hint=f"did you mean `{close}`?"
-            if close
-            else "commit it; `windlass init NAME --docker` writes one to start from",
+            f"no file `{path}` in the pinned code",
+            hint=f"did you mean `{close}`?" if close else "commit it; `windlass init NAME --docker` creates an example",
             code="image-file-missing",
         )
     return text
@@ -113,5 +111,5 @@ def _ignoring(text: str) -> Callable[[str], bool]:
         return ignoring(text)
     except ValueError as error:
         raise PreconditionError(
-            f"a pattern in {_IGNORE} is broken: {error}", hint="correct it and commit", code="dockerfile-broken"
+            f"invalid pattern in {_IGNORE}: {error}", hint="correct it and commit", code="dockerfile-broken"
         ) from error

@@ -102,7 +102,7 @@ class Dockerfile:
             return self.stages[int(self.target)]
         names = [stage.name for stage in self.stages if stage.name]
         close = nearest(self.target, names)
-        known = f"the stages are: {', '.join(names)}" if names else "name one there: FROM ... AS NAME"
+        known = f"the stages are: {', '.join(names)}" if names else "name a stage: FROM ... AS NAME"
         raise PreconditionError(
             f"{self.path} has no stage `{self.target}`",
             hint=f"did you mean `{close}`?" if close else known,
@@ -145,7 +145,7 @@ def parse_dockerfile(
     if not stages:
         raise PreconditionError(
             f"{path} has no FROM line",
-            hint="begin it with the image to build on: FROM python:3.12",
+            hint="start with the base image: FROM python:3.12",
             code="dockerfile-broken",
         )
     made = Dockerfile(text=text, stages=tuple(stages), target=target, args=scope, path=path)

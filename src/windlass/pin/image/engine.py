@@ -107,8 +107,8 @@ class ImageEngine:
             return read(decode_json(done.stdout))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise UnreachableError(
-                f"`{self.program} {' '.join(done.argv[1:3])}` does not answer as {self.kind} does: {error!r:.200}",
-                hint=f"run it by hand; {_VARIABLES[self.kind]} names another program",
+                f"`{self.program} {' '.join(done.argv[1:3])}` does not respond as {self.kind} does: {error!r:.200}",
+                hint=f"run it by hand, or name another program in {_VARIABLES[self.kind]}",
                 code="engine-unreachable",
             ) from error
 
@@ -157,13 +157,13 @@ class ImageEngine:
         text = said.lower()
         if "permission denied" in text and ("trying to connect" in text or "dial unix" in text):
             raise AccessError(
-                f"you may not use the engine behind `{self.program}`",
-                hint="ask to be in the group `docker`, or use `--on podman`",
+                f"permission denied by the engine of `{self.program}`",
+                hint="ask to join the group `docker`, or use `--on podman`",
                 code="engine-access",
             )
         if "cannot connect to the docker daemon" in text or "cannot connect to podman" in text:
             raise UnreachableError(
-                f"no engine answers behind `{self.program}`: {said.strip().splitlines()[-1]}",
+                f"cannot connect to the engine of `{self.program}`: {said.strip().splitlines()[-1]}",
                 hint="start it (`systemctl start docker`), or set DOCKER_HOST",
                 code="engine-unreachable",
             )

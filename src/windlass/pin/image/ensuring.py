@@ -146,7 +146,7 @@ def _pull_named(pin: ImagePin, wanted: str, maker: ImageMaker) -> ImageFacts:
     facts = maker.engine.find(wanted)
     if facts is None:
         raise PreconditionError(
-            f"`{maker.engine.kind}` pulled {wanted}, and has no such image", hint="try again", code="image-missing"
+            f"`{maker.engine.kind}` pulled {wanted} but does not have the image", hint="try again", code="image-missing"
         )
     return facts
 
@@ -376,8 +376,8 @@ def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
     facts = maker.engine.find(_unfinished(pin))
     if facts is None:
         raise PreconditionError(
-            f"the build of {_tagged(pin)} ended well, and `{maker.engine.kind}` has no such image",
-            hint="look whether the builder loads its images into this engine",
+            f"the build of {_tagged(pin)} exited 0, but `{maker.engine.kind}` does not have the image",
+            hint="check that the builder loads its images into this engine",
             code="image-build-failed",
         )
     maker.engine.tag(facts.image_id, _tagged(pin))
@@ -409,16 +409,16 @@ def _check_key(facts: ImageFacts, pin: ImagePin, name: str) -> None:
 def _check_platform(facts: ImageFacts, pin: ImagePin, name: str) -> None:
     if pin.platform and facts.platform != pin.platform:
         raise PreconditionError(
-            f"the image {name} is for {facts.platform}, and it is wanted for {pin.platform}",
-            hint=f"name or build one for {pin.platform}",
+            f"the image {name} is for {facts.platform}, not for {pin.platform}",
+            hint=f"use or build one for {pin.platform}",
             code="image-wrong-architecture",
         )
 
 
 def _moved(name: str, now: str, before: str) -> PreconditionError:
     return PreconditionError(
-        f"the tag `{name}` has moved: it is {now}, and {before} was pinned",
-        hint="plan again to take what it is now; or name the image by digest. A tag of windlass's own that somebody moved: "
-        "remove it, and the image is made again",
+        f"the tag `{name}` has moved: it is {now}, but {before} was pinned",
+        hint="plan again to use the new image, or name the image by digest; if the tag is windlass's own, remove it and "
+        "the image is built again",
         code="image-moved",
     )

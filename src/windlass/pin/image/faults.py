@@ -49,37 +49,37 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
     if _FULL.search(said):
         return PreconditionError(
             f"`{what}`: no space left: {last}",
-            hint="make room (`docker system df` says what takes it; `windlass image ls` lists ours)",
+            hint="make room (`docker system df` shows the usage; `windlass image ls` lists windlass's images)",
             code="disk-full",
         )
     if _CORRUPT.search(said):
         return PreconditionError(
-            f"`{what}`: the registry gave something else than the digest says: {last}",
-            hint="push the image again, or use another copy; nothing of this one is used",
+            f"`{what}`: the registry's content does not match the digest: {last}",
+            hint="push the image again, or use another copy; nothing of this one was used",
             code="image-corrupt",
         )
     if _ARCH.search(said):
         return PreconditionError(
-            f"`{what}`: there is no image for this machine's architecture: {last}",
-            hint="name an image for this architecture, or run where the image's is",
+            f"`{what}`: no image for this machine's architecture: {last}",
+            hint="use an image for this architecture, or run on a machine of the image's",
             code="image-wrong-architecture",
         )
     if is_passing(said):
         return UnreachableError(
             f"`{what}`: the connection failed again and again: {last}",
-            hint="try again; what has come over so far is kept",
+            hint="try again; what was downloaded is kept",
             code="registry-unreachable",
         )
     if _LOGIN.search(said):
         registry = _registry(reference)
         return AccessError(
-            f"`{what}`: the registry wants another login: {last}",
+            f"`{what}`: the registry rejected the login: {last}",
             hint=f"docker login {registry}".strip(),
             code="registry-login",
         )
     if _MISSING.search(said):
-        return NotFoundError(f"`{what}`: {last}", hint="look at the name and the tag", code="image-missing")
-    return PreconditionError(f"`{what}` failed: {last}", hint="run it yourself to see more", code="engine-failed")
+        return NotFoundError(f"`{what}`: {last}", hint="check the name and the tag", code="image-missing")
+    return PreconditionError(f"`{what}` failed: {last}", hint="run it by hand to see more", code="engine-failed")
 
 
 def _registry(reference: str) -> str:
@@ -92,4 +92,4 @@ def _registry(reference: str) -> str:
 
 def _last(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

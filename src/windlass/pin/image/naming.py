@@ -91,8 +91,8 @@ def parse_reference(text: str) -> Reference:
     is_good = all(_PART.fullmatch(part) for part in repository.split("/")) and (not colon or _TAG.fullmatch(tag))
     if not is_good or (digest and not _DIGEST.fullmatch(digest)):
         raise PreconditionError(
-            f"`{text}` is no name of an image",
-            hint="write [REGISTRY/]NAME[:TAG] or NAME@sha256:DIGEST, in small letters",
+            f"`{text}` is not a valid image name",
+            hint="write [REGISTRY/]NAME[:TAG] or NAME@sha256:DIGEST, in lower case",
             code="bad-image-name",
         )
     return Reference(registry=registry, repository=repository, tag=tag or ("" if digest else "latest"), digest=digest)

@@ -194,7 +194,7 @@ def _of_registry(name: str, engine: ImageEngine | None, *, is_here: bool, log: C
     try:
         return fetch_digest(reference)
     except (NotFoundError, UnreachableError) as error:
-        how = "has it on this machine alone" if is_here else "does not have it here"
+        how = "has it only on this machine" if is_here else "does not have it"
         here = f", and {engine.kind} {how}" if engine is not None else ""
         raise type(error)(f"{error.message}{here}", hint=error.hint, code=error.code) from error
 

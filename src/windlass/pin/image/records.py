@@ -139,7 +139,7 @@ def find_record(cache: Path, word: str) -> ImageRecord:
     names = [tag for record in records for tag in record.tags]
     close = nearest(word, names)
     raise NotFoundError(
-        f"no image `{word}` was built here",
+        f"no image `{word}` was built on this machine",
         hint=f"did you mean `{close}`?"
         if close
         else "`windlass image ls` lists them; `windlass image build FILE` builds one",

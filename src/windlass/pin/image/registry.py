@@ -56,7 +56,7 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
     if status == 404:
         raise NotFoundError(
             f"the registry {reference.registry} has no image `{reference}`",
-            hint="look at the name and the tag; an image that was never pushed is only in its builder's engine",
+            hint="check the name and the tag; an image that was never pushed exists only in its builder's engine",
             code="image-missing",
         )
     if status != 200:
@@ -142,7 +142,7 @@ def _no_access(reference: Reference, login: Login | None) -> AccessError:
     who = "requests without a login" if login is None else f"the login `{login.user or 'token'}`"
     place = "" if reference.registry == "docker.io" else f" {reference.registry}"
     return AccessError(
-        f"the registry {reference.registry} refuses `{reference}` to {who}",
+        f"the registry {reference.registry} denied access to `{reference}` for {who}",
         hint=f"docker login{place}",
         code="registry-login",
     )
@@ -150,7 +150,7 @@ def _no_access(reference: Reference, login: Login | None) -> AccessError:
 
 def _unreachable(reference: Reference, why: str) -> UnreachableError:
     return UnreachableError(
-        f"the registry {reference.registry} does not say what `{reference}` is: {why}",
-        hint="try again; or name the image by digest (NAME@sha256:...), which asks nobody",
+        f"the registry {reference.registry} did not return the digest of `{reference}`: {why}",
+        hint="try again; or name the image by digest (NAME@sha256:...), which needs no registry",
         code="registry-unreachable",
     )
