@@ -42,8 +42,7 @@ from windlass.train.model.decoder import Decoder
 from windlass.train.modules.language import LanguageModule
 from windlass.train.modules.protocol import StepFacts
 from windlass.train.modules.state import training_state
-from windlass.train.olmo_core.checkpoint import open_olmo_core
-from windlass.train.olmo_core.names import OLMO_CORE
+from windlass.train.olmo_core.checkpoint import OLMO_CORE, open_olmo_core
 from windlass.train.optim.build import build_optimizer
 from windlass.train.optim.config import AdamWConfig as WindlassAdamW
 

@@ -102,7 +102,7 @@ def test_a_checkpoint_is_asked(windlass: Windlass, folder: Path) -> None:
 
 def test_two_checkpoints_are_compared(windlass: Windlass, folder: Path) -> None:
     one, two = str(folder / "step-1"), str(folder / "step-2")
-    assert windlass("ckpt", "diff", one, one).out.startswith(f"{one} and {one} are equal in all that both hold: ")
+    assert windlass("ckpt", "diff", one, one).out.startswith(f"{one} and {one} are equal in all they share: ")
     found = json.loads(windlass("ckpt", "diff", one, two, "--json").out)
     assert (found["weights"], found["settings"], found["num_equal"] > 10) == ([], [], True)
 
@@ -113,7 +113,7 @@ def test_two_runs_are_compared_by_their_losses(windlass: Windlass, tmp_path: Pat
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     words = ("ckpt", "compare-loss", str(tmp_path / "a"), str(tmp_path / "b"))
-    assert "train/loss: parts at step 2: 3.0 and 3.5" in windlass(*words).out
+    assert "train/loss: differs from step 2: 3.0 and 3.5" in windlass(*words).out
     assert json.loads(windlass(*words, "--tolerance", "0.6", "--json").out)["is_equal"] is True
 
 

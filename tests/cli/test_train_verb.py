@@ -64,12 +64,12 @@ def test_all_mistakes_come_at_once_and_nothing_is_printed(windlass: Windlass) ->
     [
         ((), 2, "`windlass train` needs a RECIPE "),
         (("optim.lr=1",), 2, "`windlass train` needs a RECIPE; `optim.lr=1` is an override"),
-        (("tinny",), 4, "there is no recipe `tinny`"),
+        (("tinny",), 4, "unknown recipe `tinny`"),
         (("tiny", "--dryrun"), 2, "`windlass train` has no option `--dryrun`"),
         (("tiny", "--optm.lr=1"), 2, "`windlass train` has no option `--optm.lr`"),
         (("tiny", "stop"), 3, "the override `stop` sets nothing"),
-        (("tiny", "--plan", "gpu=h20"), 2, "the table of GPUs has no `h20`"),
-        (("tiny", "--plan", "world=3"), 3, "data.batch_tokens: 32 rows of 128 tokens do not divide by 3"),
+        (("tiny", "--plan", "gpu=h20"), 2, "unknown GPU `h20`"),
+        (("tiny", "--plan", "world=3"), 3, "data.batch_tokens: 32 rows of 128 tokens are not divisible by 3"),
         (("tiny", "world=3", "--dry-run"), 3, "unknown key `world` at the top level"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_run_whose_shapes_do_not_divide_never_begins(windlass: Windlass, monke
     monkeypatch.setenv("WORLD_SIZE", "3")
     result = windlass("train", "tiny")
     assert (result.code, result.out) == (3, "")
-    assert result.err.startswith("error: data.batch_tokens: 32 rows of 128 tokens do not divide by 3")
+    assert result.err.startswith("error: data.batch_tokens: 32 rows of 128 tokens are not divisible by 3")
 
 
 def test_of_many_processes_one_prints_and_one_of_each_machine_complains(

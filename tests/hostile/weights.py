@@ -22,14 +22,13 @@ from tests.train.hf.models import MODELS
 from tests.train.olmo_core.written import model_data
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
-from windlass.train.checkpoint.dcp.reader import read_dcp
-from windlass.train.checkpoint.storage.files import LocalFiles
-from windlass.train.checkpoint.storage.listing import list_committed
+from windlass.train.checkpoint.dcp_reader import read_dcp
+from windlass.train.checkpoint.files import LocalFiles
+from windlass.train.checkpoint.listing import list_committed
 from windlass.train.checkpoint.store import open_store
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import SpecialIds, load_tokenizer
-from windlass.train.hf.byte_tokenizer import byte_tokenizer_files
-from windlass.train.hf.companions import companions_in
+from windlass.train.hf.companions import byte_tokenizer_files, companions_in
 from windlass.train.hf.config import read_config
 from windlass.train.hf.exchange import export_model, import_hf
 from windlass.train.hf.mapped import ModuleWeights

@@ -45,8 +45,11 @@ def test_evaluations_are_left_out_when_none_are_wanted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"parallel": ParallelConfig(strict=StrictConfig(shards=8))}, "4 rows of a batch do not divide into 8 shards"),
-        ({"microbatch_tokens": 96}, "a batch of 4 rows cannot be dealt to 1 processes in microbatches of 3 rows"),
+        (
+            {"parallel": ParallelConfig(strict=StrictConfig(shards=8))},
+            "4 rows of a batch are not divisible into 8 shards",
+        ),
+        ({"microbatch_tokens": 96}, "cannot divide a batch of 4 rows between 1 processes in microbatches of 3 rows"),
         ({"model.vocab_size": 100}, "100"),
         ({"parallel": ParallelConfig(tensor=2)}, "1 processes do not divide into groups of 2"),
     ],
@@ -72,7 +75,7 @@ def test_a_harness_asks_whole_models_only(tmp_path: Path, parallel: ParallelConf
     recipe = tiny_recipe(tmp_path, parallel=parallel)
     asked = dataclasses.replace(recipe, callbacks={"asked": DownstreamConfig(tasks=("arc_easy",))})
     for refuse in (lambda: build_trainer(asked, ALONE), lambda: checked_shape(asked, 2)):
-        with pytest.raises(WindlassError, match=f"callbacks.asked: tasks cannot be asked of a model with {name}"):
+        with pytest.raises(WindlassError, match=f"callbacks.asked: tasks are not supported with {name}"):
             refuse()
     without = dataclasses.replace(asked, no_evals=True)
     disabled = {"asked": DownstreamConfig(tasks=("arc_easy",), enabled=False)}

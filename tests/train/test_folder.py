@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from windlass.core.errors import PreconditionError
-from windlass.train.folder import checkpoint_folder, ensure_folder
+from windlass.train.build import checkpoint_folder, ensure_folder
 from windlass.train.parallel.world import World
 
 ALONE = World(device=torch.device("cpu"))
@@ -21,15 +21,15 @@ def test_it_is_made_and_left_empty(tmp_path: Path) -> None:
 
 def test_a_file_in_its_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PreconditionError, match=f"checkpoints cannot be written to {tmp_path}/file/x") as error:
+    with pytest.raises(PreconditionError, match=f"cannot write checkpoints to {tmp_path}/file/x") as error:
         ensure_folder(str(tmp_path / "file" / "x"), ALONE, need_bytes=1)
     assert error.value.code == "checkpoint-folder"
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PreconditionError, match=r"left, and one checkpoint takes 888178.4 PiB") as error:
+    with pytest.raises(PreconditionError, match=r"free; one checkpoint takes 888178.4 PiB") as error:
         ensure_folder(str(tmp_path), ALONE, need_bytes=10**21)
-    assert error.value.code == "checkpoint-no-space"
+    assert error.value.code == "checkpoint-folder"
 
 
 def test_urls_are_left_to_the_store() -> None:

@@ -82,7 +82,7 @@ def test_the_first_bad_loss_is_named(value: float) -> None:
         StepMetrics(step=3, values={"train/loss": 1.0}),
         StepMetrics(step=4, values={"train/loss": value, "speed/x": 1.0}),
     ]
-    with pytest.raises(TrainingError, match=f"the loss of step 4 is {value}"):
+    with pytest.raises(TrainingError, match=f"loss is {value} at step 4"):
         refuse_bad_loss(steps)
     refuse_bad_loss(steps[:1])
     refuse_bad_loss([StepMetrics(step=1, values={"other": math.nan})])

@@ -19,7 +19,7 @@ from tests.train.tiny import QUIET, PointLoader, point_module
 from tests.train.tiny_recipe import tiny_recipe
 from windlass.core.errors import Problem, SpecError
 from windlass.train.build import build_trainer, building
-from windlass.train.callbacks.compiling import Compiling
+from windlass.train.callbacks.console import Compiling
 from windlass.train.checkpoint.config import CheckpointerConfig, LoadConfig
 from windlass.train.data.config import SourceConfig
 from windlass.train.duration import Duration
@@ -76,7 +76,7 @@ def test_another_seed_of_the_data_has_no_effect_on_a_run_that_goes_on(
     other = dataclasses.replace(data_of(recipe), seed=7)
     capsys.readouterr()
     assert run(dataclasses.replace(recipe, data=other, duration=Duration.steps(2))) == 0
-    assert "the order of the checkpoint's seed, 0; that of this recipe is 7\n" in capsys.readouterr().err
+    assert "the data order of the checkpoint's seed 0, not of this recipe's seed 7\n" in capsys.readouterr().err
     assert run(dataclasses.replace(recipe, duration=Duration.steps(3))) == 0
     assert "checkpoint's seed" not in capsys.readouterr().err
 
@@ -85,7 +85,7 @@ def test_a_path_that_holds_nothing_is_told(tmp_path: Path, capsys: pytest.Captur
     recipe = tiny_recipe(tmp_path, steps=1)
     load = LoadConfig(path=str(tmp_path / "typo"))
     assert run(dataclasses.replace(recipe, checkpoint=dataclasses.replace(recipe.checkpoint, load=load))) == 0
-    assert f"there is no checkpoint at {tmp_path / 'typo'}" in capsys.readouterr().err
+    assert f"no checkpoint at {tmp_path / 'typo'}" in capsys.readouterr().err
 
 
 def test_an_interval_of_nothing_is_refused() -> None:
@@ -100,7 +100,7 @@ def test_a_refused_run_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFi
     gone = dataclasses.replace(data_of(recipe), sources=(SourceConfig(path=(str(tmp_path / "gone"),)),))
     refused = dataclasses.replace(recipe, data=gone, checkpoint=CheckpointerConfig(folder=str(folder)))
     assert run(refused) == 3
-    assert "there is no data" in capsys.readouterr().err
+    assert "no data" in capsys.readouterr().err
     assert not (tmp_path / "some").exists()
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / "mine.txt").write_text("kept")
@@ -113,7 +113,7 @@ def test_what_is_nearly_surely_a_mistake_is_told(tmp_path: Path, capsys: pytest.
     assert run(dataclasses.replace(recipe, optim=AdamWConfig(lr=5.0), stop=Duration.steps(9))) == 0
     said = capsys.readouterr().err
     assert "warning: optim.lr=5 is larger than any rate that trains" in said
-    assert "warning: stop=9 steps is behind the end of the run at 1 steps" in said
+    assert "warning: stop=9 steps is after the end of the run at 1 steps" in said
     assert run(dataclasses.replace(recipe, duration=Duration.steps(2))) == 0
     assert "warning" not in capsys.readouterr().err
 
@@ -168,7 +168,7 @@ def test_a_compiled_run_says_that_it_compiles() -> None:
     )
     trainer.fit()
     assert stream.getvalue().splitlines() == [
-        "compiling the model; the first step can take minutes (`parallel.compile=false` does without)",
+        "compiling the model; the first step can take minutes (disable it with `parallel.compile=false`)",
         "compiled: the first step took 1m15s",
     ]
 

@@ -92,7 +92,7 @@ def test_a_request_to_stop_is_obeyed_at_the_next_boundary_and_fit_goes_on_exactl
     loader = PointLoader()
     trainer = trainer_of(9, loader=loader, callbacks={"stop": StopAt(4)})
     first = trainer.fit()
-    assert (first.end, first.step, first.reason) == ("stopped", 4, "a callback asked for it")
+    assert (first.end, first.step, first.reason) == ("stopped", 4, "requested by a callback")
     assert trainer.fit().is_finished
     assert are_equal(weights_of(trainer), weights_of(straight))
     assert loader.given == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8]  # 4 was fetched, not used, and fetched again
@@ -149,7 +149,7 @@ def test_never_loading_begins_anew_and_says_what_stays(capsys: pytest.CaptureFix
 
 def test_always_loading_needs_something_to_load() -> None:
     config = CheckpointerConfig(load=LoadConfig(strategy="always"))
-    with pytest.raises(CheckpointError, match="there is no checkpoint in memory") as error:
+    with pytest.raises(CheckpointError, match="no checkpoint in memory") as error:
         trainer_of(store=MemoryStore(), checkpoint=config).fit()
     assert error.value.code == "no-checkpoint"
 
@@ -166,7 +166,7 @@ class Poison(TrainerCallback):
 def test_a_loss_that_is_no_number_ends_training_before_a_checkpoint_is_written() -> None:
     store, diary = MemoryStore(), Diary()
     trainer = trainer_of(9, store=store, callbacks={"poison": Poison(), "diary": diary})
-    with pytest.raises(TrainingError, match="the loss of step 3 is nan") as error:
+    with pytest.raises(TrainingError, match="loss is nan at step 3") as error:
         trainer.fit()
     assert error.value.code == "loss-not-finite"
     assert store.saves == []
@@ -210,7 +210,7 @@ def test_callbacks_run_by_priority_then_name_and_names_are_taken_once() -> None:
 
     trainer = trainer_of(callbacks={"b": TrainerCallback(), "a": TrainerCallback(), "z": Early()})
     assert list(trainer.callbacks) == ["z", "a", "b"]
-    with pytest.raises(UsageError, match="there is a callback a already"):
+    with pytest.raises(UsageError, match="duplicate callback a"):
         trainer.add_callback("a", TrainerCallback())
 
 

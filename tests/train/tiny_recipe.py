@@ -13,9 +13,9 @@ from windlass import train
 from windlass.train.callbacks.config import ConsoleConfig, SpeedConfig
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.checkpoint.config import CheckpointerConfig
+from windlass.train.checkpoint.files import open_files
 from windlass.train.checkpoint.layout import Box
 from windlass.train.checkpoint.reading import CheckpointReader, tensors_by_name
-from windlass.train.checkpoint.storage.files import open_files
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.optim.config import AdamWConfig
 from windlass.train.optim.schedule_config import CosineConfig

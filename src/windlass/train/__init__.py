@@ -2,7 +2,7 @@
 
     windlass train llama-1m data.sources='[{path: text.txt}]' stop=100steps
 
-or from Python, where windlass launched nothing too:
+or from Python, also without a windlass launch:
 
     from windlass import train
 
@@ -21,7 +21,6 @@ from windlass.core.lazy import lazy_names
 if TYPE_CHECKING:
     from windlass.train.batch import IGNORE, Batch
     from windlass.train.build import build_trainer, building
-    from windlass.train.callbacks.batch_size import BatchSize
     from windlass.train.callbacks.checkpointer import Checkpointer
     from windlass.train.callbacks.config import (
         BatchSizeConfig,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from windlass.train.callbacks.profiler import Profiler
     from windlass.train.callbacks.protocol import TrainerCallback
     from windlass.train.callbacks.report import Report
-    from windlass.train.callbacks.sequence_length import SequenceLength
+    from windlass.train.callbacks.schedules import BatchSize, SequenceLength
     from windlass.train.callbacks.speed import Speed
     from windlass.train.callbacks.trackers.comet import Comet
     from windlass.train.callbacks.trackers.json_lines import JsonLines
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
         CheckpointerConfig,
         LoadConfig,
     )
-    from windlass.train.checkpoint.dcp.reader import read_dcp
+    from windlass.train.checkpoint.dcp_reader import read_dcp
     from windlass.train.checkpoint.protocol import CheckpointStore, Committed
     from windlass.train.checkpoint.store import open_store
     from windlass.train.compare.checkpoints import diff_checkpoints
@@ -147,7 +146,7 @@ else:
             "windlass.train.batch": ("IGNORE", "Batch"),
             "windlass.train.build": ("build_trainer", "building"),
             "windlass.train.callbacks.checkpointer": ("Checkpointer",),
-            "windlass.train.callbacks.batch_size": ("BatchSize",),
+            "windlass.train.callbacks.schedules": ("BatchSize", "SequenceLength"),
             "windlass.train.callbacks.trackers.comet": ("Comet",),
             "windlass.train.callbacks.console": ("Console",),
             "windlass.train.callbacks.garbage": ("Garbage",),
@@ -156,7 +155,6 @@ else:
             "windlass.train.callbacks.memory": ("Memory",),
             "windlass.train.callbacks.profiler": ("Profiler",),
             "windlass.train.callbacks.report": ("Report",),
-            "windlass.train.callbacks.sequence_length": ("SequenceLength",),
             "windlass.train.callbacks.speed": ("Speed",),
             "windlass.train.callbacks.trackers.tensorboard": ("TensorBoard",),
             "windlass.train.callbacks.trackers.wandb": ("Wandb",),
@@ -181,7 +179,7 @@ else:
             "windlass.train.hf.exchange": ("import_hf", "load_hf"),
             "windlass.train.hf.sources": ("load_model", "open_model"),
             "windlass.train.data.build": ("build_loader",),
-            "windlass.train.checkpoint.dcp.reader": ("read_dcp",),
+            "windlass.train.checkpoint.dcp_reader": ("read_dcp",),
             "windlass.train.checkpoint.protocol": ("CheckpointStore", "Committed"),
             "windlass.train.checkpoint.store": ("open_store",),
             "windlass.train.errors": ("CheckpointError", "TrainingError"),

@@ -1,4 +1,4 @@
-"""A batch of token rows, as the loader gives and the language module takes it.
+"""Batch of token rows: what the loader returns and the language module trains on.
 
 Legend: B rows, T tokens of a row.
 """
@@ -25,8 +25,8 @@ class Batch:
         tokens_BT: int64 token ids.
         labels_BT: int64; at each position the token after it, IGNORE where that does not count. The last position of a
             row has none.
-        documents_BT: int32 number of each token's document within its row, rising from 0 (padding: a number of its
-            own); None where every token may see all before it.
+        documents_BT: int32 number of each token's document within its row, rising from 0 (padding has a number of its
+            own); None if every token may attend to all before it.
         rows: numbers of the rows in the order of the epoch, for logs and for random numbers per sample.
         num_rows_step: rows of one microbatch; B is a multiple of it.
     """

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from windlass.core.errors import Problem, SpecError
+from windlass import report
+from windlass.core.errors import PreconditionError, Problem, SpecError
+from windlass.core.phrases import size
 from windlass.train.callbacks.build import build_callbacks
-from windlass.train.callbacks.compiling import Compiling
+from windlass.train.callbacks.console import Compiling
 from windlass.train.data.build import build_loader
 from windlass.train.data.config import DataConfig, LoaderTarget
 from windlass.train.data.protocol import CountsPasses, Loader
-from windlass.train.data.tokenization.progress import IngestProgress
+from windlass.train.data.tokenization.ingestion import IngestProgress
 from windlass.train.evaluate.build import evaluation_makers
-from windlass.train.folder import checkpoint_folder, ensure_folder, removing_if_refused
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights
@@ -27,9 +31,8 @@ from windlass.train.modules.pipelined import PipelinedModule
 from windlass.train.modules.protocol import TrainModule
 from windlass.train.optim.build import build_optimizer
 from windlass.train.optim.groups import freeze, plain_parameters
-from windlass.train.optim.lengths import Rates
 from windlass.train.optim.schedule_config import ScheduleConfig, ScheduleTarget
-from windlass.train.optim.schedules import schedule_function
+from windlass.train.optim.schedules import Rates, schedule_function
 from windlass.train.parallel.apply import parallelize, pipeline_of, replicas_of
 from windlass.train.parallel.world import World
 from windlass.train.plan.checks import check_parts, plan_misfits
@@ -48,20 +51,80 @@ if TYPE_CHECKING:
     from windlass.train.callbacks.protocol import TrainerCallback
     from windlass.train.checkpoint.protocol import CheckpointStore
 
-__all__ = ["build_trainer", "building"]
+__all__ = ["build_trainer", "building", "checkpoint_folder", "ensure_folder", "removing_if_refused"]
+
+
+def checkpoint_folder(folder: str, name: str) -> str:
+    """Return the folder of checkpoints: the recipe's, else the task's own, else one in the working directory."""
+    if folder:
+        return folder
+    return str(report.place().checkpoints) if report.is_active() else str(Path("checkpoints") / name)
+
+
+def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
+    """Create the folder and check that a checkpoint fits; URLs are left to the store. Collective, idempotent.
+
+    Args:
+        need_bytes: of one checkpoint.
+
+    Raises:
+        PreconditionError: it is not writable, or has too little space.
+    """
+    error: PreconditionError | None = None
+    if world.is_main and "://" not in folder:
+        error = _problem(Path(folder), need_bytes)
+    if world.sum_on_host([float(error is not None)])[0] > 0:
+        raise error or PreconditionError(f"rank 0 cannot write checkpoints to {folder}", code="checkpoint-folder")
+
+
+@contextmanager
+def removing_if_refused(folder: str, world: World) -> Iterator[None]:
+    """Remove the empty folders above `folder` that this run created, if it is refused; rank 0 only."""
+    place = Path(folder).expanduser().absolute()
+    is_local = world.is_main and bool(folder) and "://" not in folder
+    new = [path for path in (place, *place.parents) if not path.exists()] if is_local else []
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            try:
+                path.rmdir()
+            except OSError:  # never created, or no longer empty
+                break
+        raise
+
+
+def _problem(folder: Path, need_bytes: int) -> PreconditionError | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return PreconditionError(
+            f"cannot write checkpoints to {folder}: {error.strerror or error}",
+            hint="set `checkpoint.folder`, or `no_checkpoints=true`",
+            code="checkpoint-folder",
+        )
+    if free < need_bytes:
+        return PreconditionError(
+            f"{folder} has {size(free)} free; one checkpoint takes {size(need_bytes)}",
+            hint="free some space, or set `checkpoint.folder` to a larger disk",
+            code="checkpoint-folder",
+        )
+    return None
 
 
 @contextmanager
 def building(recipe: Recipe | ResolvedRecipe) -> Iterator[Trainer[Any]]:
-    """A trainer of a recipe, in the process group that torchrun's variables name; the group is left at the end.
+    """Build a recipe's trainer in the process group of torchrun's variables; leave the group at the end.
 
         with train.building(recipe) as trainer:
             trainer.add_callback("mine", Mine())
             trainer.fit()
 
     Raises:
-        SpecError: what only shows with data and processes at hand: shapes that do not divide, a small vocabulary.
-        PreconditionError: the checkpoint folder cannot be written, or has no room.
+        SpecError: problems that need data and processes to detect: shapes that do not divide, a small vocabulary.
+        PreconditionError: the checkpoint folder is not writable, or has too little space.
     """
     device = recipe.recipe.device if isinstance(recipe, ResolvedRecipe) else recipe.device
     world = World.begin(device)
@@ -74,9 +137,9 @@ def building(recipe: Recipe | ResolvedRecipe) -> Iterator[Trainer[Any]]:
 
 
 def build_trainer(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
-    """Everything that a recipe names, put together. Collective; raises as `building`.
+    """Build the trainer of a recipe. Collective; raises as `building`.
 
-    Where it raises, the folder of checkpoints is gone again if it was made here.
+    If it raises, the checkpoint folder is removed if it was created here.
     """
     chosen = recipe.recipe if isinstance(recipe, ResolvedRecipe) else recipe
     folder = "" if chosen.no_checkpoints else checkpoint_folder(chosen.checkpoint.folder, chosen.name)
@@ -124,22 +187,22 @@ def _built(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
 
 
 def _misfits(recipe: Recipe) -> Iterator[Problem]:
-    """Parts of a recipe that cannot go together."""
+    """Yield the parts of a recipe that conflict."""
     strict, rows = recipe.parallel.strict, recipe.data.batch_tokens // recipe.data.sequence_length
     if strict is not None and rows % strict.shards:
-        message = f"parallel.strict.shards: {rows} rows of a batch do not divide into {strict.shards} shards"
-        yield Problem(message, "shape-conflict", hint="change `data.batch_tokens`, or take fewer shards")
+        message = f"parallel.strict.shards: {rows} rows of a batch are not divisible into {strict.shards} shards"
+        yield Problem(message, "shape-conflict", hint="change `data.batch_tokens`, or set fewer shards")
     yield from check_parts(recipe)
 
 
 def _model(recipe: Recipe) -> nn.Module:
-    """A decoder without weights yet; one of the user's own with its first ones, which its own code chose."""
+    """Build a decoder without weights, or a custom model with the initial weights of its own code."""
     if isinstance(recipe.model, ModelTarget):
         model = build_own_model(recipe, recipe.model)
         mask = isinstance(recipe.data, DataConfig) and recipe.data.mask_documents
         if mask and recipe.train_module is None and not form_of(model).takes_documents:
             message = f"data.mask_documents: forward of {type(model).__name__} has no parameter `documents_BT`"
-            raise SpecError([Problem(message, "setting-unused", hint="add it, or leave out `mask_documents`")])
+            raise SpecError([Problem(message, "setting-unused", hint="add it, or remove `mask_documents`")])
         return model
     with torch.device("meta"):
         return Decoder(recipe.model)
@@ -150,8 +213,8 @@ def _vocab_size(recipe: Recipe, model: nn.Module) -> int | None:
         return recipe.model.vocab_size
     found = own_vocab_size(recipe.model, model)
     if found is None and isinstance(recipe.data, DataConfig):
-        message = f"model: nothing says how many tokens {recipe.model.target} knows, which the data is checked against"
-        hint = "give it a parameter `vocab_size`, or the module an attribute of that name"
+        message = f"model: unknown vocabulary size of {recipe.model.target}; the data is checked against it"
+        hint = "give it a parameter `vocab_size`, or set that attribute on the module"
         raise SpecError([Problem(message, "vocabulary-too-small", hint=hint)])
     return found
 
@@ -199,7 +262,7 @@ def _module(recipe: Recipe, model: nn.Module, world: World, names: Sequence[str]
 
 
 def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
-    """The processes that hold the same whole parameters, between which an optimiser may share out its work."""
+    """Return the processes with equal whole parameters, between which an optimiser may divide its work."""
     names = () if world.mesh is None else world.mesh.mesh_dim_names or ()
     if world.mesh is None or "tp" in names or replicas_of(model) is None or "dp_replicate" not in names:
         return None
@@ -208,7 +271,7 @@ def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
 
 
 def _data(recipe: Recipe, data: DataConfig) -> DataConfig:
-    """In strict mode a microbatch is one shard of the batch, whatever the number of processes."""
+    """Set the microbatch to one shard of the batch in strict mode, for any number of processes."""
     strict = recipe.parallel.strict
     if strict is None:
         return data

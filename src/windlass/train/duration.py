@@ -1,4 +1,4 @@
-"""How long to train: so many steps, tokens or epochs."""
+"""Length of training in steps, tokens or epochs."""
 
 from __future__ import annotations
 

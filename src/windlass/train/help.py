@@ -34,7 +34,7 @@ __all__ = ["FieldHelp", "field_help"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldHelp:
-    """One field.
+    """Help of a field.
 
     Attributes:
         path: dotted; NAME and 0 stand for a name and a position of the user's choice.
@@ -127,7 +127,7 @@ def _of_union(
         kinds=kinds,
         takes=", ".join(names),
         value=str(held.get("kind", "")),
-        doc="Which of them it is; fields of the others go.",
+        doc="Selects the kind; fields of the other kinds are dropped.",
     )
     rows: dict[tuple[str, str], list[FieldHelp]] = {}
     for option in options:
@@ -149,7 +149,7 @@ def _of_union(
 
 
 def _is_written_whole(field_type: FieldType) -> bool:
-    """Whether a mapping may also be one word: null, a preset's name, a length of training."""
+    """Return whether a mapping may also be a single word: null, a preset's name, a length of training."""
     options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)
     return _is_measure(field_type) or any(
         isinstance(option, NullType) or (isinstance(option, RecordType) and shorthand_type(option.cls) is not None)
@@ -158,7 +158,7 @@ def _is_written_whole(field_type: FieldType) -> bool:
 
 
 def _is_measure(field_type: FieldType) -> bool:
-    """Whether it is a length of training or a list of them, which everybody writes as one word."""
+    """Return whether it is a length of training, or a list of these, usually written as one word."""
     if isinstance(field_type, ListType):
         return _is_measure(field_type.item)
     options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)
@@ -168,7 +168,7 @@ def _is_measure(field_type: FieldType) -> bool:
 
 
 def takes_text(field_type: FieldType) -> str:
-    """What a field takes, in words, with its bounds: `a whole number from 1`."""
+    """Describe the values that a field takes, with bounds: `a whole number from 1`."""
     if _is_measure(field_type):
         return f"{'a list, ' if isinstance(field_type, ListType) else ''}such as `100steps`, `5e9 tokens`"
     if isinstance(field_type, OneOfType):

@@ -30,7 +30,7 @@ _REASONS = tuple(StopReason)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Boundary:
-    """What all processes know after an agreement."""
+    """Values that all processes agreed on at a step boundary."""
 
     weight: float
     tokens: int
@@ -92,7 +92,7 @@ class Loop(Generic[T]):
             self._wants_ephemeral = True
 
     def agree_on_stop(self) -> bool:
-        """Whether any process wants to stop; what is agreed here stays agreed. Collective."""
+        """Return whether any process requests a stop; once true it stays true. Collective."""
         if self.agreed_stop is None:
             mine = self.trainer.stopper.reason()
             flags = [float(mine is reason) for reason in _REASONS]
@@ -110,7 +110,7 @@ class Loop(Generic[T]):
             _tell_end(callback, error)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands at this boundary. Collective."""
+        """Return the position of training at this boundary. Collective."""
         trainer = self.trainer
         return {
             "format": 1,
@@ -145,7 +145,7 @@ class Loop(Generic[T]):
         return batch
 
     def _agree(self, batch: T | None) -> _Boundary:
-        """One all-reduce of a few numbers on the host. Collective."""
+        """All-reduce a few numbers on the host. Collective."""
         trainer = self.trainer
         module, world, checkpointer = trainer.module, trainer.world, trainer.checkpointer
         reason = self.agreed_stop or trainer.stopper.reason(self._step_s)
@@ -208,7 +208,7 @@ class Loop(Generic[T]):
                 callback.on_metrics(entry.step, entry.values)
 
     def _step(self, batch: T, boundary: _Boundary) -> None:
-        """One step of the optimiser."""
+        """Take a step of the optimizer."""
         trainer, module = self.trainer, self.trainer.module
         began_at = time.perf_counter()
         self.running_step = trainer.step + 1

@@ -28,7 +28,7 @@ DIGEST_RANGE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
-    """What is known of one step, reduced."""
+    """Metrics of a step, reduced."""
 
     step: int
     values: Mapping[str, float]
@@ -110,7 +110,7 @@ class MetricStore:
     def _reduced(
         self, keys: Sequence[tuple[int, str, Reduce]], values_N: Tensor, present_N: Tensor | None
     ) -> list[float]:
-        """One gather; the arithmetic is done alike on every process, in float64."""
+        """Gather once and reduce in float64; the arithmetic is the same on every process."""
         mine_N = values_N if present_N is None else torch.cat((values_N, present_N))
         gathered = [torch.empty_like(mine_N) for _ in range(self.world.size)]
         dist.all_gather(gathered, mine_N)
@@ -145,7 +145,7 @@ def refuse_bad_loss(steps: Sequence[StepMetrics], name: str = "train/loss") -> N
         loss = entry.values.get(name, 0.0)
         if not math.isfinite(loss):
             raise TrainingError(
-                f"the loss of step {entry.step} is {loss}",
-                hint="lower `optim.lr`, set `optim.skip`, or set `stop_on_nan=false` to go on without saving",
+                f"loss is {loss} at step {entry.step}",
+                hint="lower `optim.lr`, set `optim.skip`, or set `stop_on_nan=false` to continue without saving",
                 code="loss-not-finite",
             )

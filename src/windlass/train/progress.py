@@ -1,4 +1,4 @@
-"""Where training stands against a length of steps, tokens or epochs; pure."""
+"""Progress against a length of steps, tokens or epochs; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Progress", "is_due", "is_reached"]
 
 
 class Progress(Protocol):
-    """What is done: the trainer, or a record of it."""
+    """Progress made: the trainer, or a record of it."""
 
     @property
     def step(self) -> int:
@@ -26,12 +26,12 @@ class Progress(Protocol):
 
 
 def is_reached(length: Duration, progress: Progress) -> bool:
-    """Whether so much is done."""
+    """Return whether the length is reached."""
     return _done(length, progress) >= length.value
 
 
 def is_due(every: Duration, before: Progress, after: Progress) -> bool:
-    """Whether a multiple of `every` lies in what was done between two moments, the later one included."""
+    """Return whether a multiple of `every` lies between two moments, the later one included."""
     size = max(every.value, 1)
     return _done(every, after) // size > _done(every, before) // size
 

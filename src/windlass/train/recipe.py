@@ -1,4 +1,4 @@
-"""All that a training run is told, as one tree of data; importable without torch.
+"""Recipe of a training run, as one tree of data; importable without torch.
 
 from windlass import train
 
@@ -38,7 +38,7 @@ class LossConfig:
 
     z_loss: Annotated[float, Range(min=0), Doc("Weight of the squared log normaliser. Source: PaLM, section 5.")] = 0.0
     kind: Annotated[
-        Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits; auto: where that is faster.")
+        Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits; auto: if that is faster.")
     ] = "auto"
 
 
@@ -70,45 +70,46 @@ class Recipe:
     }
     """What OLMo-core calls some of these; a recipe that names one is told ours."""
 
-    name: Annotated[str, Name(), Doc("Of the run: folders and trackers carry it.")]
-    model: Annotated[ModelConfig | ModelTarget, Doc("The decoder: a preset's name, or its parts; or one of your own.")]
-    data: Annotated[AnyData, Doc("What it learns from.")]
+    name: Annotated[str, Name(), Doc("Name of the run, used for folders and in trackers.")]
+    model: Annotated[ModelConfig | ModelTarget, Doc("Model: a preset's name, a decoder's settings, or custom code.")]
+    data: Annotated[AnyData, Doc("Training data.")]
     duration: Annotated[Duration, Doc("Length of the run; schedules end there.")]
-    stop: Annotated[Duration | None, Doc("Leave earlier, with schedules unchanged.")] = None
-    train_module: Annotated[ModuleTarget | None, Doc("What is done with a batch; null: next tokens are predicted.")] = (
-        None
-    )
+    stop: Annotated[Duration | None, Doc("Stop earlier, with schedules unchanged.")] = None
+    train_module: Annotated[ModuleTarget | None, Doc("Training module; null: next-token prediction.")] = None
     optim: Annotated[OptimConfig, Doc("The optimiser.")] = AdamWConfig()
-    schedule: Annotated[AnySchedule, Doc("The learning rate over time.")] = CosineConfig()
-    loss: Annotated[LossConfig, Doc("What is minimised.")] = LossConfig()
-    parallel: Annotated[ParallelConfig, Doc("How the model is spread.")] = ParallelConfig()
-    checkpoint: Annotated[CheckpointerConfig, Doc("When state is kept.")] = CheckpointerConfig()
-    callbacks: Annotated[Mapping[str, CallbackConfig], Doc("What hangs on the trainer, by name.")] = field(
-        default_factory=dict
-    )
-    seed: Annotated[int, Range(min=0), Doc("Of weights, data order and everything random.")] = 0
-    device: Annotated[Literal["auto", "cpu", "cuda"], Doc("auto: a GPU where there is one.")] = "auto"
+    schedule: Annotated[AnySchedule, Doc("Learning-rate schedule.")] = CosineConfig()
+    loss: Annotated[LossConfig, Doc("Loss to minimise.")] = LossConfig()
+    parallel: Annotated[ParallelConfig, Doc("Distribution of the model over processes.")] = ParallelConfig()
+    checkpoint: Annotated[CheckpointerConfig, Doc("Checkpoints: where, when and for how long.")] = CheckpointerConfig()
+    callbacks: Annotated[Mapping[str, CallbackConfig], Doc("Callbacks by name.")] = field(default_factory=dict)
+    seed: Annotated[int, Range(min=0), Doc("Seed of weights, data order and all random numbers.")] = 0
+    device: Annotated[Literal["auto", "cpu", "cuda"], Doc("auto: a GPU if there is one.")] = "auto"
     collect_every: Annotated[int, Range(min=1), Doc("Steps between reductions of metrics over processes.")] = 10
-    no_checkpoints: Annotated[bool, Doc("Write none: for benchmarks.")] = False
-    no_evals: Annotated[bool, Doc("Evaluate nothing: for benchmarks.")] = False
-    stop_on_nan: Annotated[bool, Doc("End with an error when the loss is no number.")] = True
+    no_checkpoints: Annotated[bool, Doc("Write no checkpoints, for benchmarks.")] = False
+    no_evals: Annotated[bool, Doc("Skip evaluation, for benchmarks.")] = False
+    stop_on_nan: Annotated[bool, Doc("Fail if the loss is NaN or infinite.")] = True
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single part can see."""
+        """Check rules that span several parts."""
         longest = self.model.max_length if isinstance(self.model, ModelConfig) else None
         if longest is not None and self.data.sequence_length > longest:
             message = f"rows of {self.data.sequence_length} tokens are longer than the model's {longest}"
             yield "data.sequence_length", message, "shape-conflict", "lower it, or raise `model.max_length`"
         saving = self.callbacks.get("checkpointer")
         if saving is not None and saving.kind == "absent":
-            message = "the callback that writes checkpoints cannot be left out by its name"
-            yield "callbacks.checkpointer", message, "wrong-value", "write `no_checkpoints: true`"
+            message = "the checkpointer cannot be disabled by its name"
+            yield "callbacks.checkpointer", message, "wrong-value", "set `no_checkpoints: true`"
         elif saving is not None and saving.kind != "python":
-            message = f"a callback of kind {saving.kind} named `checkpointer` stands where checkpoints are written"
-            yield "callbacks.checkpointer", message, "callback-name-taken", "take another name; `checkpoint` says when"
+            message = f"a callback of kind {saving.kind} named `checkpointer` would replace the checkpointer"
+            yield (
+                "callbacks.checkpointer",
+                message,
+                "callback-name-taken",
+                "use another name; `checkpoint` configures checkpoints",
+            )
         for name, length in (("duration", self.duration), ("stop", self.stop)):
             if length is not None and length.value == 0:
-                message = f"`{name}` is `{length}`, which trains nothing"
+                message = f"invalid `{name}` `{length}`: nothing would be trained"
                 yield name, message, "out-of-range", f"write at least 1, such as `{name}=1step`"
         if not isinstance(self.schedule, ScheduleTarget):
             yield from schedule_findings(self.schedule, self.duration, self.data.batch_tokens)

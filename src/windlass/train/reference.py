@@ -19,7 +19,7 @@ FILE_MODULE = "windlass_file_"
 
 
 def load_reference(text: str) -> object:
-    """What `module:name` or `file.py:name` names; the module is imported, a file runs once in a process.
+    """Return the object that `module:name` or `file.py:name` names; a file runs once in a process.
 
     Raises:
         NotFoundError: there is no such file, module or name.
@@ -28,7 +28,7 @@ def load_reference(text: str) -> object:
     module_text, colon, name = text.rpartition(":")
     if not colon or not name:
         raise UsageError(
-            f"`{text}` names nothing in Python", hint="write `module:name` or `file.py:name`", code="bad-value"
+            f"invalid Python name `{text}`", hint="write `module:name` or `file.py:name`", code="bad-value"
         )
     found: object = load_module(module_text)
     for part in name.split("."):
@@ -36,7 +36,7 @@ def load_reference(text: str) -> object:
             close = (
                 nearest(part, [word for word in vars(found) if not word.startswith("_")]) if _has_vars(found) else ""
             )
-            hint = f"did you mean `{module_text}:{close}`?" if close else "check the name behind the colon"
+            hint = f"did you mean `{module_text}:{close}`?" if close else "check the name after the colon"
             raise NotFoundError(f"`{module_text}` has no `{part}`", hint=hint, code="module-not-found")
         found = getattr(found, part)
     return found
@@ -54,8 +54,8 @@ def load_module(text: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (text == error.name or text.startswith(f"{error.name}.")):
-            hint = "check the name; modules are looked for in the working folder and in the environment"
-            raise NotFoundError(f"there is no module `{text}`", hint=hint, code="module-not-found") from error
+            hint = "check the name; modules are searched in the working directory and in the environment"
+            raise NotFoundError(f"no module `{text}`", hint=hint, code="module-not-found") from error
         raise _failed(text, error) from error
     except (Exception, SystemExit) as error:  # a script without `if __name__` that exits would end us as a success
         raise _failed(text, error) from error
@@ -67,8 +67,8 @@ def _failed(text: str, error: Exception | SystemExit) -> UsageError:
     where = f" ({place.source}:{place.line})" if place.line else ""
     hint = "-v shows the traceback"
     if isinstance(error, ModuleNotFoundError):
-        hint = f"install `{error.name}` in the environment that trains, or run this where it is installed"
-    return UsageError(f"`{text}` cannot be imported: {kind}{where}", hint=hint, code="import-failed")
+        hint = f"install `{error.name}` in the training environment, or run this where it is installed"
+    return UsageError(f"cannot import `{text}`: {kind}{where}", hint=hint, code="user-code-failed")
 
 
 def place_of_error(error: BaseException, source: str) -> Place:

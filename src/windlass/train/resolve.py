@@ -90,7 +90,7 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
 
 
 def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
-    """What a name stands for, unchecked, and its source.
+    """Return the recipe that a name refers to, unchecked, and its source.
 
     It is the value that Python code gave, a recipe class of the user's own, or the text of a file.
     """
@@ -126,14 +126,14 @@ def _of_file(path: Path) -> tuple[Recipe | str, str]:
     except FileNotFoundError as error:
         raise _file_missing(path) from error
     except OSError as error:
-        message = f"`{path}` cannot be read: {error.strerror}"
+        message = f"cannot read `{path}`: {error.strerror}"
         raise UsageError(message, hint="check the path", code="file-unreadable") from error
     return _read(content, str(path))
 
 
 def _of_url(url: str) -> tuple[Recipe | str, str]:
     """The same of a file, or of a checkpoint's record, where fsspec reads."""
-    from windlass.train.checkpoint.storage.files import open_files  # lazy: buckets only
+    from windlass.train.checkpoint.files import open_files  # lazy: buckets only
 
     folder, _, name = url.rstrip("/").rpartition("/")
     if not name.endswith(_DATA_ENDINGS):
@@ -161,13 +161,13 @@ def _recipe_class(name: str, source: str) -> type[Recipe]:
     found = load_reference(name)
     if isinstance(found, type) and issubclass(found, Recipe):
         return found
-    hint = "it was one when that was recorded: `class Mine(train.Recipe)`"
-    raise UsageError(f"`{source}` is of `{name}`, which is no recipe class", hint=hint, code="recipe-wrong")
+    hint = "it was one when it was recorded: `class Mine(train.Recipe)`"
+    raise UsageError(f"`{source}` is of `{name}`, which is not a recipe class", hint=hint, code="recipe-wrong")
 
 
 def _file_missing(path: Path) -> NotFoundError:
     if path.name == _RECORD and path.parent.is_dir():
-        hint = "a checkpoint's folder holds one; name a recipe or a file"
+        hint = "a checkpoint's folder has one; pass a recipe or a file"
     else:
         names = [other.name for other in path.parent.glob("*") if other.suffix == path.suffix]
         near = nearest(path.name, names)
@@ -184,8 +184,8 @@ def _record_in(text: str, source: str) -> tuple[object, str] | None:
     if not isinstance(data, dict) or "data" in data:
         return None
     if str(data.get("schema", "")).startswith("windlass.model/"):
-        hint = f"give it to a recipe: `checkpoint.load.path={Path(source).parent}`"
-        raise UsageError(f"`{source}` tells of a model, and of no recipe", hint=hint, code="recipe-wrong")
+        hint = f"pass it to a recipe: `checkpoint.load.path={Path(source).parent}`"
+        raise UsageError(f"`{source}` describes a model, not a recipe", hint=hint, code="recipe-wrong")
     found: object = data.get("recipe")
     return None if found is None else (found, str(data.get("class", "")))
 
@@ -203,10 +203,10 @@ def _only_function(module: ModuleType, name: str) -> str:
     if len(typed) == 1:
         return typed[0]
     if not typed:
-        hint = "write `def recipe() -> train.Recipe:` in it"
+        hint = "define `def recipe() -> train.Recipe:` in it"
         raise UsageError(f"`{name}` has no function that returns a recipe", hint=hint, code="recipe-not-found")
     hint = f"name one: `{name}:{typed[0]}`"
-    raise UsageError(f"`{name}` has several recipes: {', '.join(typed)}", hint=hint, code="recipe-ambiguous")
+    raise UsageError(f"`{name}` has several recipes: {', '.join(typed)}", hint=hint, code="recipe-wrong")
 
 
 def _called(module: ModuleType, function: str, source: str) -> Recipe | type[Recipe]:
@@ -221,7 +221,7 @@ def _result(found: object, source: str) -> Recipe | type[Recipe]:
         if "__dataclass_fields__" in vars(found):
             return found
         hint = "write `@dataclass(frozen=True, kw_only=True)` above it"
-        raise UsageError(f"`{source}` is a recipe class, and no dataclass", hint=hint, code="recipe-wrong")
+        raise UsageError(f"the recipe class `{source}` is not a dataclass", hint=hint, code="recipe-wrong")
     if not callable(found):
         hint = "a recipe is a function without arguments that returns a `windlass.train.Recipe`"
         raise UsageError(f"`{source}` is a {type(found).__name__}", hint=hint, code="recipe-wrong")
@@ -229,7 +229,7 @@ def _result(found: object, source: str) -> Recipe | type[Recipe]:
     if isinstance(made, Recipe):
         return made
     hint = "end it with `return train.Recipe(...)`"
-    raise UsageError(f"`{source}` returned a {type(made).__name__}, no Recipe", hint=hint, code="recipe-wrong")
+    raise UsageError(f"`{source}` returned a {type(made).__name__}, not a Recipe", hint=hint, code="recipe-wrong")
 
 
 def _call(function: Callable[..., object], source: str) -> object:
@@ -241,7 +241,7 @@ def _call(function: Callable[..., object], source: str) -> object:
         place = place_of_error(error, source)
         kind = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
         raise SpecError(
-            [Problem(f"the recipe failed: {kind}", "recipe-failed", place, "-v shows the traceback")]
+            [Problem(f"the recipe failed: {kind}", "user-code-failed", place, "-v shows the traceback")]
         ) from error
 
 
@@ -252,8 +252,8 @@ def _unknown(name: str) -> NotFoundError:
     elif Path(f"{name}.py").is_file():
         hint = f"did you mean `{name}.py`?"
     else:
-        hint = f"there are {', '.join(SHIPPED)}; or give `file.py`, `file.py:function`, `module:function`, a YAML file"
-    return NotFoundError(f"there is no recipe `{name}`", hint=hint, code="recipe-not-found")
+        hint = f"recipes: {', '.join(SHIPPED)}; or pass `file.py`, `file.py:function`, `module:function`, a YAML file"
+    return NotFoundError(f"unknown recipe `{name}`", hint=hint, code="recipe-not-found")
 
 
 def _origins(loaded: LoadedConfig[Recipe], source: str) -> Iterator[tuple[str, str]]:

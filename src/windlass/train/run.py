@@ -44,7 +44,7 @@ def run_recipe(resolved: ResolvedRecipe) -> int:
             trainer = build_trainer(resolved, world)
         outcome = trainer.fit()
     except _StoppedEarly:
-        sys.stderr.write("stopped before the first step; start again to go on\n")
+        sys.stderr.write("stopped before the first step; run the same command to resume\n")
         if world is not None:
             world.abandon()
         report.finish(EXIT_STOPPED)
@@ -91,12 +91,14 @@ def _leaving_at_once() -> Iterator[None]:
 
 def _tell_outcome(outcome: Outcome, world: World) -> int:
     code = 0 if outcome.is_finished else EXIT_STOPPED
-    where = f"; state is in {outcome.checkpoint}" if outcome.checkpoint else ""
+    where = f"; checkpoint: {outcome.checkpoint}" if outcome.checkpoint else ""
     if not code and world.is_main:
         sys.stderr.write(f"finished after step {outcome.step}{where}\n")
     if code:
         if world.is_main:
-            sys.stderr.write(f"stopped after step {outcome.step} ({outcome.reason}){where}; start again to go on\n")
+            sys.stderr.write(
+                f"stopped after step {outcome.step} ({outcome.reason}){where}; run the same command to resume\n"
+            )
         if world.local_rank == 0:
             report.finish(code)  # torchrun turns every exit code into 1; this is what counts
     return code
@@ -119,13 +121,13 @@ def _named(error: Exception) -> Exception:
         return error
     return TrainingError(
         f"out of memory: {str(error).splitlines()[0]}",
-        hint="lower `data.microbatch_tokens`; `--plan` says what takes how much",
+        hint="lower `data.microbatch_tokens`; `--plan` shows the memory of each part",
         code="out-of-memory",
     )
 
 
 def _is_first(world: World) -> bool:
-    """Whether no other process has an error to tell: the first one knows why, the others lost a peer."""
+    """Return whether this process reports the error: the first one knows the cause, the others lost a peer."""
     if world.size == 1:
         return True
     with contextlib.suppress(Exception):  # the store lives in a process that may be gone: then tell it

@@ -1,4 +1,4 @@
-"""Who wants training to end: signals, windlass, the end of the allocation, a callback.
+"""Stop requests: signals, windlass, the end of the allocation, callbacks.
 
 Each process only knows what it heard itself. The loop adds these up over all processes at the boundary between two
 steps, so that all leave at the same one.
@@ -29,16 +29,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopReason(Enum):
-    """Why training left before its end."""
+    """Reason why training stopped before its end."""
 
     SIGNAL = "a signal"
-    WINDLASS = "windlass asked for it"
-    DEADLINE = "the allocation ends"
-    REQUEST = "a callback asked for it"
+    WINDLASS = "requested by windlass"
+    DEADLINE = "end of the allocation"
+    REQUEST = "requested by a callback"
 
 
 class StopRequests:
-    """What this process has heard; asking costs microseconds.
+    """Stop requests that this process has received; a check costs microseconds.
 
     Args:
         asks_report: whether this process speaks with windlass; one for each node is enough.
@@ -71,7 +71,7 @@ class StopRequests:
         self._heard = None
 
     def reason(self, step_s: float = 0.0) -> StopReason | None:
-        """Why to leave at the next boundary; None to go on.
+        """Return the reason to stop at the next boundary; None to continue.
 
         Args:
             step_s: how long the next step may take.
@@ -109,7 +109,7 @@ class StopRequests:
             earlier(number, frame)
 
     def _is_late(self, step_s: float) -> bool:
-        """Whether a save that begins after one more step might not end in time."""
+        """Return whether a save that begins after one more step might end too late."""
         deadline = self._deadline()
         if deadline is None:
             return False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -15,29 +16,32 @@ from windlass.train.callbacks.build import mandatory_callbacks
 from windlass.train.callbacks.checkpointer import Checkpointer
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.checkpoint.config import CheckpointerConfig
+from windlass.train.checkpoint.files import open_files
+from windlass.train.checkpoint.lock import sole_trainer
 from windlass.train.checkpoint.protocol import CheckpointStore
-from windlass.train.checkpoint.storage.lock import sole_trainer
+from windlass.train.checkpoint.reading import CONFIG_FILE, CheckpointReader
+from windlass.train.checkpoint.source import CheckpointSource, LoadedCheckpoint, load_newest, resolve_load
+from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.duration import Duration
+from windlass.train.errors import CheckpointError
 from windlass.train.loop import Loop
 from windlass.train.metrics import MetricStore, Reduce
 from windlass.train.modules.protocol import TrainModule
-from windlass.train.optim.lengths import Rates
 from windlass.train.optim.schedule_config import ScheduleConfig
-from windlass.train.optim.schedules import schedule_function
+from windlass.train.optim.schedules import Rates, schedule_function
 from windlass.train.parallel.world import World
 from windlass.train.progress import is_reached
-from windlass.train.resume import load_first_state
 from windlass.train.stopping import StopReason, StopRequests
 
-__all__ = ["Outcome", "Trainer"]
+__all__ = ["Outcome", "Trainer", "load_first_state"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How `Trainer.fit` ended.
+    """Result of `Trainer.fit`.
 
     Attributes:
         end: finished: its length (or `stop`) is reached; stopped: left before, to go on later.
@@ -53,7 +57,7 @@ class Outcome:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether training is complete."""
         return self.end == "finished"
 
 
@@ -138,7 +142,7 @@ class Trainer(Generic[T]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether its length, or `stop`, is reached."""
+        """Return whether its length, or `stop`, is reached."""
         return is_reached(self.duration, self) or (self.stop is not None and is_reached(self.stop, self))
 
     def step_at(self, end: Duration) -> int | None:
@@ -155,7 +159,7 @@ class Trainer(Generic[T]):
 
     @property
     def should_stop(self) -> bool:
-        """Whether this process heard that training shall end; others may not have yet."""
+        """Return whether this process received a stop request; others may not have yet."""
         return self._loop.agreed_stop is not None or self.stopper.reason() is not None
 
     def add_callback(self, name: str, callback: TrainerCallback) -> None:
@@ -165,9 +169,7 @@ class Trainer(Generic[T]):
             UsageError: the name is taken.
         """
         if name in self._callbacks:
-            raise UsageError(
-                f"there is a callback {name} already", hint="give this one another name", code="callback-name-taken"
-            )
+            raise UsageError(f"duplicate callback {name}", hint="use another name", code="callback-name-taken")
         callback.trainer = self
         self._callbacks[name] = callback
         ordered = sorted(self._callbacks.items(), key=lambda item: (-item[1].priority, item[0]))
@@ -218,11 +220,11 @@ class Trainer(Generic[T]):
         self._loop.request_save(is_permanent=is_permanent)
 
     def agree_on_stop(self) -> bool:
-        """Whether any process heard that training shall end. Collective: for loops between steps, such as evaluation."""
+        """Return whether any process received a stop request. Collective; for loops such as evaluation."""
         return self._loop.agree_on_stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the trainer itself, JSON-safe. Collective."""
+        """Return the trainer's part of a checkpoint, JSON-safe. Collective."""
         return self._loop.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -255,3 +257,99 @@ class Trainer(Generic[T]):
         if self.store is not None:
             found["checkpointer"] = Checkpointer(self.store, self.checkpoint)
         return {name: callback for name, callback in found.items() if name not in named}
+
+
+def load_first_state(trainer: Trainer[Any]) -> str:
+    """Load what `checkpoint.load` says; returns where it came from, empty when training begins anew. Collective.
+
+    Raises:
+        CheckpointError: nothing was found with the strategy `always`, or what was found cannot be taken.
+        SpecError: it was trained on other data, and `data.allow_changes` does not say that this may be.
+    """
+    source = resolve_load(trainer.checkpoint.load, cast("FolderStore | None", trainer.store))
+    if source is None:
+        wanted = trainer.checkpoint.load
+        left = trainer.store.committed() if wanted.strategy == "never" and trainer.store is not None else ()
+        if left and trainer.world.is_main:
+            sys.stderr.write(
+                f"the folder holds a run up to step {left[-1].step}, which a start without "
+                "`checkpoint.load.strategy=never` would take up; another `checkpoint.folder` keeps them apart\n"
+            )
+        if wanted.path and wanted.strategy != "never" and trainer.world.is_main:
+            sys.stderr.write(f"no checkpoint at {wanted.path} (`checkpoint.load.path`); starting anew\n")
+        return ""
+    if source.kind in ("hf", "dcp"):
+        return _warm_start(trainer, source)
+    loaded = _load(trainer, source)
+    for note in (*source.notes, *loaded.notes):
+        if trainer.world.is_main:
+            sys.stderr.write(f"skipped a checkpoint: {note}\n")
+    if trainer.world.is_main and (source.kind == "checkpoint" or isinstance(trainer.store, FolderStore)):
+        for line in _changed_code(trainer.config.get("code", {}), loaded.path):
+            sys.stderr.write(line)
+    if source.trainer is not False and loaded.trainer:  # a model that was imported has none
+        seed = _data_seed(trainer)
+        trainer.load_state_dict(loaded.trainer)
+        if seed != (kept := _data_seed(trainer)) and trainer.world.is_main:
+            sys.stderr.write(
+                f"using the data order of the checkpoint's seed {kept}, not of this recipe's seed {seed}\n"
+            )
+    return loaded.path
+
+
+def _changed_code(code: Mapping[str, Mapping[str, str]], path: str) -> Iterator[str]:
+    """Yield the parts of the user's code that changed since the checkpoint was written; training continues."""
+    before = CheckpointReader.open(open_files(path)).read_object(CONFIG_FILE).get("code") or {}
+    name = path.rstrip("/").rpartition("/")[2]
+    for where, own in code.items():
+        old = before.get(where)
+        if old is None or old.get("target") != own["target"]:
+            was = "windlass's own" if old is None else old.get("target")
+            yield f"{where} changed from {was} in {name} to {own['target']}\n"
+        elif old.get("sha256") != own["sha256"]:
+            yield f"the code of {where} ({own['target']}) changed since {name}; training continues with the new code\n"
+
+
+def _data_seed(trainer: Trainer[Any]) -> Any:
+    return trainer.loader.state_dict().get("seed")
+
+
+def _load(trainer: Trainer[Any], source: CheckpointSource) -> LoadedCheckpoint:
+    """Fill the module's state from the first checkpoint that is whole."""
+    store = cast("FolderStore | None", trainer.store)
+    if store is None or source.kind != "own":
+        verifies = trainer.checkpoint.load.verifies
+        store = open_store(source.paths[0].rpartition("/")[0] or ".", trainer.world, verifies=verifies)
+    state = trainer.module.state_dict()
+    if source.optim is False or (source.optim is None and not _has_optimizer(source)):
+        state.pop("optim", None)
+    try:
+        loaded = load_newest(store, source.paths, state, is_strict=source.is_strict)
+    except CheckpointError as error:
+        if error.code != "checkpoint-mismatch" or "guard" not in state:
+            raise
+        state.pop("guard")  # `optim.skip` was not set when that was saved: its memory begins anew
+        loaded = load_newest(store, source.paths, state, is_strict=source.is_strict)
+    trainer.module.load_state_dict(state)
+    return loaded
+
+
+def _has_optimizer(source: CheckpointSource) -> bool:
+    return "optim" in CheckpointReader.open(open_files(source.paths[0])).layout.tensors
+
+
+def _warm_start(trainer: Trainer[Any], source: CheckpointSource) -> str:
+    """Weights from elsewhere; training begins at its first step."""
+    from windlass.train.hf.warm_start import warm_start  # lazy: few runs begin so
+
+    wanted = trainer.checkpoint.load
+    if wanted.trainer:
+        raise CheckpointError(
+            f"{wanted.path} has no trainer state to load",
+            hint="set `checkpoint.load.trainer=null` to start at the first step",
+            code="no-such-state",
+        )
+    state = trainer.module.state_dict()
+    path, _ = warm_start(state, wanted.path, optim=wanted.optim, is_strict=wanted.is_strict)
+    trainer.module.load_state_dict(state)
+    return path

@@ -11,11 +11,10 @@ import pytest
 from tests.train.callbacks.conftest import Make
 from tests.train.tiny import Diary, MemoryStore, PointLoader
 from windlass.core.errors import PreconditionError, SpecError
-from windlass.train.callbacks.batch_size import BatchSize
 from windlass.train.callbacks.config import BatchSizeConfig, SequenceLengthConfig
 from windlass.train.callbacks.gradients import Gradients
 from windlass.train.callbacks.protocol import TrainerCallback
-from windlass.train.callbacks.sequence_length import SequenceLength
+from windlass.train.callbacks.schedules import BatchSize, SequenceLength
 from windlass.train.callbacks.trackers.json_lines import JsonLines, cut_after
 from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.duration import Duration
@@ -174,14 +173,14 @@ def test_norms_and_stray_scores(make: Make) -> None:
 
 
 def test_a_glob_that_watches_nothing_is_refused(make: Make) -> None:
-    with pytest.raises(SpecError, match="fits no parameter"):
+    with pytest.raises(SpecError, match="matches no parameter"):
         make({"gradients": Gradients(match=("nothing.*",))}).fit()
 
 
 def test_a_file_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
     for content in ("my notes\n", '{"loss": 1}\n', "x"):
         (tmp_path / "notes").write_text(content)
-        with pytest.raises(PreconditionError, match="holds something else than metrics"):
+        with pytest.raises(PreconditionError, match="is not a metrics file"):
             cut_after(tmp_path / "notes", 0)
         assert (tmp_path / "notes").read_text() == content
     (tmp_path / "notes").write_text('{"st')
@@ -192,5 +191,5 @@ def test_a_file_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_named(make: Make, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log = JsonLines(path=str(tmp_path / "file" / "metrics.jsonl"))
-    with pytest.raises(PreconditionError, match=r"metrics cannot be written to .*metrics\.jsonl"):
+    with pytest.raises(PreconditionError, match=r"cannot write metrics to .*metrics\.jsonl"):
         make({"jsonl": log}, steps=1).fit()

@@ -118,7 +118,7 @@ def test_evaluations_come_from_their_makers() -> None:
         ]
         is mark
     )
-    with pytest.raises(SpecError, match="nothing here makes a callback of kind 'lm-eval'"):
+    with pytest.raises(SpecError, match="no builder for callbacks of kind 'lm-eval'"):
         build_callbacks({"dev": config})
 
 
@@ -185,7 +185,7 @@ def test_a_callback_of_the_users_own(tmp_path: Path, make: Make) -> None:
         ("Stop", {"atfer": 2}, "unknown key `atfer` in callbacks.it.args, of FILE:Stop"),
         ("Stpo", {}, "callbacks.it.target: `FILE` has no `Stpo`"),
         ("NUMBER", {}, "callbacks.it.target: `FILE:NUMBER` is a int, which cannot be called"),
-        ("nothing", {}, "callbacks.it: FILE:nothing makes a int, which is no TrainerCallback"),
+        ("nothing", {}, "callbacks.it: FILE:nothing returned a int, not a TrainerCallback"),
     ],
 )
 def test_a_callback_that_cannot_be(tmp_path: Path, name: str, args: dict[str, Any], message: str) -> None:

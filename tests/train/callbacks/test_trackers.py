@@ -211,7 +211,7 @@ def test_a_server_that_is_away_stops_nothing_and_is_told_once(
     assert make({"wandb": tracker, "wait": Wait()}, steps=2).fit().is_finished
     assert tracker._watcher is not None
     tracker._watcher.join(timeout=120)
-    assert capsys.readouterr().err == "windlass: W&B does not say whether to cancel (no route); it is asked on\n"
+    assert capsys.readouterr().err == "windlass: cannot check W&B for a cancel tag (no route); will retry\n"
 
 
 def test_comet_logs_each_step_and_goes_on_in_the_same_experiment(

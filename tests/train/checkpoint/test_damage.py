@@ -42,12 +42,18 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "longer": (lambda folder: (folder / MODEL).open("ab").write(b"x"), f"{MODEL} is damaged: it has 407 bytes"),
     "missing": (lambda folder: (folder / MODEL).unlink(), f"{MODEL} is damaged: it is missing"),
     "flipped": (lambda folder: flip(folder / MODEL, -1), f"{MODEL} is damaged: bytes 0 to 406 have changed (crc32)"),
-    "layout": (lambda folder: flip(folder / "layout.json", 9), "layout.json is damaged: it has other content (sha256)"),
-    "trainer": (lambda folder: flip(folder / "trainer.json", 9), "trainer.json is damaged: it has other content"),
+    "layout": (
+        lambda folder: flip(folder / "layout.json", 9),
+        "layout.json is damaged: its content has changed (sha256)",
+    ),
+    "trainer": (lambda folder: flip(folder / "trainer.json", 9), "trainer.json is damaged: its content has changed"),
     "marker": (lambda folder: flip(folder / "manifest.json", 200), "manifest.json is damaged: "),
     "torn marker": (lambda folder: cut_half(folder / "manifest.json"), "manifest.json is damaged: "),
-    "no marker": (lambda folder: (folder / "manifest.json").unlink(), "was never committed: it has no manifest.json"),
-    "empty": (empty, "there is no checkpoint at"),
+    "no marker": (
+        lambda folder: (folder / "manifest.json").unlink(),
+        "is not a complete checkpoint: it has no manifest.json",
+    ),
+    "empty": (empty, "no checkpoint at"),
 }
 
 
@@ -118,8 +124,8 @@ def test_another_model_is_named_with_near_names(store: FolderStore) -> None:
     with pytest.raises(CheckpointError) as caught:
         load_into(store, other)
     assert str(caught.value).endswith(
-        "is of another model: it lacks `model.heads.weight` (near: `model.head.weight`), `model.zzz`; "
-        "it has also `model.head.weight` (near: `model.heads.weight`)"
+        "is of a different model: missing `model.heads.weight` (near: `model.head.weight`), `model.zzz`; "
+        "unexpected `model.head.weight` (near: `model.heads.weight`)"
     )
     assert "checkpoint.load.is_strict=false" in caught.value.hint
 
@@ -140,5 +146,5 @@ def test_what_fits_is_taken_where_that_was_asked(store: FolderStore) -> None:
 
 def test_a_checkpoint_without_an_optimiser_says_so(store: FolderStore) -> None:
     pending = store.save({"model": {}}, {}, step=1, tokens=0, config={}, is_permanent=True, is_async=False)
-    with pytest.raises(CheckpointError, match=r"it lacks `optim\.x`"):
+    with pytest.raises(CheckpointError, match=r"missing `optim\.x`"):
         store.load(pending.wait().path, {"optim": {"x": torch.zeros(1)}})

@@ -50,7 +50,7 @@ def test_what_did_not_fit_is_said_and_the_rest_stays(small_disk: Path, is_async:
     problem = r"step 3 was not saved: rank 0: .*/model-00000\.safetensors: No space left on device"
     with pytest.raises(CheckpointError, match=problem) as caught:
         save(3)
-    assert caught.value.code == "checkpoint-not-saved"
+    assert caught.value.code == "checkpoint-folder"
     assert isinstance(caught.value.__cause__, OSError)
     assert sorted(os.listdir(store.path)) == ["step-1", "step-2"]
     found = state(0)

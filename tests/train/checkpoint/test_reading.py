@@ -11,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.record.manifest import Manifest
-from windlass.train.checkpoint import layout, read_plan, reading
+from windlass.train.checkpoint import layout, reading, shards
+from windlass.train.checkpoint.files import LocalFiles
 from windlass.train.checkpoint.layout import Box, Layout, Piece, TensorEntry, overlap
 from windlass.train.checkpoint.reading import CheckpointReader
-from windlass.train.checkpoint.storage import shards
-from windlass.train.checkpoint.storage.files import LocalFiles
-from windlass.train.checkpoint.storage.shards import StagedTensor, write_shard
+from windlass.train.checkpoint.shards import StagedTensor, write_shard
 from windlass.train.errors import CheckpointError
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (read_plan, layout, reading, shards):
+    for module in (layout, reading, shards):
         monkeypatch.setattr(module, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(read_plan, "MAX_READ_BYTES", 96)
+    monkeypatch.setattr(reading, "MAX_READ_BYTES", 96)
 
 
 @st.composite

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.train.checkpoint.listing import to_remove
 from windlass.train.checkpoint.protocol import Committed
-from windlass.train.checkpoint.retention import to_remove
 
 
 def one(step: int, *, is_permanent: bool = True) -> Committed:

@@ -39,7 +39,7 @@ def test_a_task_that_is_not_resumed_begins_anew(
 def test_nothing_there_begins_anew_unless_it_must_be(store: FolderStore, tmp_path: Path) -> None:
     assert resolve_load(LoadConfig(), store) is None
     assert resolve_load(LoadConfig(path=str(tmp_path / "none")), None) is None
-    with pytest.raises(CheckpointError, match=f"there is no checkpoint in {store.path}"):
+    with pytest.raises(CheckpointError, match=f"no checkpoint in {store.path}"):
         resolve_load(LoadConfig(strategy="always"), store)
     with pytest.raises(CheckpointError, match=r"none, which `checkpoint\.load\.path` names"):
         resolve_load(LoadConfig(path=str(tmp_path / "none"), strategy="always"), store)
@@ -81,13 +81,15 @@ def test_torn_ones_are_passed_over_with_a_note(store: FolderStore) -> None:
 
 def test_one_of_another_model_is_an_error_at_once(store: FolderStore) -> None:
     paths = [save(store, step).path for step in (1, 2)]
-    with pytest.raises(CheckpointError, match="is of another model"):
+    with pytest.raises(CheckpointError, match="is of a different model"):
         load_newest(store, paths, {"model": {"other": 1}, "optim": {"other": 1}})
 
 
 def test_one_of_another_optimiser_is_not_called_another_model(store: FolderStore) -> None:
     paths = [save(store, step).path for step in (1, 2)]
-    with pytest.raises(CheckpointError, match=r"has the state of another optimiser: it lacks `optim\.other`") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"has the state of a different optimiser: missing `optim\.other`"
+    ) as caught:
         load_newest(store, paths, {"optim": {"other": 1}})
     assert "optim: false" in caught.value.hint
 
@@ -95,7 +97,7 @@ def test_one_of_another_optimiser_is_not_called_another_model(store: FolderStore
 def test_none_that_is_whole_says_why(store: FolderStore) -> None:
     path = save(store, 1).path
     Path(path, "layout.json").unlink()
-    with pytest.raises(CheckpointError, match=r"no checkpoint is whole: .*layout\.json is damaged: it is missing"):
+    with pytest.raises(CheckpointError, match=r"all checkpoints are damaged: .*layout\.json is damaged: it is missing"):
         load_newest(store, [path], state())
 
 
@@ -110,7 +112,7 @@ def test_a_newer_one_that_does_not_open_is_told_and_none_whole_is_no_new_beginni
     assert source.paths == (str(first),)
     assert f"{second}/{name} is damaged" in source.notes[0]
     (first / name).write_text("{")
-    with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+    with pytest.raises(CheckpointError, match="all checkpoints are damaged"):
         resolve_load(LoadConfig(), store)
 
 

@@ -45,7 +45,7 @@ def test_equal_checkpoints(tmp_path: Path) -> None:
     found = diff_checkpoints(a, b)
     assert found.is_equal
     assert (found.num_equal, found.first_block) == (25, "")
-    assert str(found) == f"{a} and {b} are equal in all that both hold: 25 weights, and settings"
+    assert str(found) == f"{a} and {b} are equal in all they share: 25 weights, and settings"
 
 
 def test_settings_trainer_and_weights(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_settings_trainer_and_weights(tmp_path: Path) -> None:
         "trainer",
         "  ~ step: 3 -> 4",
         "  ~ loader.index: 7 -> 9",
-        "weights: 2 of 25 differ, from blocks.1 on",
-        f"  ~ blocks.1.ffn.up.weight: by 0.5 where values reach {found.weights[0].scale:.3g}",
-        f"  ~ norm.weight: by inf where values reach {found.weights[1].scale:.3g}",
+        "weights: 2 of 25 differ, first in blocks.1",
+        f"  ~ blocks.1.ffn.up.weight: by 0.5 (largest value {found.weights[0].scale:.3g})",
+        f"  ~ norm.weight: by inf (largest value {found.weights[1].scale:.3g})",
     ]
     data = json.loads(json.dumps(found.to_data(), allow_nan=False))
     assert data["first_block"] == "blocks.1"

@@ -37,7 +37,7 @@ def test_the_first_step_that_differs(tmp_path: Path) -> None:
     assert found.first_step == 3
     assert (
         str(found.metrics[0])
-        == "train/loss: parts at step 3: 1.0 and 1.25; largest difference 0.5 at step 4, of 4 steps"
+        == "train/loss: differs from step 3: 1.0 and 1.25; largest difference 0.5 at step 4, of 4 steps"
     )
     assert compare_losses(a, b, tolerance=0.3).first_step == 4
     assert compare_losses(a, b, tolerance=0.5).is_equal
@@ -87,7 +87,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     a = run(tmp_path / "a.jsonl", [1.0])
     with pytest.raises(NotFoundError) as missing:
         compare_losses(a, tmp_path / "nowhere")
-    assert missing.value.code == "metrics-log-missing"
+    assert missing.value.code == "metrics-log"
     with pytest.raises(UsageError, match="no step in common"):
         compare_losses(a, run(tmp_path / "b.jsonl", [1.0], first=9))
     with pytest.raises(UsageError, match="no metric eval/"):

@@ -11,16 +11,19 @@ ONE, OTHER = SourceConfig(path=("a",)), SourceConfig(path=("b",), ratio=1.0)
     ("fields", "found"),
     [
         ({}, []),
-        ({"batch_tokens": 100}, [("batch_tokens", "batch_tokens 100 is no multiple of sequence_length 64", "try 128")]),
+        (
+            {"batch_tokens": 100},
+            [("batch_tokens", "batch_tokens 100 is not a multiple of sequence_length 64", "try 128")],
+        ),
         (
             {"microbatch_tokens": 192},
-            [("batch_tokens", "batch_tokens 512 is no multiple of microbatch_tokens 192", "try 576")],
+            [("batch_tokens", "batch_tokens 512 is not a multiple of microbatch_tokens 192", "try 576")],
         ),
         (
             {"sources": (ONE, OTHER)},
-            [("sources", "source 0 has no `ratio`, others have one", "give all of them a ratio, or none")],
+            [("sources", "source 0 has no `ratio`, others have one", "set a ratio for all of them, or for none")],
         ),
-        ({"sources": ()}, [("sources", "there is no data source", "add `sources: [{path: FILE}]`")]),
+        ({"sources": ()}, [("sources", "no data source", "add `sources: [{path: FILE}]`")]),
     ],
 )
 def test_what_no_field_can_see(fields: dict[str, object], found: list[tuple[str, str, str]]) -> None:

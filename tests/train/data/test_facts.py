@@ -61,7 +61,7 @@ def test_a_mixture_that_cannot_be_is_refused(tmp_path: Path) -> None:
     sources = (SourceConfig(path=(str(first),), ratio=1), SourceConfig(path=(str(second),), ratio=1))
     with pytest.raises(SpecError) as caught:
         describe(make_config(sources=sources), vocab_size=VOCAB)
-    assert caught.value.code == "mixture-too-large"
+    assert caught.value.code == "data-too-small"
 
 
 def test_it_needs_neither_torch_nor_numpy(tmp_path: Path) -> None:

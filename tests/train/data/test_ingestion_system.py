@@ -23,10 +23,10 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from windlass.train.data import ingest
-from windlass.train.data.tokenization import pool, units
+from windlass.train.data.tokenization import tokenizing, units
 from windlass.train import SourceConfig, TokenizerConfig
 units._UNIT_BYTES = (1 << 16, 1 << 16)
-pool._ALONE_BYTES = 0
+tokenizing._ALONE_BYTES = 0
 tell = lambda done, of: print(done, of, flush=True)
 print(ingest(SourceConfig(path=(sys.argv[1],)), TokenizerConfig(path="bytes"), cache=Path(sys.argv[2]), num_workers=2, on_progress=tell))
 """
@@ -84,18 +84,18 @@ def test_two_at_once_make_it_once(text: Path, tmp_path: Path) -> None:
 def test_an_error_of_a_worker_is_the_error_of_the_call(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windlass.train.data.tokenization import pool, units
+    from windlass.train.data.tokenization import tokenizing, units
     from windlass.train.data.tokenization.ingestion import ingest
 
     monkeypatch.setattr(units, "_UNIT_BYTES", (1 << 16, 1 << 16))
-    monkeypatch.setattr(pool, "_ALONE_BYTES", 0)
+    monkeypatch.setattr(tokenizing, "_ALONE_BYTES", 0)
     broken = tmp_path / "b.jsonl"
     broken.write_text(text.read_text() + "\n{broken\n")
     source = SourceConfig(path=(str(broken),))
     with pytest.raises(TrainingError) as caught:
         ingest(source, TokenizerConfig(path="bytes"), cache=tmp_path / "cache", num_workers=2)
     assert caught.value.message.startswith(f"{broken}:{NUM_DOCUMENTS + 1} is not valid JSON")
-    monkeypatch.setattr(pool, "_PROGRAM", "import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(tokenizing, "_PROGRAM", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(TrainingError) as caught:
         ingest(source, TokenizerConfig(path="bytes"), cache=tmp_path / "another", num_workers=2)
     assert caught.value.code == "worker-died"

@@ -165,7 +165,7 @@ def test_shapes_that_cannot_be_dealt_are_refused(folder: Path) -> None:
     with pytest.raises(SpecError) as caught:
         build(make_config(folder, batch_tokens=64, microbatch_tokens=32), world=4)
     assert caught.value.code == "shape-conflict"
-    assert caught.value.message == "a batch of 8 rows cannot be dealt to 4 processes in microbatches of 4 rows"
+    assert caught.value.message == "cannot divide a batch of 8 rows between 4 processes in microbatches of 4 rows"
     assert "data.batch_tokens=128" in caught.value.hint
     loader = build(make_config(folder))
     with pytest.raises(SpecError, match=r"data\.batch_tokens 60"):

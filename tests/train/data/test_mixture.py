@@ -40,9 +40,9 @@ def test_a_share_that_cannot_be_had_names_the_source_and_the_largest() -> None:
     with pytest.raises(SpecError) as caught:
         rows([10, 990], [0.5, 0.5])
     problem = caught.value.problems[0]
-    assert problem.code == "mixture-too-large"
+    assert problem.code == "data-too-small"
     assert problem.message == (
-        "s0 would come 50 times in an epoch for its share of 0.5, but its `max_repeats` of 4 allows a share of 0.04"
+        "s0 would repeat 50 times in an epoch for its share of 0.5, but its `max_repeats` of 4 allows a share of 0.04"
     )
     assert rows([10, 990], [0.04, 0.96]) == [40, 960]
 

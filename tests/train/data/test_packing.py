@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.train.data.packing import pack_documents
+from windlass.train.data.rows import pack_documents
 
 
 def rows_of(lengths: list[int], length: int, window: int = 1 << 20) -> list[list[int]]:

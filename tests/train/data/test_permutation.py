@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.train.data.permutation import Permutation
+from windlass.train.data.order import Permutation
 
 
 @given(size=st.integers(1, 5000), key=st.integers(0, 2**63))

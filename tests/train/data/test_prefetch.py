@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from windlass.train.data.prefetch import Prefetch
+from windlass.train.data.loader import Prefetch
 
 
 def num_threads() -> int:
@@ -40,7 +40,7 @@ def test_it_is_never_further_ahead_than_asked() -> None:
 def test_a_program_that_ends_without_closing_ends_the_thread_first() -> None:
     program = """
 import atexit, itertools, threading
-from windlass.train.data.prefetch import Prefetch
+from windlass.train.data.loader import Prefetch
 atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))
 ahead = Prefetch(itertools.count(1), depth=2)
 print(ahead.next())

@@ -76,15 +76,15 @@ def flip(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("tokens-00000.bin", cut, "tokens-00000.bin has 55 bytes, its manifest says 56"),
-        ("documents-00000.bin", cut, "documents-00000.bin has 19 bytes, its manifest says 20"),
-        ("tokens-00000.bin", flip, "tokens-00000.bin is not what its manifest says"),
-        ("documents-00000.bin", flip, "documents-00000.bin is not what its manifest says"),
+        ("tokens-00000.bin", cut, "tokens-00000.bin has 55 bytes; its manifest says 56"),
+        ("documents-00000.bin", cut, "documents-00000.bin has 19 bytes; its manifest says 20"),
+        ("tokens-00000.bin", flip, "tokens-00000.bin does not match its manifest"),
+        ("documents-00000.bin", flip, "documents-00000.bin does not match its manifest"),
         ("tokens-00000.bin", Path.unlink, "tokens-00000.bin is missing"),
         (
             "manifest.json",
             lambda file: file.write_text(file.read_text()[:40]),
-            "manifest.json is no manifest of tokens: ",
+            "manifest.json is not a valid token manifest: ",
         ),
         (
             "manifest.json",
@@ -129,7 +129,7 @@ def test_tokens_beyond_the_model_are_found_by_the_manifest(tmp_path: Path) -> No
     folder = make_folder(tmp_path / "a", LENGTHS)
     with pytest.raises(TrainingError) as caught:
         open_path(folder, vocab_size=23)
-    assert caught.value.message == f"{folder} holds token 23, the vocabulary has 23"
+    assert caught.value.message == f"{folder} has token 23; the vocabulary has 23"
     open_path(folder, vocab_size=24)
 
 
@@ -143,8 +143,8 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("documents", "eos_id", "problem"),
     [
-        ([[1, 300]], None, "has token 300, and the tokenizer bytes ends at 257"),
-        ([[1, 2]], 2, "ends documents with token 2, and the tokenizer bytes with 256"),
+        ([[1, 300]], None, "has token 300; the tokenizer bytes ends at 257"),
+        ([[1, 2]], 2, "ends documents with token 2; the tokenizer bytes with 256"),
     ],
 )
 def test_tokens_of_an_unknown_tokenizer_must_fit_the_one_that_is_named(
@@ -160,7 +160,7 @@ def test_tokens_of_an_unknown_tokenizer_must_fit_the_one_that_is_named(
 
 def test_raw_tokens_must_fit_the_tokenizer_too(tmp_path: Path) -> None:
     file = write_raw(tmp_path / "a.npy", [1, 300, 2])
-    with pytest.raises(TrainingError, match="has token 300, and the tokenizer bytes ends at 257"):
+    with pytest.raises(TrainingError, match="has token 300; the tokenizer bytes ends at 257"):
         open_corpus(SourceConfig(path=(str(file),)), TokenizerConfig(path="bytes"), vocab_size=400)
 
 
@@ -229,14 +229,14 @@ def test_without_an_end_mark_documents_are_nowhere(tmp_path: Path) -> None:
     source = SourceConfig(path=(str(write_raw(tmp_path / "a.npy", [1, 2])),))
     corpus = open_corpus(source, TokenizerConfig(), vocab_size=300)
     assert corpus.num_tokens == 2
-    with pytest.raises(TrainingError, match="nothing says where documents"):
+    with pytest.raises(TrainingError, match="unknown ends of documents"):
         _ = corpus.ends
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"\1\0\2", "a.npy has 3 bytes, no whole number of uint16 tokens"),
+        (b"\1\0\2", "a.npy has 3 bytes, not a multiple of a uint16 token"),
         (b"", "a.npy has 0 bytes"),
         (b"\1\0\xff\xff", "token 65535"),
     ],
@@ -275,8 +275,8 @@ def test_all_paths_that_lead_nowhere_are_told(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         open_corpora(sources, TokenizerConfig(), vocab_size=10)
     assert [problem.message for problem in caught.value.problems] == [
-        f"there is no data at {tmp_path}/no",
-        f"there is no data at {tmp_path}/*.npy",
+        f"no data at {tmp_path}/no",
+        f"no data at {tmp_path}/*.npy",
     ]
 
 

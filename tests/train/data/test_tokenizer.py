@@ -52,9 +52,17 @@ def test_what_cannot_be_is_refused(folder: Path) -> None:
     (folder / "broken.json").write_text("{")
     for config, code, words in (
         (TokenizerConfig(), "tokenizer-missing", "text needs a tokenizer"),
-        (TokenizerConfig(path=str(folder / "no.json")), "tokenizer-broken", "no.json cannot be read: there is no"),
-        (TokenizerConfig(path=str(folder / "broken.json")), "tokenizer-broken", "broken.json cannot be read: "),
-        (TokenizerConfig(path=str(folder), eos_id=6), "tokenizer-broken", "eos_id 6 is not in the vocabulary of 6"),
+        (
+            TokenizerConfig(path=str(folder / "no.json")),
+            "tokenizer-broken",
+            f"cannot read the tokenizer {folder}/no.json: no file",
+        ),
+        (
+            TokenizerConfig(path=str(folder / "broken.json")),
+            "tokenizer-broken",
+            f"cannot read the tokenizer {folder}/broken.json: ",
+        ),
+        (TokenizerConfig(path=str(folder), eos_id=6), "tokenizer-broken", "eos_id 6 is outside the vocabulary of 6"),
     ):
         with pytest.raises(SpecError) as caught:
             load_tokenizer(config)

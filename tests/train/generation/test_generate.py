@@ -119,8 +119,8 @@ def test_no_new_tokens_is_an_answer() -> None:
     ("prompts", "message"),
     [
         ([[1], []], "prompt 1 is empty"),
-        ([[1, 61]], "prompt 0 has token 61, and the vocabulary 61"),
-        ([[-1]], "prompt 0 has token -1, and the vocabulary 61"),
+        ([[1, 61]], "prompt 0 has token 61; the vocabulary has 61"),
+        ([[-1]], "prompt 0 has token -1; the vocabulary has 61"),
     ],
 )
 def test_a_prompt_that_cannot_be_read(prompts: list[list[int]], message: str) -> None:

@@ -20,12 +20,11 @@ from windlass.train.errors import CheckpointError
 from windlass.train.hf import exchange
 from windlass.train.hf.companions import tokenizer_companions
 from windlass.train.hf.convert import export_hf, import_model
-from windlass.train.hf.exchange import export_model, import_hf, load_hf
+from windlass.train.hf.exchange import FileWeights, TensorToWrite, export_model, import_hf, load_hf, write_weights
 from windlass.train.hf.mapped import ModuleWeights, fill
 from windlass.train.hf.maps import our_shapes
 from windlass.train.hf.sources import StoredCheckpoint, open_model
 from windlass.train.hf.warm_start import warm_start
-from windlass.train.hf.weights import FileWeights, TensorToWrite, write_weights
 from windlass.train.model.decoder import Decoder
 from windlass.train.modules.state import training_state
 
@@ -101,7 +100,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError) as raised:
         export(folder)
     assert raised.value.code == "file-exists"
-    with pytest.raises(PreconditionError, match="holds mine, so it is no exported model"):
+    with pytest.raises(PreconditionError, match="holds mine; it is not an exported model"):
         export(folder, overwrite=True)
     assert (folder / "mine").exists()
     (folder / "mine").unlink()
@@ -115,7 +114,7 @@ def test_an_export_replaces_no_file_and_says_where_it_cannot_write(tmp_path: Pat
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(PreconditionError, match="notes is a file"):
         export(tmp_path / "notes", overwrite=True)
-    with pytest.raises(PreconditionError, match=r"hf cannot be written: Not a directory"):
+    with pytest.raises(PreconditionError, match=r"cannot write hf: Not a directory"):
         export(tmp_path / "notes" / "hf")
     assert (tmp_path / "notes").read_text() == "mine"
 
@@ -127,7 +126,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
     folder = export(tmp_path / "hf")
     before = (folder / "model.safetensors").read_bytes()
-    monkeypatch.setattr("windlass.train.hf.weights._write_shard", full)
+    monkeypatch.setattr("windlass.train.hf.exchange._write_shard", full)
     with pytest.raises(CheckpointError, match="No space left on device") as raised:
         export(folder, overwrite=True)
     assert raised.value.code == "file-unwritable"
@@ -153,10 +152,10 @@ def test_missing_unexpected_and_misshapen_weights_are_named(tmp_path: Path) -> N
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(CheckpointError) as raised:
         import_hf(folder)
-    assert raised.value.code == "weights-differ"
+    assert raised.value.code == "checkpoint-mismatch"
     assert raised.value.message == (
-        f"the weights in {folder} are of another model: model.layers.0.mlp.up_proj.weight is missing; "
-        "model.extra.weight has no place in the model; model.norm.weight has shape [31], not [32]"
+        f"the weights in {folder} are of a different model: model.layers.0.mlp.up_proj.weight is missing; "
+        "the model has no model.extra.weight; model.norm.weight has shape [31], not [32]"
     )
 
 
@@ -174,13 +173,13 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     first = min(folder.glob("*.safetensors"))
     whole = first.read_bytes()
     first.write_bytes(whole[:-1])
-    with pytest.raises(CheckpointError, match=f"{first} is no whole safetensors file"):
+    with pytest.raises(CheckpointError, match=f"{first} is not a valid safetensors file"):
         FileWeights(folder)
     first.unlink()
-    with pytest.raises(CheckpointError, match=f"{first} is named by model.safetensors.index.json and is not there"):
+    with pytest.raises(CheckpointError, match=f"{first} is listed in model.safetensors.index.json but missing"):
         FileWeights(folder)
     (folder / "model.safetensors.index.json").write_text("[]")
-    with pytest.raises(CheckpointError, match="is no index of weights"):
+    with pytest.raises(CheckpointError, match="is not a valid index of weights"):
         FileWeights(folder)
 
 
@@ -190,7 +189,7 @@ def test_an_index_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     index["weight_map"]["model.norm.weight"] = "../other/model.safetensors"
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="is no index of weights"):
+    with pytest.raises(CheckpointError, match="is not a valid index of weights"):
         FileWeights(folder)
 
 

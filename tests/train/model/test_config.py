@@ -18,7 +18,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"d_model": 36},
         "attention.num_heads",
-        "a head of 9 is odd, and rotary embeddings turn pairs",
+        "a head of 9 is odd, and rotary embeddings rotate pairs",
     ),
     (
         {"attention": tiny.attention(num_kv_heads=3)},
@@ -28,22 +28,22 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"rope": RopeConfig(partial=0.4)},
         "rope.partial",
-        "rope.partial 0.4 turns 3 channels of 8, and they turn in pairs",
+        "rope.partial 0.4 rotates 3 channels of 8; the number must be even",
     ),
     (
         {"attention": tiny.attention(window_pattern=(True, False))},
         "attention.window_pattern",
-        "window_pattern says which layers have a window, and there is none",
+        "window_pattern is set without a window",
     ),
     (
         {"window_rope": RopeConfig()},
         "window_rope",
-        "window_rope is for layers with a window, and there is none",
+        "window_rope is set without a window",
     ),
     (
         {"attention": tiny.attention(soft_cap=30.0, backend="varlen")},
         "attention.backend",
-        "attention backend varlen cannot cap scores at 30.0",
+        "attention backend varlen does not support scores capped at 30.0",
     ),
 ]
 

@@ -126,5 +126,5 @@ def test_without_a_value_a_module_gives_its_own_or_is_named() -> None:
     assert torch.equal(known.decay, torch.full((4,), 0.5))
     with pytest.raises(SpecError) as caught:
         init_weights(odd, 0)
-    assert caught.value.message == "nothing gives `decay` its first value: Odd is none of the layers known here"
+    assert caught.value.message == "cannot initialize `decay`: unknown layer Odd"
     assert "reset_parameters" in caught.value.hint

@@ -7,8 +7,7 @@ import torch
 
 from tests.train.model import tiny
 from windlass.train.errors import TrainingError
-from windlass.train.model.attention import attend
-from windlass.train.model.backends import MaskTable, choose_backend
+from windlass.train.model.attention import MaskTable, attend, choose_backend
 from windlass.train.model.masks import BlockwiseMask, DenseMask, blockwise_mask, dense_mask, packed_mask
 
 CPU = torch.device("cpu")
@@ -134,4 +133,4 @@ def test_a_backend_that_was_named_is_taken_or_refused(backend: str, message: str
     with pytest.raises(TrainingError) as caught:
         choose_backend(config, CPU, torch.float32, has_documents=False, has_cache=False)
     assert caught.value.args[0] == message
-    assert caught.value.code == "attention-backend"
+    assert caught.value.code == "unsupported-device"

@@ -84,10 +84,10 @@ def test_changes_are_of_the_copy_alone() -> None:
 
 
 def test_an_unknown_name_gets_near_ones() -> None:
-    with pytest.raises(ValueError, match=r"^there is no preset `olmo2-8b`; did you mean `olmo2-") as caught:
+    with pytest.raises(ValueError, match=r"^unknown preset `olmo2-8b`; did you mean `olmo2-") as caught:
         preset("olmo2-8b")
     assert "`olmo2-7b`" in str(caught.value)
-    with pytest.raises(ValueError, match=r"^there is no preset `gargantua`; such as llama-1m, "):
+    with pytest.raises(ValueError, match=r"^unknown preset `gargantua`; such as llama-1m, "):
         preset("gargantua")
 
 

@@ -102,5 +102,5 @@ def test_a_broken_config_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot be read"):
         open_olmo_core(str(broken))
     (broken / "config.json").write_text(json.dumps({"model": {"d_model": 3}}))
-    with pytest.raises(SpecError, match="describes no model of OLMo-core: KeyError"):
+    with pytest.raises(SpecError, match="does not describe an OLMo-core model: KeyError"):
         open_olmo_core(str(broken))

@@ -167,5 +167,5 @@ def test_what_we_do_not_have_is_refused_by_name(model: dict[str, Any], setting: 
     with pytest.raises(SpecError) as raised:
         from_olmo_core({"model": model}, source="step1/config.json")
     assert setting in raised.value.message
-    assert raised.value.code == "olmo-core-setting"
+    assert raised.value.code == "unsupported-architecture"
     assert str(raised.value.place) == "step1/config.json"

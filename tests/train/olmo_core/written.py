@@ -15,7 +15,7 @@ from torch import Tensor
 
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
-from windlass.train.olmo_core.names import OLMO_CORE
+from windlass.train.olmo_core.checkpoint import OLMO_CORE
 
 __all__ = ["BASE", "block", "model_data", "rope", "state_of", "write"]
 

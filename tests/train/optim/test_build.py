@@ -67,7 +67,7 @@ def test_a_glob_that_matches_nothing_is_refused_with_the_nearest_name() -> None:
         ("optim.groups.0.match 'embed.wieght' matches no parameter", "did you mean `embed.weight`?"),
         (
             "optim.groups.1.match 'nrom' matches no parameter",
-            "names are such as embed.weight, blocks.0.up.weight, blocks.0.up.bias",
+            "parameters are named like embed.weight, blocks.0.up.weight, blocks.0.up.bias",
         ),
     ]
 
@@ -83,7 +83,7 @@ def test_frozen_parameters_are_left_out_and_stop_requiring_gradients() -> None:
 
 def test_nothing_left_to_train_is_refused() -> None:
     config = AdamWConfig(groups=(GroupConfig(match=("*",), is_frozen=True),))
-    with pytest.raises(SpecError, match="no parameter is left to train"):
+    with pytest.raises(SpecError, match="no trainable parameters"):
         build_optimizer(Small(), config)
 
 

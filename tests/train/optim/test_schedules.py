@@ -118,12 +118,12 @@ def test_epochs_need_their_batches() -> None:
     rates = Rates(batches_per_epoch=50)
     assert at(schedule, 25, Duration.epochs(2), rates) == 0.5
     assert at(schedule, 75, Duration.epochs(2), rates) == 0.5
-    with pytest.raises(SpecError, match=r"^1 epochs cannot be counted in steps: the batches of an epoch are not known"):
+    with pytest.raises(SpecError, match=r"^1 epochs cannot be converted to steps: unknown batches of an epoch"):
         at(schedule, 1)
 
 
 def test_units_that_nothing_converts_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"^10 tokens cannot be counted in steps: the tokens of a batch are not known"):
+    with pytest.raises(SpecError, match=r"^10 tokens cannot be converted to steps: unknown tokens of a batch"):
         at(CosineConfig(warmup=TOKENS(10)), 1)
 
 

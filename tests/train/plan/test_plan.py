@@ -38,7 +38,7 @@ def test_the_figures_of_a_known_run() -> None:
 def test_shapes_that_do_not_divide_are_named_all_together() -> None:
     found = refused(48, "parallel.tensor=3")
     assert (
-        "parallel.tensor: 32 query heads do not divide by 3",
+        "parallel.tensor: 32 query heads are not divisible by 3",
         "choose parallel.tensor so that 3 divides 32",
     ) in found
     assert len(found) > 1
@@ -47,20 +47,20 @@ def test_shapes_that_do_not_divide_are_named_all_together() -> None:
 @pytest.mark.parametrize(
     ("world", "overrides", "field"),
     [
-        (7, (), "data.batch_tokens: 1024 rows of 4096 tokens do not divide by 7 data-parallel processes"),
+        (7, (), "data.batch_tokens: 1024 rows of 4096 tokens are not divisible by 7 data-parallel processes"),
         (6, ("parallel.tensor=4",), "parallel.tensor: 6 processes do not divide into groups of 4"),
-        (64, ("data.microbatch_tokens=131072",), "data.microbatch_tokens: 16 rows of a process do not divide into"),
+        (64, ("data.microbatch_tokens=131072",), "data.microbatch_tokens: 16 rows of a process are not divisible into"),
         (64, ("parallel.pipeline.stages=64", "parallel.data=ddp"), "parallel.pipeline.stages: 64 "),
-        (8, ("parallel.replicas=2",), "parallel.replicas: 2 replicas are of `data: hsdp`"),
+        (8, ("parallel.replicas=2",), "parallel.replicas: 2 replicas need `data: hsdp`"),
         (
             4,
             ("parallel.strict.shards=2", "parallel.precision=float32"),
-            "parallel.strict.shards: 2 is no multiple of the 4 data-parallel",
+            "parallel.strict.shards: 2 is not a multiple of the 4 data-parallel",
         ),
         (
             8,
             ("parallel.data=ddp", "parallel.pipeline.stages=2", "parallel.pipeline.num_microbatches=3"),
-            "parallel.pipeline.num_microbatches: 256 rows of a process do not divide by 3",
+            "parallel.pipeline.num_microbatches: 256 rows of a process are not divisible by 3",
         ),
         (
             8,
@@ -75,7 +75,7 @@ def test_shapes_that_do_not_divide_are_named_all_together() -> None:
                 "data.batch_tokens=90112",
                 "data.microbatch_tokens=null",
             ),
-            "parallel.pipeline.num_microbatches: 11 rows of a process do not divide by 8",
+            "parallel.pipeline.num_microbatches: 11 rows of a process are not divisible by 8",
         ),
         (
             2,
@@ -89,12 +89,12 @@ def test_shapes_that_do_not_divide_are_named_all_together() -> None:
         (
             8,
             ("parallel.data=ddp", "parallel.pipeline={stages: 2, num_microbatches: 4}"),
-            "parallel.pipeline.num_microbatches: 4 microbatches are of 64 rows, and data.microbatch_tokens of 2",
+            "parallel.pipeline.num_microbatches: 4 microbatches have 64 rows each, but data.microbatch_tokens allows 2",
         ),
         (
             8,
             ("parallel.tensor=2", "loss.kind=chunked"),
-            "loss.kind: with parallel.tensor 2 the loss has all its logits",
+            "loss.kind: with parallel.tensor 2 the loss gets all logits at once",
         ),
         (
             8,
@@ -103,17 +103,17 @@ def test_shapes_that_do_not_divide_are_named_all_together() -> None:
                 "loss.kind=chunked",
                 "data.microbatch_tokens=null",
             ),
-            "loss.kind: with parallel.pipeline.schedule zero-bubble the loss has all its logits",
+            "loss.kind: with parallel.pipeline.schedule zero-bubble the loss gets all logits at once",
         ),
         (
             8,
             ("callbacks.grow={kind: batch-size, at: [5steps], tokens: [4202496]}",),
-            "callbacks.grow.tokens.0: data.batch_tokens: 1026 rows of 4096 tokens do not divide by 8 data-parallel",
+            "callbacks.grow.tokens.0: data.batch_tokens: 1026 rows of 4096 tokens are not divisible by 8 data-parallel",
         ),
         (
             8,
             ("parallel.context=8", "callbacks.short={kind: sequence-length, at: [0steps], lengths: [4]}"),
-            "callbacks.short.lengths.0: parallel.context: 4 tokens of a row do not divide by 8",
+            "callbacks.short.lengths.0: parallel.context: 4 tokens of a row are not divisible by 8",
         ),
     ],
 )
@@ -190,8 +190,8 @@ def test_what_does_not_fit_is_said_with_what_to_try() -> None:
 
 def test_what_is_probably_not_meant_is_said() -> None:
     assert warnings() == ""
-    assert "tensor cores idle" in warnings("parallel.precision=float32", "parallel.checkpointing.kind=full")
-    assert "crosses nodes" in warnings("parallel.tensor=16")
+    assert "does not use tensor cores" in warnings("parallel.precision=float32", "parallel.checkpointing.kind=full")
+    assert "spans nodes" in warnings("parallel.tensor=16")
     assert "only the last one is kept" in warnings("stop=100steps")
     assert "depends on the data" in warnings("duration=1epoch")
     assert "not on GPUs" in warnings("parallel.context=2")
@@ -212,11 +212,11 @@ def test_checkpoints_that_stay() -> None:
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
-        ({"world": "0"}, "`world=0` is no count", "bad-value"),
-        ({"world": "many"}, "`world=many` is no count", "bad-value"),
-        ({"mfu": "40%"}, "`mfu=40%` is no number", "bad-value"),
-        ({"mfu": "40"}, "`mfu=40` is no share", "bad-value"),
-        ({"gpu": "h200"}, "the table of GPUs has no `h200`", "unknown-name"),
+        ({"world": "0"}, "invalid world `0`: it must be a positive integer", "bad-value"),
+        ({"world": "many"}, "invalid world `many`: it must be a positive integer", "bad-value"),
+        ({"mfu": "40%"}, "invalid mfu `40%`: it must be a number", "bad-value"),
+        ({"mfu": "40"}, "invalid mfu `40`: it must be above 0 and at most 1", "bad-value"),
+        ({"gpu": "h200"}, "unknown GPU `h200`", "unknown-name"),
     ],
 )
 def test_a_machine_that_cannot_be_is_refused(words: dict[str, str], message: str, code: str) -> None:
@@ -238,9 +238,9 @@ def test_data_that_is_here_is_counted_and_data_that_is_not_is_said(tmp_path: Pat
     here = plan_recipe(resolve("tiny", [f"data.sources.0.path={text}"]).recipe, MachineSpec(), apply=False)
     assert here.data.facts is not None
     assert here.data.facts.tokens == 410_000
-    assert "about 410k tokens, 400.4 KiB of text to tokenise; about 100 steps an epoch" in "\n".join(plan_page(here))
+    assert "about 410k tokens, 400.4 KiB of text to tokenize; about 100 steps an epoch" in "\n".join(plan_page(here))
     gone = plan_recipe(resolve("tiny", [f"data.sources.0.path={tmp_path}/gone"]).recipe, MachineSpec(), apply=False)
-    assert gone.data.note == f"there is no data at {tmp_path}/gone"
+    assert gone.data.note == f"no data at {tmp_path}/gone"
 
 
 def test_tokens_past_the_vocabulary_are_warned_of(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_command_stops_with_75_goes_on_and_tells_errors_without_a_traceback(
         lines += process.stderr.readlines()
         assert process.wait(300) == 75, "".join(lines)
     assert lines[-1].startswith("stopped after step "), lines
-    assert "start again to go on" in lines[-1]
+    assert "run the same command to resume" in lines[-1]
 
     bad = subprocess.run([*argv, "data.allow_changes=false", "model.vocab_size=100"], env=environment, capture_output=True, text=True, check=False)  # fmt: skip
     assert bad.returncode != 0

@@ -92,10 +92,15 @@ def test_the_page_is_a_recipe(folder: Path) -> None:
         (["~model.args.vocab_size"], "missing key `vocab_size` in model.args, of parts.py:Net", "own.yaml:5:9", "add"),
         (["model.target=parts.py:Nett"], "`parts.py` has no `Nett`", "command line", "did you mean `parts.py:Net`?"),
         (["model.target=part.py:Net"], "no such file: `part.py`", "command line", "did you mean `parts.py`?"),
-        (["model.target=no_such_module:Net"], "there is no module `no_such_module`", "command line", "check the name"),
-        (["model.target=parts.py:positional"], "takes `width` by position alone", "command line", "remove the `/`"),
+        (["model.target=no_such_module:Net"], "no module `no_such_module`", "command line", "check the name"),
+        (
+            ["model.target=parts.py:positional"],
+            "has the positional-only parameter `width`",
+            "command line",
+            "remove the `/`",
+        ),
         (["model.target=parts.py:torch"], "which cannot be called", "command line", "name a function"),
-        (["model.target=Net"], "`Net` names nothing in Python", "command line", "write `module:name`"),
+        (["model.target=Net"], "invalid Python name `Net`", "command line", "write `module:name`"),
         (
             ["model.target=parts.py:NetConfig", "model.args.width=0"],
             "`model.args.width` is `0`, which is out of range",
@@ -110,9 +115,9 @@ def test_the_page_is_a_recipe(folder: Path) -> None:
         ),
         (
             ["optim.kind=python", "optim.target=torch.optim:NAdam", "optim.args.lr=1"],
-            "`optim.args.lr` is what windlass passes to torch.optim:NAdam",
+            "`optim.args.lr` is passed to torch.optim:NAdam by windlass",
             "command line",
-            "leave it out",
+            "remove it",
         ),
         (
             ["schedule={kind: python, target: 'parts.py:saw', args: {perod: 3}}"],
@@ -147,10 +152,10 @@ def test_an_import_that_fails_is_told_with_its_line(folder: Path) -> None:
     (folder / "bad.py").write_text("import json\n\nimport no_such_package\n")
     (message, code, _, hint) = told("model.target=bad.py:Net")[0]
     assert message == (
-        "model.target: `bad.py` cannot be imported: ModuleNotFoundError: No module named 'no_such_package' "
+        "model.target: cannot import `bad.py`: ModuleNotFoundError: No module named 'no_such_package' "
         f"({folder / 'bad.py'}:3)"
     )
-    assert (code, hint.split(" in ")[0]) == ("import-failed", "install `no_such_package`")
+    assert (code, hint.split(" in ")[0]) == ("user-code-failed", "install `no_such_package`")
     (folder / "worse.py").write_text("def build(:\n")
     assert "SyntaxError" in told("model.target=worse.py:build")[0][0]
     assert "worse.py:1)" in told("model.target=worse.py:build")[0][0]

@@ -77,10 +77,10 @@ def test_changed_code_is_told_when_a_run_goes_on(folder: Path, capsys: pytest.Ca
     with open(folder / "parts.py", "a") as file:
         file.write("\n# changed\n")
     train_to("run", 4, [])
-    told = "the code of model (parts.py:Net) is not that of step-3; training goes on with the new one\n"
+    told = "the code of model (parts.py:Net) changed since step-3; training continues with the new code\n"
     assert told in capsys.readouterr().err
     train_to("run", 5, ["optim.kind=adamw", "schedule={kind: python, target: 'parts.py:saw'}"])
-    assert "schedule is parts.py:saw now; in step-4 it was windlass's own\n" in capsys.readouterr().err
+    assert "schedule changed from windlass's own in step-4 to parts.py:saw\n" in capsys.readouterr().err
 
 
 def test_a_changed_source_is_refused_by_checkpoints_of_the_old_one(folder: Path) -> None:
@@ -99,20 +99,20 @@ def test_a_changed_source_is_refused_by_checkpoints_of_the_old_one(folder: Path)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["model.target=parts.py:no_module", "~model.args.width"], "model: parts.py:no_module makes a int"),
+        (["model.target=parts.py:no_module", "~model.args.width"], "model: parts.py:no_module returned a int"),
         (["model.target=parts.py:fails", "~model.args.width"], "failed: ValueError: a width of 3"),
-        (["optim.kind=python", "optim.target=parts.py:half"], "leaves out"),
+        (["optim.kind=python", "optim.target=parts.py:half"], "omits"),
         (["optim.kind=python", "optim.target=parts.py:InGroups"], "InGroups counts `k` in its groups"),
-        (["schedule={kind: python, target: 'parts.py:nothing'}"], "gives 'much' at step 1"),
+        (["schedule={kind: python, target: 'parts.py:nothing'}"], "returned 'much' at step 1"),
         (["data.sources=[{kind: python, target: 'parts.py:broken'}]"], "failed: KeyError: 'document'"),
-        (["data.sources=[{kind: python, target: 'parts.py:words'}]", "~data.tokenizer"], "no tokenizer is named"),
+        (["data.sources=[{kind: python, target: 'parts.py:words'}]", "~data.tokenizer"], "no tokenizer is set"),
         (["data={kind: python, target: 'parts.py:linear', batch_tokens: 8}"], "without batches_per_epoch, __iter__"),
         (["train_module.target=parts.py:linear"], "makes a Linear without model, optimizer, weigh"),
-        (["train_module.target=parts.py:regression", "loss.z_loss=0.1"], "`loss` is set, and parts.py:regression has"),
-        (["loss.kind=chunked"], "gives all its logits at once"),
+        (["train_module.target=parts.py:regression", "loss.z_loss=0.1"], "`loss` is set, but parts.py:regression has"),
+        (["loss.kind=chunked"], "returns all logits at once"),
         (["data.mask_documents=true"], "forward of Net has no parameter `documents_BT`"),
-        (["parallel.tensor=2"], "parallel.tensor: 2 processes, and nothing says how parts.py:Net is split"),
-        (["model.target=parts.py:linear", "~model.args"], "nothing says how many tokens parts.py:linear knows"),
+        (["parallel.tensor=2"], "parallel.tensor: 2 processes, but parts.py:Net defines no way to split it"),
+        (["model.target=parts.py:linear", "~model.args"], "unknown vocabulary size of parts.py:linear"),
     ],
 )
 def test_what_cannot_be_is_told(words: list[str], message: str) -> None:
@@ -130,7 +130,7 @@ def test_a_plan_counts_a_model_of_the_users_own() -> None:
     assert plan.flops_per_token == 6 * (2 * 8 * 8 + 8 * 260)
     assert plan.applied.facts["parameters_of_process"] == plan.parameters.total
     assert any("memory is without activations" in warning for warning in plan.warnings)
-    assert any("parts.py:numbers has not been asked for its documents yet" in line for line in plan_page(plan))
+    assert any("parts.py:numbers has not been tokenized yet" in line for line in plan_page(plan))
 
 
 def on_two(world: World, folder: Path, name: str, data: str, steps: int) -> None:

@@ -1,1 +1,1 @@
-"""What hangs on a trainer: console, speed, trackers, monitors, evaluations, schedules."""
+"""Callbacks of the trainer: console, speed, trackers, monitors, evaluations, schedules."""

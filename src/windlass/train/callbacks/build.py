@@ -1,4 +1,4 @@
-"""From the `callbacks` of a recipe to objects, with the ones that every run has."""
+"""Building callbacks from a recipe, including those that every run has."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from windlass import report
 from windlass.core.errors import Problem, SpecError
 from windlass.train.callbacks.config import CallbackConfig, PythonConfig
+from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.targets.calling import call_target
+from windlass.train.targets.config import TargetConfig
 
 if TYPE_CHECKING:
     from windlass.train.callbacks.protocol import TrainerCallback
 
-__all__ = ["Maker", "build_callback", "build_callbacks", "mandatory_callbacks", "mandatory_kinds"]
+__all__ = ["Maker", "build_callback", "build_callbacks", "load_callback", "mandatory_callbacks", "mandatory_kinds"]
 
 Maker: TypeAlias = "Callable[[Any], TrainerCallback]"
 
 HOMES = {
-    "batch-size": ("batch_size", "BatchSize"),
+    "batch-size": ("schedules", "BatchSize"),
     "comet": ("trackers.comet", "Comet"),
     "console": ("console", "Console"),
     "garbage": ("garbage", "Garbage"),
@@ -28,7 +31,7 @@ HOMES = {
     "memory": ("memory", "Memory"),
     "profiler": ("profiler", "Profiler"),
     "report": ("report", "Report"),
-    "sequence-length": ("sequence_length", "SequenceLength"),
+    "sequence-length": ("schedules", "SequenceLength"),
     "speed": ("speed", "Speed"),
     "tensorboard": ("trackers.tensorboard", "TensorBoard"),
     "wandb": ("trackers.wandb", "Wandb"),
@@ -37,27 +40,27 @@ HOMES = {
 
 
 def mandatory_kinds() -> tuple[str, ...]:
-    """What hangs on every trainer: beside these the checkpointer, which is the trainer's own."""
+    """Return the kinds of callbacks that every trainer has, besides the checkpointer."""
     return ("console", "garbage", "speed", *(("report",) if report.is_active() else ()))
 
 
 def mandatory_callbacks() -> dict[str, TrainerCallback]:
-    """The callbacks that every trainer has, as they are without settings, by name."""
+    """Return the callbacks that every trainer has, with default settings, by name."""
     return {kind: _class_of(kind)() for kind in mandatory_kinds()}
 
 
 def build_callbacks(
     configs: Mapping[str, CallbackConfig], makers: Mapping[str, Maker] | None = None
 ) -> dict[str, TrainerCallback | None]:
-    """Callbacks of a recipe by name, the mandatory ones added; None stands for one that is left out.
+    """Build a recipe's callbacks and the mandatory ones, by name; None means disabled.
 
-    A mandatory callback is not added beside one of the same kind, whatever its name and whether it is enabled or not.
+    A mandatory callback is not added beside one of the same kind, even if that has another name or is disabled.
 
     Args:
-        makers: kind to what makes a callback of its settings, for kinds that need more than those (evaluations).
+        makers: builders by kind, for kinds that need more than their settings (evaluations).
 
     Raises:
-        SpecError: a kind is unknown here, or a callback of the user's own cannot be imported.
+        SpecError: a kind is unknown, or a custom callback cannot be imported.
     """
     named = {config.kind for config in configs.values()}
     found: dict[str, TrainerCallback | None] = {}
@@ -69,15 +72,13 @@ def build_callbacks(
 
 
 def build_callback(name: str, config: CallbackConfig, makers: Mapping[str, Maker]) -> TrainerCallback:
-    """One callback from its settings."""
+    """Build a callback from its settings."""
     if config.kind in makers:
         return makers[config.kind](config)
     if isinstance(config, PythonConfig):
-        from windlass.train.callbacks.python import load_callback  # lazy: few runs have one
-
         return load_callback(config, where=f"callbacks.{name}")
     if config.kind not in HOMES:
-        message = f"callbacks.{name}: nothing here makes a callback of kind {config.kind!r}"
+        message = f"callbacks.{name}: no builder for callbacks of kind {config.kind!r}"
         raise SpecError([Problem(message, "unknown-name", None, f"one of {', '.join(sorted(HOMES))}")])
     settings = {
         field.name: getattr(config, field.name) for field in fields(config) if field.name not in {"kind", "enabled"}
@@ -89,3 +90,20 @@ def _class_of(kind: str) -> type[TrainerCallback]:
     module, name = HOMES[kind]
     found: type[TrainerCallback] = getattr(import_module(f"windlass.train.callbacks.{module}"), name)
     return found
+
+
+def load_callback(config: TargetConfig, *, where: str = "callbacks") -> TrainerCallback:
+    """Call `module:Class` or `file.py:Class` with its arguments.
+
+    Args:
+        where: path of the settings, for errors.
+
+    Raises:
+        SpecError: it cannot be imported or called, or does not return a TrainerCallback.
+    """
+    callback = call_target(config, "callback", where)
+    if isinstance(callback, TrainerCallback):
+        return callback
+    message = f"{where}: {config.target} returned a {type(callback).__name__}, not a TrainerCallback"
+    hint = "make it a subclass of windlass.train.TrainerCallback"
+    raise SpecError([Problem(message, "recipe-wrong", None, hint)])

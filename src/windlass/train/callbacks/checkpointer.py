@@ -1,4 +1,4 @@
-"""When checkpoints are written, which of them stay, and how long a save takes."""
+"""Callback that saves checkpoints, removes old ones and measures how long a save takes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from windlass import report
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.checkpoint.config import CheckpointerConfig
+from windlass.train.checkpoint.listing import to_remove
 from windlass.train.checkpoint.protocol import CheckpointStore, PendingSave
-from windlass.train.checkpoint.retention import to_remove
 from windlass.train.errors import TrainingError
 from windlass.train.optim.local import local_part
 from windlass.train.parallel.compiling import cache_artifacts, load_artifacts
@@ -25,7 +25,7 @@ _COMPILED = "compiled.bin"
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Where training stood."""
+    """Position of training at a save."""
 
     step: int = 0
     tokens: int = 0
@@ -33,14 +33,14 @@ class _Moment:
 
 
 class Checkpointer(TrainerCallback):
-    """Asks the trainer for saves when they are due, and carries out those that all processes agreed on.
+    """Requests saves when they are due, and performs those that all processes agreed on.
 
     At most one save is under way: the next one waits for it.
 
     Attributes:
-        save_s: seconds from the begin of the last save to its commit; None before the first.
+        save_s: seconds from the start of the last save to its commit; None before the first.
         last_path: the last commit; empty before the first.
-        keeps_compiled: whether what torch.compile made goes with each checkpoint, so that the next start has it.
+        keeps_compiled: whether torch.compile's cache is saved with each checkpoint, for the next start.
     """
 
     priority = -100
@@ -63,11 +63,11 @@ class Checkpointer(TrainerCallback):
 
     @property
     def is_done(self) -> bool:
-        """Whether a save in the background has ended and waits to be noticed."""
+        """Return whether a background save has finished and has not been collected yet."""
         return self._pending is not None and self._pending.is_done()
 
     def on_load(self, path: str) -> None:
-        """What was just loaded need not be saved again, where it is this run's own."""
+        """Record what was loaded, so that a checkpoint of this run is not saved again."""
         for item in self.store.committed():
             if item.path == path and item.step == self.trainer.step:
                 self._saved, self.last_path = (item.step, item.is_permanent), path
@@ -80,7 +80,7 @@ class Checkpointer(TrainerCallback):
             self.trainer.request_save()
 
     def on_step_end(self) -> None:
-        """Ask for what is due."""
+        """Request the saves that are due."""
         config, before, now = self.config, self._before, self._moment()
         self._before = now
         if config.every is not None and is_due(config.every, before, now):
@@ -89,10 +89,10 @@ class Checkpointer(TrainerCallback):
             self.trainer.request_save(is_permanent=False)
 
     def save(self, *, is_permanent: bool) -> None:
-        """Save this moment, unless that was done. Collective; blocks until weights may change again.
+        """Save this step, unless it was saved already. Collective; blocks until weights may change again.
 
         Raises:
-            TrainingError: a weight is no number, and `stop_on_nan` is set.
+            TrainingError: a weight is not finite, and `stop_on_nan` is set.
         """
         trainer = self.trainer
         if trainer.step == 0 and not (is_permanent and self.config.at_start):
@@ -119,7 +119,7 @@ class Checkpointer(TrainerCallback):
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the save that is under way, then remove what its rules let go. Collective."""
+        """Wait for the save under way, then remove checkpoints that retention no longer keeps. Collective."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -133,18 +133,18 @@ class Checkpointer(TrainerCallback):
         report.progress("step", step=self.trainer.step)
 
     def _compiled(self) -> dict[str, bytes]:
-        """What this process's compiler made; block by block it is the same on all of them."""
+        """Return the compiler's cache of this process; all processes have the same one."""
         made = cache_artifacts() if self.keeps_compiled and self.trainer.world.is_main else None
         return {} if made is None else {_COMPILED: made}
 
     def _take_compiled(self, path: str) -> None:
-        """Give it to the compiler, which has nothing to do before the first batch. Of this run's own folder only: it runs."""
+        """Load the compiler's cache before the first batch; from this run's own folder only, since it is executed."""
         made = self.store.read_extra(path, _COMPILED) if self.keeps_compiled else None
         if made is not None:
             load_artifacts(made)
 
     def _has_finite_weights(self) -> bool:
-        """Whether all weights are numbers. Collective."""
+        """Return whether all weights are finite. Collective."""
         trainer = self.trainer
         weights = [local_part(weight.detach()) for weight in trainer.module.model.parameters()]
         norms = torch._foreach_norm([weight for weight in weights if weight.numel()], ord=float("inf"))
@@ -153,14 +153,14 @@ class Checkpointer(TrainerCallback):
             return True
         if trainer.stop_on_nan:
             raise TrainingError(
-                f"weights after step {trainer.step} are no numbers; nothing was saved",
-                hint="go on from the last checkpoint with a lower `optim.lr`",
-                code="weights-not-finite",
+                f"weights after step {trainer.step} are NaN or infinite; no checkpoint was saved",
+                hint="resume from the last checkpoint with a lower `optim.lr`",
+                code="loss-not-finite",
             )
         return False
 
     def _is_time(self) -> bool:
-        """Whether the clock of rank 0, or windlass, wants a save; what is under way answers them too."""
+        """Return whether the clock of rank 0, or windlass, requests a save; a save under way answers both."""
         if not self.trainer.world.is_main or self._pending is not None:
             return False
         every_s = self.config.every_time

@@ -1,7 +1,7 @@
-"""What a recipe may hang on the trainer, as data; importable without torch.
+"""Settings of callbacks in a recipe, as data; importable without torch.
 
 A recipe's `callbacks` is a mapping from a name of the user's choice to one of these. The mandatory ones (console, speed,
-garbage, checkpointer) are there without being named; naming one changes it.
+garbage, checkpointer) are always added; naming one changes its settings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Common:
-    enabled: Annotated[bool, Doc("Whether it is there at all.")] = True
+    enabled: Annotated[bool, Doc("Whether the callback is used.")] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class ConsoleConfig(_Common):
 
     kind: Literal["console"] = "console"
     every: Annotated[int, Range(min=1), Doc("Steps between lines.")] = 10
-    metrics: Annotated[tuple[str, ...], Doc("Globs over names of metrics that are printed.")] = (
+    metrics: Annotated[tuple[str, ...], Doc("Metrics to print, as globs.")] = (
         "train/loss",
         "optim/lr",
         "optim/grad_norm",
@@ -64,12 +64,14 @@ class SpeedConfig(_Common):
     """Tokens per second, share of the device's peak (MFU), time spent waiting for data."""
 
     kind: Literal["speed"] = "speed"
-    peak_tflops: Annotated[float | None, Range(above=0), Doc("Of one device; null: from a table, by its name.")] = None
+    peak_tflops: Annotated[
+        float | None, Range(above=0), Doc("Peak of one device; null: from a table, by the device's name.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageConfig(_Common):
-    """Python's garbage collection on all processes at the same step, never between."""
+    """Python's garbage collection, at the same step on all processes."""
 
     kind: Literal["garbage"] = "garbage"
     every: Annotated[int, Range(min=1), Doc("Steps between collections.")] = 1000
@@ -77,7 +79,7 @@ class GarbageConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientsConfig(_Common):
-    """Norms of gradients and parameters, per parameter, and how far loss and norm stray from their recent past."""
+    """Norms of gradients and parameters, per parameter, and how far loss and norm deviate from recent steps."""
 
     kind: Literal["gradients"] = "gradients"
     every: Annotated[int, Range(min=1), Doc("Steps between measurements.")] = 100
@@ -96,9 +98,9 @@ class ProfilerConfig(_Common):
     """A trace file of some steps, for Perfetto."""
 
     kind: Literal["profiler"] = "profiler"
-    start: Annotated[int, Range(min=0), Doc("Steps before the trace, counted from where this process began.")] = 5
+    start: Annotated[int, Range(min=0), Doc("Steps before the trace, counted from the start of this process.")] = 5
     steps: Annotated[int, Range(min=1), Doc("Steps in the trace.")] = 3
-    ranks: Annotated[tuple[int, ...], Doc("Processes that write one.")] = (0,)
+    ranks: Annotated[tuple[int, ...], Doc("Ranks that write a trace.")] = (0,)
     has_memory: Annotated[bool, Doc("Whether memory is traced too.")] = False
 
 
@@ -107,12 +109,12 @@ class LMEvalConfig(_Common):
     """Loss and perplexity on held-out sources."""
 
     kind: Literal["lm-eval"] = "lm-eval"
-    sources: Annotated[dict[str, AnySource], Doc("Name to source; each is a metric `eval/NAME/loss`.")]
-    every: Annotated[Duration | None, Doc("Between evaluations; null: only at the end.")] = Duration(
+    sources: Annotated[dict[str, AnySource], Doc("Sources by name; each adds a metric `eval/NAME/loss`.")]
+    every: Annotated[Duration | None, Doc("Length between evaluations; null: only at the end.")] = Duration(
         value=1000, unit="steps"
     )
-    max_tokens: Annotated[int | None, Range(min=1), Doc("Of each source; null: all.")] = None
-    at_start: Annotated[bool, Doc("One before the first step.")] = False
+    max_tokens: Annotated[int | None, Range(min=1), Doc("Batches of each source; null: all.")] = None
+    at_start: Annotated[bool, Doc("Evaluate before the first step, too.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,37 +122,37 @@ class DownstreamConfig(_Common):
     """Tasks of lm-evaluation-harness."""
 
     kind: Literal["downstream"] = "downstream"
-    tasks: Annotated[tuple[str, ...], OneOrMany(), Doc("Names of its tasks.")]
-    every: Annotated[Duration | None, Doc("Between evaluations; null: only at the end.")] = None
+    tasks: Annotated[tuple[str, ...], OneOrMany(), Doc("Names of tasks of lm-evaluation-harness.")]
+    every: Annotated[Duration | None, Doc("Length between evaluations; null: only at the end.")] = None
     num_fewshot: Annotated[int, Range(min=0), Doc("Examples in the prompt.")] = 0
     limit: Annotated[int | None, Range(min=1), Doc("Documents of each task; null: all.")] = None
-    include: Annotated[str, Doc("Folder with tasks of your own.")] = ""
+    include: Annotated[str, Doc("Folder of custom tasks.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeConfig(_Common):
-    """A batch that grows; the learning rate follows by the root of the factor where asked."""
+    """A growing batch; optionally the learning rate grows by the square root of the factor."""
 
     kind: Literal["batch-size"] = "batch-size"
     at: Annotated[tuple[Duration, ...], Doc("When.")]
-    tokens: Annotated[tuple[int, ...], Doc("The batch from there on.")]
-    scale_lr: Annotated[bool, Doc("Multiply the learning rate by the root of the growth.")] = False
+    tokens: Annotated[tuple[int, ...], Doc("Batch size from each moment on.")]
+    scale_lr: Annotated[bool, Doc("Multiply the learning rate by the square root of the growth.")] = False
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         yield from moment_findings("tokens", self.at, self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceLengthConfig(_Common):
-    """Short rows first: the batch keeps its tokens, rows are cut."""
+    """Short rows first: rows are cut, the number of tokens of a batch stays."""
 
     kind: Literal["sequence-length"] = "sequence-length"
     at: Annotated[tuple[Duration, ...], Doc("When.")]
     lengths: Annotated[tuple[int, ...], Doc("Tokens of a row from there on; divisors of the full length.")]
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         yield from moment_findings("lengths", self.at, self.lengths)
 
 
@@ -160,9 +162,11 @@ class WandbConfig(_Common):
 
     kind: Literal["wandb"] = "wandb"
     project: Annotated[str, Doc("Project.")] = ""
-    entity: Annotated[str, Doc("Team or person.")] = ""
+    entity: Annotated[str, Doc("Team or user.")] = ""
     tags: Annotated[tuple[str, ...], OneOrMany(), Doc("Tags.")] = ()
-    cancel_tags: Annotated[tuple[str, ...], OneOrMany(), Doc("A tag that, set there, stops the run.")] = ("cancel",)
+    cancel_tags: Annotated[tuple[str, ...], OneOrMany(), Doc("Tag that stops the run when it is added in W&B.")] = (
+        "cancel",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +188,7 @@ class TensorBoardConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonLinesConfig(_Common):
-    """One JSON object a step in a file; resumed runs continue it without a doubled step."""
+    """A file with a JSON object for each step; resumed runs continue it without duplicate steps."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: Annotated[str, Doc("Empty: `metrics.jsonl` beside the checkpoints.")] = ""
@@ -192,19 +196,19 @@ class JsonLinesConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig(_Common):
-    """Metrics and progress to windlass, where windlass launched this."""
+    """Metrics and progress for windlass, if windlass launched this."""
 
     kind: Literal["report"] = "report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonConfig(_Common, TargetConfig):
-    """A callback of your own."""
+    """A custom callback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsentConfig:
-    """A callback that is not there: what `enabled: false` alone means, under a name that nothing configures."""
+    """A disabled callback: `enabled: false` alone, under a name without other settings."""
 
     BARE: ClassVar[Mapping[str, object]] = {"enabled": False}
 

@@ -1,4 +1,4 @@
-"""Progress and chosen metrics on the terminal: one calm line an interval."""
+"""Progress and chosen metrics on the terminal: one line per interval."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TextIO
+from typing import Any, TextIO
 
+from windlass import report
 from windlass.train.callbacks.config import ConsoleConfig
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.duration import Duration
 
-__all__ = ["Console", "format_metric"]
+__all__ = ["Compiling", "Console", "format_metric"]
 
 SHORT_NAMES = {
     "train/loss": "loss",
@@ -23,11 +24,11 @@ SHORT_NAMES = {
     "speed/tokens_per_s": "tok/s",
     "speed/mfu": "mfu",
 }
-"""What stands on the line in place of the commonest names; others lose what is before the first slash but `eval/`."""
+"""Short names of common metrics; others lose the part before the first slash, except `eval/`."""
 
 
 class Console(TrainerCallback):
-    """Writes to standard error on rank 0: where training stands, metrics, and how long it will take.
+    """Writes progress, metrics and the remaining time to standard error on rank 0.
 
     On a terminal a line is cut to its width, whole fields at a time; in a file it is kept whole. Steps with an `eval/`
     metric that is shown get a line too, and so does the last step that was collected.
@@ -53,7 +54,7 @@ class Console(TrainerCallback):
         self._waiting: list[str] = []
 
     def on_start(self) -> None:
-        """Say that training begins, and remember where and when."""
+        """Print that training begins; record the step and the time."""
         self._begin_s, self._begin_share, self._is_first = self._now(), self._share(), True
         world = self.trainer.world
         if world.is_main:
@@ -61,7 +62,7 @@ class Console(TrainerCallback):
             self._write([f"{self._place(self.trainer.step)}  training on {processes}, {world.device.type}"])
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """A line where one is due."""
+        """Print a line if one is due."""
         shown = self._chosen(metrics)
         fields = [self._place(step), *(format_metric(name, metrics[name]) for name in shown)]
         is_evaluation = any(name.startswith("eval/") for name in shown)
@@ -72,7 +73,7 @@ class Console(TrainerCallback):
             self._waiting = fields
 
     def on_end(self) -> None:
-        """The line of the last step, unless it had one."""
+        """Print the line of the last step, unless it was printed."""
         if self._waiting:
             self._write(self._waiting)
             self._waiting = []
@@ -86,7 +87,7 @@ class Console(TrainerCallback):
         return f"step {step}" if last is None else f"step {step}/{last}"
 
     def _last_step(self) -> int | None:
-        """Where this run ends, the first of its ends counted; None where nobody knows one of them."""
+        """Return the last step of this run; None if it is unknown."""
         steps = [self.trainer.step_at(end) for end in self._ends()]
         known = [step for step in steps if step is not None]
         return min(known) if len(known) == len(steps) else None
@@ -95,12 +96,12 @@ class Console(TrainerCallback):
         return [self.trainer.duration, *([self.trainer.stop] if self.trainer.stop is not None else [])]
 
     def _share(self) -> float:
-        """Part of the run that is done, up to `stop` where there is one; 0 where nobody knows."""
+        """Return the completed share of the run, up to `stop` if it is set; 0 if unknown."""
         trainer = self.trainer
         return max(_share_done(end, trainer.step, trainer.tokens, trainer.step_at(end)) for end in self._ends())
 
     def _rest(self) -> str:
-        """Time to the end at the pace of this process so far."""
+        """Return the remaining time at this process's average speed."""
         share = self._share()
         done, passed_s = share - self._begin_share, self._now() - self._begin_s
         if done <= 0.0 or share >= 1.0 or passed_s <= 0.0:
@@ -115,7 +116,7 @@ class Console(TrainerCallback):
 
 
 def format_metric(name: str, value: float) -> str:
-    """A metric in the fewest characters that tell something: `loss 3.214`, `tok/s 12.4k`, `mfu 38.2%`."""
+    """Format a metric briefly: `loss 3.214`, `tok/s 12.4k`, `mfu 38.2%`."""
     short = SHORT_NAMES.get(name) or (name if name.startswith("eval/") else name.partition("/")[2] or name)
     if not math.isfinite(value):
         return f"{short} {value}"
@@ -150,7 +151,7 @@ def _number(value: float) -> str:
 
 
 def _fitting(fields: Sequence[str], width: int) -> str:
-    """As many whole fields as fit into `width` columns, at least one; 0 columns: all."""
+    """Return as many whole fields as fit into `width` columns, at least one; 0 columns: all."""
     line = ""
     for field in fields:
         longer = f"{line}  {field}" if line else field
@@ -161,8 +162,45 @@ def _fitting(fields: Sequence[str], width: int) -> str:
 
 
 def _share_done(end: Duration, step: int, tokens: int, last_step: int | None) -> float:
-    if end.unit == "tokens":  # where they are counted, rather than where batches would end
+    if end.unit == "tokens":  # where epochs are counted, not where batches would end
         return min(1.0, tokens / end.value) if end.value else 1.0
     if last_step is None:
         return 0.0
     return min(1.0, step / last_step) if last_step else 1.0
+
+
+class Compiling(TrainerCallback):
+    """Reports the start of compilation and the duration of the first step.
+
+    Args:
+        stream: None: standard error as it is when a line is written.
+        now: a monotonic clock in seconds.
+    """
+
+    priority = -1  # after the console's first line
+
+    def __init__(self, *, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._now = stream, now
+        self._began_s: float | None = None
+        self._is_done = False
+
+    def on_step_start(self, batch: Any) -> None:
+        """Report the start of compilation before this process's first step."""
+        if not self._is_done and self._began_s is None:
+            self._began_s = self._now()
+            report.progress("init", step=self.trainer.step)  # compiling is not a stall
+            self._tell(
+                "compiling the model; the first step can take minutes (disable it with `parallel.compile=false`)"
+            )
+
+    def on_step_end(self) -> None:
+        """Report how long the first step took."""
+        if not self._is_done and self._began_s is not None:
+            self._is_done = True
+            self._tell(f"compiled: the first step took {format_time(self._now() - self._began_s)}")
+
+    def _tell(self, text: str) -> None:
+        if self.trainer.world.is_main:
+            stream = self._stream or sys.stderr
+            stream.write(text + "\n")
+            stream.flush()

@@ -12,9 +12,9 @@ class Peak:
     """A device's peak.
 
     Attributes:
-        words: all of them stand in the name that the driver gives, in lower case.
+        words: all of them occur in the driver's name of the device, in lower case.
         tflops: 1e12 floating point operations per second.
-        source: where the figure stands.
+        source: data sheet with the figure.
     """
 
     words: tuple[str, ...]
@@ -54,11 +54,11 @@ PEAKS = (
     Peak(words=("mi300x",), tflops=1307.4, source="AMD Instinct MI300X datasheet, dense BF16"),
     Peak(words=("mi250x",), tflops=191.5, source="AMD Instinct MI250X datasheet, BF16, one of its two dies"),
 )
-"""The first entry that fits counts, so narrower names come first."""
+"""The first match counts, so narrower names come first."""
 
 
 def peak_flops(name: str) -> float | None:
-    """Operations per second of the device that the driver calls `name`; None where the table has none."""
+    """Return the operations per second of the device `name`; None if it is not in the table."""
     words = name.lower()
     found = next((peak for peak in PEAKS if all(word in words for word in peak.words)), None)
     return None if found is None else found.tflops * 1e12

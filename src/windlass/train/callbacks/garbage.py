@@ -10,10 +10,10 @@ __all__ = ["Garbage"]
 
 
 class Garbage(TrainerCallback):
-    """Turns automatic collection off while training runs, and collects every so many steps.
+    """Turns automatic collection off while training runs, and collects every `every` steps.
 
     Args:
-        every: steps between collections; counted over all resumptions, so the same on all processes.
+        every: steps between collections, counted over all resumptions.
     """
 
     def __init__(self, *, every: int = 1000) -> None:
@@ -21,11 +21,11 @@ class Garbage(TrainerCallback):
         self._was_enabled = False
 
     def on_start(self) -> None:
-        """Leave what is there alone, modules above all, and stop collecting by itself."""
+        """Freeze existing objects, mostly modules, and turn automatic collection off."""
         self._was_enabled = gc.isenabled()
         gc.disable()
         gc.collect(1)
-        gc.freeze()  # a full collection would walk through all of torch: half a second before the first step
+        gc.freeze()  # a full collection would visit all of torch: half a second before the first step
 
     def on_step_end(self) -> None:
         """Collect when it is due."""
@@ -33,7 +33,7 @@ class Garbage(TrainerCallback):
             gc.collect()
 
     def on_end(self) -> None:
-        """Leave collection as it was."""
+        """Restore automatic collection."""
         gc.unfreeze()
         if self._was_enabled:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Norms of gradients and weights, per parameter, and how far loss and gradient norm stray from their recent past.
+"""Norms of gradients and weights, per parameter, and how far loss and gradient norm deviate from recent steps.
 
 Legend: N parameters.
 """
@@ -22,16 +22,16 @@ from windlass.train.optim.groups import plain_parameters
 __all__ = ["Gradients"]
 
 STRAYS = {"train/loss": "gradients/loss_stray", "optim/grad_norm": "gradients/norm_stray"}
-"""Metric to the one that says by how many standard deviations it lies above the mean of the steps before."""
+"""Metric to its score: standard deviations above the mean of the steps before."""
 
 
 class Gradients(TrainerCallback):
-    """`gradients/NAME` and `weights/NAME` every so many steps, before clipping; stray scores at every step.
+    """`gradients/NAME` and `weights/NAME` every `every` steps, before clipping; deviation scores at every step.
 
     Args:
         every: steps between norms.
         match: globs over names of parameters.
-        window: steps that stray scores look back upon.
+        window: past steps that deviation scores use.
     """
 
     priority = 100
@@ -42,16 +42,16 @@ class Gradients(TrainerCallback):
         self._watched: list[tuple[str, Tensor]] = []
 
     def on_attach(self) -> None:
-        """Find the parameters. Collective. Raises SpecError where none has such a name, in no stage of a pipeline."""
+        """Find the parameters. Collective. Raises SpecError if none matches in any pipeline stage."""
         named = list(plain_parameters(self.trainer.module.model))
         self._watched = [(name, each) for name, each in named if any(fnmatchcase(name, glob) for glob in self.match)]
         if not self.trainer.world.sum_on_host([len(self._watched)])[0]:
-            message = f"`match` {list(self.match)} of the callback `gradients` fits no parameter"
-            hint = f"names are such as {', '.join(name for name, _ in named[:3])}"
+            message = f"`match` {list(self.match)} of the callback `gradients` matches no parameter"
+            hint = f"parameters are named like {', '.join(name for name, _ in named[:3])}"
             raise SpecError([Problem(message, "unmatched-glob", None, hint)])
 
     def on_optim(self) -> None:
-        """Record the norms, if this step is due; no host sync. Collective where parameters are sharded."""
+        """Record the norms if they are due; no host sync. Collective if parameters are sharded."""
         if (self.trainer.step + 1) % self.every:
             return
         finish_gradients(each for _, each in self._watched)
@@ -61,7 +61,7 @@ class Gradients(TrainerCallback):
             self._record("weights", [name for name, _ in self._watched], [each.detach() for _, each in self._watched])
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add the stray scores, for the callbacks that come after."""
+        """Add the deviation scores, for later callbacks."""
         for name, score in STRAYS.items():
             value = metrics.get(name, math.nan)
             if isinstance(metrics, dict) and math.isfinite(value):
@@ -71,11 +71,11 @@ class Gradients(TrainerCallback):
                 self._past[name].append(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """What scores look back upon; rank 0 knows it."""
+        """Return the history that scores are computed from; only rank 0 has it."""
         return {"past": {name: list(values) for name, values in self._past.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take it back."""
+        """Restore it."""
         for name, values in state.get("past", {}).items():
             if name in self._past:
                 self._past[name].clear()
@@ -88,7 +88,7 @@ class Gradients(TrainerCallback):
 
 
 def _stray(value: float, past: Sequence[float]) -> float | None:
-    """Standard deviations above the mean; None before there are ten values, or where they are all alike."""
+    """Return standard deviations above the mean; None for fewer than ten values, or equal ones."""
     if len(past) < 10:
         return None
     mean = math.fsum(past) / len(past)

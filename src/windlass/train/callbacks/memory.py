@@ -16,7 +16,7 @@ GIB = 1024.0**3
 
 
 class Memory(TrainerCallback):
-    """Records of the process that has most: `memory/resident_gib`, on a GPU also peak, reserved and retries.
+    """Records the largest value of all processes: `memory/resident_gib`, on a GPU also peak, reserved and retries.
 
     The peak is that of the last step; a retry means that the allocator had to give memory back to the driver, which is
     slow, and that the next step may fail.
@@ -28,7 +28,7 @@ class Memory(TrainerCallback):
             torch.cuda.reset_peak_memory_stats(self.trainer.world.device)
 
     def on_step_end(self) -> None:
-        """Record what the allocator knows; waits for nothing."""
+        """Record the allocator's statistics; does not synchronize."""
         self.trainer.record("memory/resident_gib", resident_bytes() / GIB, "max")
         device = self.trainer.world.device
         if device.type == "cuda":
@@ -40,7 +40,7 @@ class Memory(TrainerCallback):
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM now; where /proc is missing, the most it ever was."""
+    """Return the resident memory of this process; without /proc, its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

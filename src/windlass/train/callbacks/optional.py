@@ -1,4 +1,4 @@
-"""Packages that windlass does not bring, imported when they are used."""
+"""Optional packages, imported when they are used."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["ensure_there", "is_there", "require"]
 
 
 def is_there(name: str) -> bool:
-    """Whether a package could be imported."""
+    """Return whether a package can be imported."""
     return find_spec(name) is not None
 
 
 def ensure_there(name: str, package: str, user: str) -> None:
-    """Refuse where a package is missing, without the cost of importing it: for processes that will not use it.
+    """Raise if a package is missing, without importing it: for processes that will not use it.
 
     Raises:
         PreconditionError: it is not installed.
@@ -30,8 +30,8 @@ def require(name: str, package: str, user: str) -> ModuleType:
     """Import a module.
 
     Args:
-        package: what `pip install` calls it.
-        user: what needs it, for the error.
+        package: its name for `pip install`.
+        user: the feature that needs it, for the error.
 
     Raises:
         PreconditionError: it is not installed.

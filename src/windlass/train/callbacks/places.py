@@ -1,4 +1,4 @@
-"""Where callbacks write, and what a run is called, when nobody says."""
+"""Default output folder and default run name of callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["run_folder", "run_name"]
 
 
 def run_folder(trainer: Trainer[Any]) -> Path:
-    """The task's output folder in windlass; else beside the checkpoints where those are local; else here."""
+    """Return the task's output folder, else the folder of local checkpoints, else the working directory."""
     if report.is_active():
         return report.place().out
     path = str(getattr(trainer.store, "path", ""))
@@ -22,7 +22,7 @@ def run_folder(trainer: Trainer[Any]) -> Path:
 
 
 def run_name(trainer: Trainer[Any]) -> str:
-    """The recipe's name, else the run's in windlass, else empty."""
+    """Return the recipe's name, else the name of windlass's run, else an empty string."""
     recipe = trainer.config.get("recipe", {})
     name = recipe.get("name", "") if isinstance(recipe, dict) else ""
     return str(name) or report.place().run

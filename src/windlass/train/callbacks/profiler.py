@@ -16,10 +16,10 @@ __all__ = ["Profiler"]
 
 
 class Profiler(TrainerCallback):
-    """Writes `traces/step-<first>-rank-<n>.json.gz` in the task's output or beside the checkpoints, once a process.
+    """Writes `traces/step-<first>-rank-<n>.json.gz` in the task's output or beside the checkpoints, once per process.
 
     Args:
-        start: steps before the trace, counted from where this process began; they warm up what is measured.
+        start: steps before the trace, counted from the start of this process, as a warm-up.
         steps: in the trace.
         ranks: processes that write one.
         has_memory: whether allocations are traced too; larger and slower.
@@ -47,7 +47,7 @@ class Profiler(TrainerCallback):
         self._profile: Any = None
 
     def on_step_start(self, batch: Any) -> None:
-        """Begin when it is time."""
+        """Begin the trace when it is due."""
         if self._profile is None and self.path is None and self._done >= self.start and self._is_chosen():
             activities = [ProfilerActivity.CPU]
             if self.trainer.world.device.type == "cuda":
@@ -57,13 +57,13 @@ class Profiler(TrainerCallback):
             self._profile.start()
 
     def on_step_end(self) -> None:
-        """Write when the last step is done."""
+        """Write the trace after its last step."""
         self._done += 1
         if self._profile is not None and self.trainer.step >= self._first + self.steps - 1:
             self._write()
 
     def on_end(self) -> None:
-        """Write what there is, if training ended in the middle."""
+        """Write the trace if training ended during it."""
         if self._profile is not None:
             self._write()
 

@@ -1,4 +1,4 @@
-"""The hooks of a trainer: subclass, override a few, and leave the rest."""
+"""Hooks of the trainer: subclass and override the ones you need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TrainerCallback"]
 
 
 class TrainerCallback:
-    """Something that hangs on the trainer; hooks run on every process, in order of `priority` (high first), then of name.
+    """Base class of callbacks; hooks run on every process, by `priority` (high first), then by name.
 
     Attributes:
         trainer: set before the first hook.
@@ -23,25 +23,25 @@ class TrainerCallback:
     priority: int = 0
 
     def on_attach(self) -> None:
-        """The trainer is built, nothing is loaded yet; may add callbacks or raise for a setting that cannot be."""
+        """The trainer is built, nothing is loaded yet; may add callbacks or raise for invalid settings."""
 
     def on_load(self, path: str) -> None:
         """State came from a checkpoint."""
 
     def on_start(self) -> None:
-        """Training begins or goes on."""
+        """Training begins or resumes."""
 
     def on_epoch(self, epoch: int) -> None:
         """A pass over the data begins."""
 
     def on_step_start(self, batch: Any) -> None:
-        """A batch is there, nothing is computed yet."""
+        """A batch was fetched, nothing is computed yet."""
 
     def on_optim(self) -> None:
-        """Gradients are complete; the optimiser has not moved."""
+        """Gradients are complete; the optimiser has not stepped yet."""
 
     def on_step_end(self) -> None:
-        """The optimiser has moved; `trainer.step` counts this step."""
+        """The optimiser has stepped; `trainer.step` counts this step."""
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of a step, reduced over processes; several steps may come at once, in order. Rank 0 only.
@@ -53,14 +53,14 @@ class TrainerCallback:
         """A checkpoint is committed."""
 
     def on_error(self, error: BaseException) -> None:
-        """Training ends by an error."""
+        """Training ends with an error."""
 
     def on_end(self) -> None:
-        """Training ends, by its length, a stop or an error; runs on all processes unless one died."""
+        """Training ends: complete, stopped or with an error; runs on all processes unless one died."""
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-safe state that goes into checkpoints."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take that state back."""
+        """Restore that state."""

@@ -1,4 +1,4 @@
-"""Metrics and signs of life to windlass, where windlass launched this."""
+"""Metrics and heartbeats for windlass, if windlass launched this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Report(TrainerCallback):
     """Each step's metrics to the run's journal, and progress at most every `every_s` seconds; nothing elsewhere.
 
     Args:
-        every_s: between signs of life.
+        every_s: seconds between heartbeats.
         now: a monotonic clock in seconds.
     """
 
@@ -32,16 +32,16 @@ class Report(TrainerCallback):
         report.progress("load", step=self.trainer.step)
 
     def on_start(self) -> None:
-        """Say at once where training stands."""
+        """Report the position of training at once."""
         self._said_at = -float("inf")
 
     def on_step_end(self) -> None:
-        """A sign of life, now and then."""
+        """Send a heartbeat if one is due."""
         now = self._now()
         if now - self._said_at >= self.every_s:
             self._said_at = now
             report.progress("step", step=self.trainer.step)
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """All metrics of a step."""
+        """Report all metrics of a step."""
         report.metrics(metrics, step=step)

@@ -1,32 +1,121 @@
-"""Values that change at moments of training: which one holds where training stands; pure."""
+"""Batch size and row length that change at given moments of training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from windlass.config import Diagnostic
+from windlass.core.errors import Problem, SpecError
 from windlass.core.phrases import count
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.duration import Duration
 from windlass.train.progress import Progress, is_reached
 
-__all__ = ["current_value", "moment_findings"]
+__all__ = ["BatchSize", "SequenceLength", "current_value", "moment_findings"]
 
 
 def current_value(first: int, at: Sequence[Duration], values: Sequence[int], progress: Progress) -> int:
-    """The value of the last moment that is reached; `first` before any is."""
+    """Return the value of the last moment reached; `first` before any."""
     reached = [value for moment, value in zip(at, values, strict=True) if is_reached(moment, progress)]
     return reached[-1] if reached else first
 
 
 def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Diagnostic]:
-    """What is wrong with moments and their values; `name` is the field of the values."""
+    """Check moments against their values; `name` is the field of the values."""
     if len(at) != len(values):
         message = f"{count(len(at), 'moment')} for {len(values)} {name}"
-        yield "at", message, "wrong-value", f"write as many of `at` as of `{name}`"
+        yield "at", message, "wrong-value", f"give `at` and `{name}` the same number of values"
     for place, value in enumerate(values):
         if value < 1:
             yield f"{name}.{place}", f"{value} is below 1", "out-of-range", "write a whole number above 0"
     for place, (one, two) in enumerate(pairwise(at), start=1):
         if one.unit == two.unit and two.value <= one.value:
-            yield f"at.{place}", f"{two} is not after {one}", "wrong-value", "write moments in the order of time"
+            yield f"at.{place}", f"{two} is not after {one}", "wrong-value", "write moments in ascending order"
+
+
+class BatchSize(TrainerCallback):
+    """Calls the loader's `set_batch(tokens)` at the moments given, and again after a restart.
+
+    Args:
+        at: when; a moment is reached at the end of a step, so the next batch is the first of the new size.
+        tokens: the batch from there on, over all processes.
+        scale_lr: whether the learning rate is multiplied by the square root of the growth.
+    Source: the root: Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient algorithms".
+    """
+
+    def __init__(self, *, at: Sequence[Duration], tokens: Sequence[int], scale_lr: bool = False) -> None:
+        self.at, self.tokens, self.scale_lr = tuple(at), tuple(tokens), scale_lr
+        self._first = self._now = 0
+
+    def on_attach(self) -> None:
+        """Try all sizes. Raises SpecError if the loader cannot change its batch, or refuses one of them."""
+        loader = self.trainer.loader
+        set_batch = getattr(loader, "set_batch", None)
+        self._first = self._now = int(getattr(loader, "batch_tokens", 0))
+        if not callable(set_batch) or not self._first:
+            message = f"the loader {type(loader).__name__} cannot change its batch"
+            hint = "implement `batch_tokens` and `set_batch(tokens)`, or remove the callback"
+            raise SpecError([Problem(message, "loader-cannot", None, hint)])
+        for tokens in (*self.tokens, self._first):
+            set_batch(tokens)
+        if self.scale_lr:
+            self.trainer.schedule = self._scaled(self.trainer.schedule)
+
+    def on_start(self) -> None:
+        """Set the size for the current step, also after a restart."""
+        self._set()
+
+    def on_step_end(self) -> None:
+        """Change the next batch when it is due."""
+        self.trainer.record("train/batch_tokens", float(self.trainer.step_tokens), "none")
+        self._set()
+
+    def _set(self) -> None:
+        tokens = current_value(self._first, self.at, self.tokens, self.trainer)
+        if tokens != self._now:
+            self._now = tokens
+            self.trainer.loader.set_batch(tokens)  # type: ignore[attr-defined]  # on_attach saw that it has it
+
+    def _scaled(self, schedule: Callable[[int, int], float]) -> Callable[[int, int], float]:
+        return lambda step, tokens: schedule(step, tokens) * math.sqrt(self._now / self._first)
+
+
+class SequenceLength(TrainerCallback):
+    """Calls the loader's `set_length(tokens)` at the moments given, and again after a restart.
+
+    Args:
+        at: when; `0 steps` for a length from the start.
+        lengths: tokens of a row from there on; divisors of the full length.
+    """
+
+    def __init__(self, *, at: Sequence[Duration], lengths: Sequence[int]) -> None:
+        self.at, self.lengths = tuple(at), tuple(lengths)
+        self._first = self._now = 0
+
+    def on_attach(self) -> None:
+        """Try all lengths. Raises SpecError if the loader cannot cut rows, or refuses one of them."""
+        loader = self.trainer.loader
+        set_length = getattr(loader, "set_length", None)
+        self._first = self._now = int(getattr(loader, "length", 0))
+        if not callable(set_length) or not self._first:
+            message = f"the loader {type(loader).__name__} cannot change the length of rows"
+            hint = "implement `length` and `set_length(tokens)`, or remove the callback"
+            raise SpecError([Problem(message, "loader-cannot", None, hint)])
+        for length in (*self.lengths, self._first):
+            set_length(length)
+
+    def on_start(self) -> None:
+        """Set the length for the current step, also after a restart."""
+        self._set()
+
+    def on_step_end(self) -> None:
+        """Change the next rows when it is due."""
+        self._set()
+
+    def _set(self) -> None:
+        length = current_value(self._first, self.at, self.lengths, self.trainer)
+        if length != self._now:
+            self._now = length
+            self.trainer.loader.set_length(length)  # type: ignore[attr-defined]  # on_attach saw that it has it

@@ -26,7 +26,7 @@ class _Mark:
 
 
 class Speed(TrainerCallback):
-    """Rates over the last steps; `speed/mfu` only where the device's peak is known.
+    """Rates over the last steps; `speed/mfu` only if the device's peak is known.
 
     A GPU runs behind the host, so a single step says little: rates are over the steps of one collection of metrics, or
     `window`. The first step of a process compiles and allocates; it counts in no rate. Evaluations and saves between two
@@ -47,7 +47,7 @@ class Speed(TrainerCallback):
         self._tokens, self._flops, self._wait_s = 0, 0.0, 0.0
 
     def on_start(self) -> None:
-        """Look up the peak, and forget rates of before."""
+        """Look up the peak and reset the rates."""
         named = peak_flops(_device_name(self.trainer.world.device))
         self._peak = named if self.peak_tflops is None else self.peak_tflops * 1e12
         self._marks = deque(maxlen=1 + (self.window or self.trainer.collect_every))
@@ -73,7 +73,7 @@ class Speed(TrainerCallback):
             trainer.record("speed/mfu", (mark.flops - first.flops) / passed_s / self._peak, "mean")
 
     def _own_flops(self) -> float:
-        """Of this process; those that share rows (tensor parallel, say) share their work too."""
+        """Operations of this process; processes that share rows (tensor parallel) share their work."""
         world = self.trainer.world
         flops: float = self.trainer.module.flops(self.trainer.batch)
         return flops * world.share.world / world.size

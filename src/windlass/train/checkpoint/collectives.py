@@ -1,4 +1,4 @@
-"""Small talk between the processes of a checkpoint: their own group, their own order, nothing pickled."""
+"""Collectives of checkpoints: small JSON messages in a separate process group, nothing pickled."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Collectives"]
 
 T = TypeVar("T")
 _TIMEOUT = timedelta(hours=4)
-"""The slowest process's upload; a process that dies is seen at once, by its connections."""
+"""Enough for the slowest upload; a process that dies is detected at once, by its connections."""
 
 
 class Collectives:
-    """A gloo group that only checkpoints use, so that a thread may talk while training talks elsewhere.
+    """A gloo group that only checkpoints use, so that a thread may use it during training.
 
-    Made by all processes together. One message at a time: whoever uses it waits for the one before.
+    Created by all processes together. One message at a time: each waits for the previous one.
     """
 
     def __init__(self, world: World) -> None:
@@ -40,11 +40,11 @@ class Collectives:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process commits."""
+        """Return whether this process commits."""
         return self.rank == 0
 
     def gather(self, value: Any) -> list[Any] | None:
-        """The JSON-safe values of all processes, by rank; None but on rank 0. Collective."""
+        """Gather the JSON-safe values of all processes, by rank; None except on rank 0. Collective."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
@@ -60,11 +60,11 @@ class Collectives:
         return [decode_json(_bytes(part).rstrip(b"\0")) for part in parts]
 
     def share(self, value: Any) -> Any:
-        """Rank 0's JSON-safe value, on all processes. Collective."""
+        """Broadcast rank 0's JSON-safe value. Collective."""
         return decode_json(self.share_bytes(json.dumps(value).encode() if self.is_main else b""))
 
     def share_bytes(self, content: bytes) -> bytes:
-        """Rank 0's bytes, on all processes. Collective."""
+        """Broadcast rank 0's bytes. Collective."""
         if self.size == 1:
             return content
         import torch.distributed as dist
@@ -78,7 +78,7 @@ class Collectives:
         return content if self.is_main else _bytes(message)
 
     def everyone(self, is_true: bool) -> bool:
-        """Whether it is true on all processes. Collective."""
+        """Return whether it is true on all processes. Collective."""
         if self.size == 1:
             return is_true
         import torch.distributed as dist
@@ -86,13 +86,13 @@ class Collectives:
         return self._reduce(int(is_true), dist.ReduceOp.MIN) == 1
 
     def together(self, action: Callable[[], T], *, on_all: bool = True) -> T | None:
-        """Do something here (`on_all`) or on rank 0 alone, and raise on all processes what went wrong on any. Collective.
+        """Run `action` on all processes or on rank 0 alone, and raise on all if any failed. Collective.
 
         Returns:
-            What `action` returned; None where it was not called.
+            The result of `action`; None if it was not called.
 
         Raises:
-            Exception: this process's own error; elsewhere a CheckpointError that tells of the lowest rank's.
+            Exception: this process's own error; elsewhere a CheckpointError with that of the lowest rank.
         """
         result: T | None = None
         error: Exception | None = None
@@ -118,7 +118,7 @@ class Collectives:
 
 def _to_data(error: Exception) -> list[str]:
     if not isinstance(error, WindlassError):
-        hint = "another process failed; its own output tells more"
+        hint = "another process failed; see its output"
         error = CheckpointError(f"{type(error).__name__}: {error}", hint=hint, code="checkpoint-failed")
     return [error.message, error.hint, error.code]
 

@@ -1,4 +1,4 @@
-"""When training state is kept, where and for how long, as data; importable without torch."""
+"""Settings of checkpoints: when they are saved, where, and for how long; importable without torch."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from windlass.config import Diagnostic, Doc, DurationText, Range
-from windlass.train.duration import Duration as Length
+from windlass.train.duration import Duration
 
 __all__ = ["CheckpointerConfig", "LoadConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
-    """Where the first state comes from when the folder has none."""
+    """Source of the first state when the folder has no checkpoint."""
 
     path: Annotated[
         str, Doc("A checkpoint, a folder of them (the newest), `hf:PATH` (weights), or OLMo-core's; empty: none.")
     ] = ""
     strategy: Annotated[
         Literal["if-available", "always", "never"],
-        Doc(
-            "if-available: begin anew where nothing is; always: refuse to; never: do not look, not even in the folder."
-        ),
+        Doc("if-available: start anew if there is none; always: fail if there is none; never: start anew in any case."),
     ] = "if-available"
-    optim: Annotated[bool | None, Doc("Whether the optimiser's state is taken; null: where there is one.")] = None
-    trainer: Annotated[bool | None, Doc("Whether step, data position and random state are taken; null: likewise.")] = (
-        None
-    )
-    is_strict: Annotated[bool, Doc("Whether every weight must be there.")] = True
-    verifies: Annotated[bool, Doc("Compare checksums of all tensors that are read; sizes always are.")] = True
+    optim: Annotated[bool | None, Doc("Load the optimiser's state; null: if there is one.")] = None
+    trainer: Annotated[bool | None, Doc("Load step, data position and random state; null: if there are any.")] = None
+    is_strict: Annotated[bool, Doc("Fail if a weight is missing or unexpected.")] = True
+    verifies: Annotated[bool, Doc("Compare checksums of all tensors that are read; sizes are always compared.")] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointerConfig:
-    """Where and when."""
+    """Folder, intervals and retention of checkpoints."""
 
-    folder: Annotated[str, Doc("Local or an URL of fsspec; empty: the task's own, else `checkpoints/NAME`.")] = ""
-    every: Annotated[Length | None, Doc("Permanent ones; null: only the last.")] = Length(value=1000, unit="steps")
-    ephemeral_every: Annotated[Length | None, Doc("Ones that the next replaces.")] = None
-    every_time: Annotated[float | None, DurationText(), Range(min=1), Doc("Ephemeral ones after so long.")] = None
-    at_start: Annotated[bool, Doc("One before the first step.")] = False
-    keep: Annotated[int | None, Range(min=1), Doc("Permanent ones that stay, the newest; null: all.")] = None
-    is_async: Annotated[bool, Doc("Write in the background while training goes on.")] = True
-    load: Annotated[LoadConfig, Doc("Where to begin.")] = LoadConfig()
+    folder: Annotated[str, Doc("Local path or fsspec URL; empty: the task's own, else `checkpoints/NAME`.")] = ""
+    every: Annotated[Duration | None, Doc("Length between permanent checkpoints; null: only the last.")] = Duration(
+        value=1000, unit="steps"
+    )
+    ephemeral_every: Annotated[
+        Duration | None, Doc("Length between ephemeral checkpoints, each replaced by the next.")
+    ] = None
+    every_time: Annotated[float | None, DurationText(), Range(min=1), Doc("Time between ephemeral checkpoints.")] = None
+    at_start: Annotated[bool, Doc("Save before the first step, too.")] = False
+    keep: Annotated[int | None, Range(min=1), Doc("Number of newest permanent checkpoints to keep; null: all.")] = None
+    is_async: Annotated[bool, Doc("Write in the background while training continues.")] = True
+    load: Annotated[LoadConfig, Doc("Source of the first state.")] = LoadConfig()
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no range says."""
+        """Check rules that no range expresses."""
         for name, every in (("every", self.every), ("ephemeral_every", self.ephemeral_every)):
             if every is not None and every.value == 0:
-                yield name, f"`{name}` is `{every}`, which never comes", "out-of-range", "write null for none"
+                yield name, f"invalid `{name}` `{every}`: it must be above 0", "out-of-range", "write null for none"

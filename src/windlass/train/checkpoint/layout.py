@@ -1,7 +1,7 @@
-"""Where each piece of each tensor of a checkpoint lies, as data; importable without torch.
+"""Layout of a checkpoint: the file and offset of each piece of each tensor; importable without torch.
 
 `layout.json` names every tensor with its type and shape, and for each of its pieces the box that it fills and the bytes
-of a file that hold it. Any process can so read any box, whatever the number of processes that wrote it.
+of a file that hold it. Any process can thus read any box, whatever the number of processes that wrote it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Box:
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> Box:
-        """All of a tensor."""
+        """Return the box of a whole tensor."""
         return cls((0,) * len(shape), tuple(shape))
 
 
 def overlap(left: Box, right: Box) -> Box | None:
-    """What two boxes share, in coordinates of the tensor; None where that is nothing."""
+    """Return the intersection of two boxes, in coordinates of the tensor; None if it is empty."""
     begins = tuple(max(a, b) for a, b in zip(left.offsets, right.offsets, strict=True))
     ends = tuple(
         min(a + n, b + m) for a, n, b, m in zip(left.offsets, left.shape, right.offsets, right.shape, strict=True)
@@ -61,7 +61,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorEntry:
-    """One tensor.
+    """A tensor of a checkpoint.
 
     Attributes:
         dtype: safetensors' name, such as `F32`.
@@ -86,7 +86,7 @@ class Layout:
 
     Attributes:
         world: number of processes that wrote it.
-        values: what is no tensor, JSON-safe.
+        values: other values, JSON-safe.
     """
 
     world: int
@@ -116,12 +116,12 @@ class Layout:
         """Read `to_json` back.
 
         Raises:
-            ValueError: it is no layout, or one of another schema.
+            ValueError: the layout is invalid, or of another schema.
         """
         try:
             data = decode_json(content)
             if data["schema"] != SCHEMA or data["block"] != BLOCK_BYTES:
-                raise ValueError(f"schema {data['schema']} with blocks of {data['block']} is not known here")
+                raise ValueError(f"unknown schema {data['schema']} with blocks of {data['block']}")
             names = [file["name"] for file in data["files"]]
             return cls(
                 world=int(data["world"]),
@@ -133,7 +133,7 @@ class Layout:
                 values={section: dict(values.items()) for section, values in data["values"].items()},
             )
         except (LookupError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"it is no layout: {error!r}") from error
+            raise ValueError(f"invalid layout: {error!r}") from error
 
 
 def _tensor_to_data(entry: TensorEntry, index: Mapping[str, int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the trainer keeps of itself, and what it needs of a place for checkpoints."""
+"""Interfaces between the trainer and a store of checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Committed:
 
     Attributes:
         path: folder or URL.
-        is_permanent: whether only keep rules may remove it.
+        is_permanent: whether only retention may remove it.
     """
 
     path: str
@@ -28,17 +28,17 @@ class PendingSave(Protocol):
     """A save under way."""
 
     def is_done(self) -> bool:
-        """Whether it ended, well or not; costs microseconds, no collective."""
+        """Return whether the save has ended, successful or not; costs microseconds, not collective."""
 
     def wait(self) -> Committed:
-        """Block until it is committed. Collective. Raises what went wrong, on every process."""
+        """Block until it is committed. Collective. Raises the save's error on every process."""
 
 
 class CheckpointStore(Protocol):
     """A folder or URL of checkpoints. Every method but `is_done` is called by all processes together."""
 
     def committed(self) -> Sequence[Committed]:
-        """Those that are whole by their marker, oldest first."""
+        """Return the checkpoints with a valid marker, oldest first."""
 
     def save(
         self,
@@ -54,18 +54,18 @@ class CheckpointStore(Protocol):
     ) -> PendingSave:
         """Write `state` (nested mappings of tensors and DTensors) and `trainer` (JSON-safe, equal on all processes).
 
-        `extra` are small files of rank 0 by name. Returns when the tensors may change again. The checkpoint counts from the moment its marker is there.
+        `extra` are small files of rank 0 by name. Returns when the tensors may change again. The checkpoint is valid once its marker exists.
         """
 
     def load(self, path: str, state: Mapping[str, Any], *, is_strict: bool = True) -> Mapping[str, Any]:
-        """Fill `state` in place, resharded as its tensors are; returns the trainer's part.
+        """Fill `state` in place, resharded as needed; returns the trainer's state.
 
         Raises:
-            CheckpointError: torn, changed, unfinished, or of another model; says which file or weight.
+            CheckpointError: damaged, unfinished, or of another model; names the file or weight.
         """
 
     def read_extra(self, path: str, name: str) -> bytes | None:
-        """One of the `extra` files of a checkpoint; None where it has none. Not collective."""
+        """Return one of the `extra` files of a checkpoint; None if it has none of that name. Not collective."""
 
     def drop(self, path: str) -> None:
         """Remove a checkpoint; its marker goes first. Idempotent."""

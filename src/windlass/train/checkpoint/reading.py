@@ -1,32 +1,134 @@
-"""Reading a checkpoint: its marker, its layout, and any box of any tensor, with every byte checked that is read."""
+"""Reading a checkpoint: marker, layout, and any box of any tensor; every byte read is checked."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from windlass.core.json_text import decode_json, decode_object
 from windlass.record.manifest import FOLDER_MANIFEST, Manifest
-from windlass.train.checkpoint.layout import BLOCK_BYTES, Box, Layout, TensorEntry, overlap
-from windlass.train.checkpoint.read_plan import Cut, cuts_of, runs_of
-from windlass.train.checkpoint.storage.files import Files
+from windlass.train.checkpoint.files import Files
+from windlass.train.checkpoint.layout import BLOCK_BYTES, Box, Layout, Piece, TensorEntry, overlap
 from windlass.train.checkpoint.tensors import DTYPES, item_bytes
 from windlass.train.errors import CheckpointError
 
 __all__ = [
     "CONFIG_FILE",
     "LAYOUT_FILE",
+    "MAX_READ_BYTES",
     "TRAINER_FILE",
     "CheckpointReader",
+    "Cut",
+    "cuts_of",
     "damaged",
     "read_marker",
+    "runs_of",
     "tensors_by_name",
 ]
+
+MAX_READ_BYTES = 32 * BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Rows of a piece in a file, and the target of some of their columns.
+
+    Attributes:
+        start, end: bytes of the file.
+        shape: of the rows.
+        columns: (first, number) for each dimension after the rows.
+        target: where they go; of the type and on the device of the state.
+    """
+
+    file: str
+    start: int
+    end: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    columns: tuple[tuple[int, int], ...]
+    target: Tensor
+
+    def copy(self, content: bytearray, start: int) -> None:
+        """Copy the values from a read that began at byte `start` of the file."""
+        count = math.prod(self.shape)
+        rows = torch.frombuffer(content, dtype=torch.uint8, count=self.end - self.start, offset=self.start - start)
+        if rows.storage_offset() % self.dtype.itemsize or rows.data_ptr() % self.dtype.itemsize:
+            rows = rows.clone()  # a view of a wider type must be aligned
+        typed = rows.view(self.dtype)[:count].view(self.shape)
+        for dim, (first, number) in enumerate(self.columns, 1):
+            typed = typed.narrow(dim, first, number)
+        self.target.copy_(typed)
+
+
+def cuts_of(entry: TensorEntry, box: Box, target: Tensor) -> Iterator[Cut]:
+    """Yield the reads that fill `target`, a box of a tensor: whole rows of pieces, up to `MAX_READ_BYTES` each."""
+    for piece in entry.pieces:
+        shared = overlap(piece.box, box)
+        if shared is not None:
+            view = target
+            for dim, (offset, size) in enumerate(zip(shared.offsets, shared.shape, strict=True)):
+                view = view.narrow(dim, offset - box.offsets[dim], size)
+            yield from _rows(entry, piece, shared, view)
+
+
+def _rows(entry: TensorEntry, piece: Piece, shared: Box, target: Tensor) -> Iterator[Cut]:
+    size, dtype = item_bytes(entry.dtype), DTYPES[entry.dtype]
+    if not shared.shape:
+        yield Cut(
+            file=piece.file,
+            start=piece.start,
+            end=piece.start + size,
+            dtype=dtype,
+            shape=(),
+            columns=(),
+            target=target,
+        )
+        return
+    inner = piece.box.shape[1:]
+    row_bytes = math.prod(inner) * size
+    step = max(1, MAX_READ_BYTES // row_bytes)
+    columns = tuple(
+        (offset - held, number)
+        for offset, held, number in zip(shared.offsets[1:], piece.box.offsets[1:], shared.shape[1:], strict=True)
+    )
+    first = shared.offsets[0] - piece.box.offsets[0]
+    for begin in range(0, shared.shape[0], step):
+        end = min(begin + step, shared.shape[0])
+        yield Cut(
+            file=piece.file,
+            start=piece.start + (first + begin) * row_bytes,
+            end=piece.start + (first + end) * row_bytes,
+            dtype=dtype,
+            shape=(end - begin, *inner),
+            columns=columns,
+            target=target[begin:end],
+        )
+
+
+def runs_of(cuts: Iterable[Cut]) -> list[Sequence[Cut]]:
+    """Group cuts into reads: neighbours in a file, up to `MAX_READ_BYTES`; small gaps are read too."""
+    runs: list[list[Cut]] = []
+    for cut in sorted(cuts, key=lambda cut: (cut.file, cut.start)):
+        last = runs[-1] if runs else None
+        if (
+            last is not None
+            and last[0].file == cut.file
+            and cut.start - last[-1].end <= BLOCK_BYTES
+            and cut.end - last[0].start <= MAX_READ_BYTES
+        ):
+            last.append(cut)
+        else:
+            runs.append([cut])
+    return list(runs)
+
 
 LAYOUT_FILE = "layout.json"
 TRAINER_FILE = "trainer.json"
@@ -35,7 +137,7 @@ _NUM_READERS = 4
 
 
 def read_marker(files: Files) -> Manifest:
-    """What was committed, by the marker that is written last.
+    """Read the marker, which is written last, as a manifest.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -45,12 +147,12 @@ def read_marker(files: Files) -> Manifest:
     except (FileNotFoundError, NotADirectoryError) as error:
         is_begun = bool(files.names())
         message = (
-            f"{files.path} was never committed: it has no {FOLDER_MANIFEST}"
+            f"{files.path} is not a complete checkpoint: it has no {FOLDER_MANIFEST}"
             if is_begun
-            else (f"there is no checkpoint at {files.path}")
+            else (f"no checkpoint at {files.path}")
         )
         raise CheckpointError(
-            message, hint="name a folder `step-N` that holds a manifest.json", code="checkpoint-unfinished"
+            message, hint="pass a folder `step-N` with a manifest.json", code="checkpoint-unfinished"
         ) from error
     try:
         return Manifest.from_data(decode_json(content))
@@ -59,10 +161,10 @@ def read_marker(files: Files) -> Manifest:
 
 
 def damaged(files: Files, name: str, problem: str) -> CheckpointError:
-    """The error for a file that is not as it was committed."""
+    """Return the error for a damaged file."""
     return CheckpointError(
         f"{files.path}/{name} is damaged: {problem}",
-        hint="load the checkpoint before it, or copy this one anew",
+        hint="load an earlier checkpoint, or copy this one again",
         code="checkpoint-damaged",
     )
 
@@ -81,7 +183,7 @@ class CheckpointReader:
 
     @classmethod
     def open(cls, files: Files, *, verifies: bool = True) -> CheckpointReader:
-        """Look at a checkpoint: its marker, the size of each file, its layout.
+        """Open a checkpoint: check its marker, the size of each file, its layout.
 
         Args:
             verifies: whether the checksums of tensors are compared as they are read; sizes always are.
@@ -100,20 +202,20 @@ class CheckpointReader:
         return reader
 
     def read_file(self, name: str) -> bytes:
-        """A small file, compared with its sha256.
+        """Read a small file and compare it with its sha256.
 
         Raises:
             CheckpointError: it is not part of the checkpoint, or damaged.
         """
         if name not in self._entries:
-            raise damaged(self.files, name, "the manifest does not name it")
+            raise damaged(self.files, name, "it is not in the manifest")
         content = self.files.read(name)
         if hashlib.sha256(content).hexdigest() != self._entries[name].sha256:
-            raise damaged(self.files, name, "it has other content (sha256)")
+            raise damaged(self.files, name, "its content has changed (sha256)")
         return content
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """The object in a small file.
+        """Read the JSON object in a small file.
 
         Raises:
             CheckpointError: it is not part of the checkpoint, or damaged.
@@ -124,14 +226,14 @@ class CheckpointReader:
             raise damaged(self.files, name, str(error)) from error
 
     def read_trainer(self) -> dict[str, Any]:
-        """The trainer's file, whose `state` is an object; raises CheckpointError as `read_object`."""
+        """Read the trainer's file, whose `state` is an object; raises CheckpointError as `read_object`."""
         found = self.read_object(TRAINER_FILE)
         if not isinstance(found.get("state"), dict):
-            raise damaged(self.files, TRAINER_FILE, "it holds no `state`")
+            raise damaged(self.files, TRAINER_FILE, "it has no `state`")
         return found
 
     def names(self) -> list[str]:
-        """All files of the checkpoint but the marker."""
+        """Return all files of the checkpoint except the marker."""
         return list(self._entries)
 
     def fill(self, entry: TensorEntry, box: Box, target: Tensor) -> None:
@@ -170,7 +272,7 @@ class CheckpointReader:
             cut.copy(content, place)
 
     def _bytes(self, name: str, start: int, end: int) -> tuple[bytearray, int]:
-        """Bytes of a file and where they begin; whole blocks are read where they are to be compared."""
+        """Read bytes of a file; returns them and their start. Whole blocks are read if they are verified."""
         if not self.verifies:
             return self._exactly(name, start, end), start
         first, last = start // BLOCK_BYTES, -(-end // BLOCK_BYTES)
@@ -199,25 +301,25 @@ class CheckpointReader:
                 raise damaged(self.files, entry.path, f"it has {size} bytes instead of {entry.size}")
 
     def _check_layout(self) -> None:
-        """Every piece lies in its tensor and in a file of this checkpoint, so that nothing is read from elsewhere."""
+        """Check that every piece lies within its tensor and within a file of this checkpoint."""
         for name, sums in self.layout.files.items():
             if name not in self._entries or len(sums.crc32) != -(-self._entries[name].size // BLOCK_BYTES):
                 raise damaged(self.files, LAYOUT_FILE, f"its checksums are not those of {name!r}")
         for section, entries in self.layout.tensors.items():
             for name, entry in entries.items():
                 if entry.dtype not in DTYPES:
-                    raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` is of an unknown type {entry.dtype!r}")
+                    raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` has the unknown type {entry.dtype!r}")
                 if not _fills(entry):
-                    raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` is not filled by its pieces")
+                    raise damaged(self.files, LAYOUT_FILE, f"the pieces of `{section}.{name}` do not fill it")
                 for piece in entry.pieces:
                     file = self._entries.get(piece.file)
                     end = piece.start + piece.box.num_elements * item_bytes(entry.dtype)
                     if file is None or piece.file not in self.layout.files or not 0 <= piece.start <= end <= file.size:
-                        raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` lies outside of {piece.file!r}")
+                        raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` is out of bounds of {piece.file!r}")
 
 
 def _fills(entry: TensorEntry) -> bool:
-    """Whether the pieces of a tensor lie in it, and have as many elements together."""
+    """Return whether the pieces lie within the tensor and have as many elements together."""
     for piece in entry.pieces:
         places = (piece.box.offsets, piece.box.shape, entry.shape)
         if len({len(place) for place in places}) != 1:

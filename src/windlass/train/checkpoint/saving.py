@@ -1,42 +1,47 @@
-"""One save, from a plan that all processes share to a marker that rank 0 writes last.
+"""A save: divide the writing between processes, stage, write, agree, commit; in a thread if it is asynchronous.
 
-Nobody may see half a checkpoint. On a file system all is written to a hidden folder, which gets its name by one rename. In
-a bucket nothing can be renamed: there the marker itself, the last object, makes the checkpoint one.
+A partial checkpoint is never visible. On a file system all is written to a hidden folder, then renamed once. In
+a bucket nothing can be renamed: there the marker, which is written last, makes the checkpoint valid.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from windlass.core.errors import WindlassError
 from windlass.record.manifest import Entry, Manifest
 from windlass.report.checkpoints import Saving, saving_ended, sync_reports
 from windlass.train.checkpoint.collectives import Collectives
-from windlass.train.checkpoint.layout import FileSums, Layout
+from windlass.train.checkpoint.layout import Box, FileSums, Layout, Piece, TensorEntry
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.reading import LAYOUT_FILE
-from windlass.train.checkpoint.storage.shards import StagedTensor, write_bytes, write_shard
-from windlass.train.checkpoint.storage.stale_saves import Draft
-from windlass.train.checkpoint.write_plan import Holding, assemble
+from windlass.train.checkpoint.shards import StagedTensor, write_bytes, write_shard
+from windlass.train.checkpoint.stale_saves import Draft
+from windlass.train.checkpoint.tensors import StateTensor
 from windlass.train.errors import CheckpointError
 
-__all__ = ["Save"]
+__all__ = ["AsyncSave", "Holding", "Save", "Staging", "assemble", "share_out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
-    """All that a save needs once the tensors may change again; only files and messages from here on.
+    """State of a save once the tensors may change again; from here on only files and messages.
 
     Attributes:
-        parts: by section, what this process writes, with each part's place in its table.
-        tables: what each process holds; on rank 0.
-        values: by section, what is no tensor.
+        parts: by section, tensors that this process writes, with their index in its table.
+        tables: tensors that each process holds; on rank 0.
+        values: by section, values that are not tensors.
         small: content of the small files, by name.
     """
 
@@ -71,8 +76,8 @@ class Save:
         if outcome:
             raise CheckpointError(
                 f"the checkpoint of step {self.committed.step} was not saved: {outcome}",
-                hint="the one before it stays; make room or see what the file system says",
-                code="checkpoint-not-saved",
+                hint="the previous checkpoint is kept; check free space and the file system",
+                code="checkpoint-folder",
             ) from failure
         if reports is not None:
             self._tell()
@@ -107,15 +112,15 @@ class Save:
         self.draft.commit(text.encode("ascii") + b"\n")
 
     def _tell(self) -> None:
-        """Record it where windlass launched this; without a journal it is found by its folder all the same."""
+        """Record it in windlass's journal; without a journal the folder still lists it."""
         try:
             saving_ended(self.saving, self.committed.path, step=self.committed.step)
         except (OSError, WindlassError) as error:
-            sys.stderr.write(f"windlass: {self.committed.path} is saved, but the journal cannot be written ({error})\n")
+            sys.stderr.write(f"windlass: {self.committed.path} is saved, but writing the journal failed ({error})\n")
 
 
 def _merged(values: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """The plain values of all processes; of one name, the lowest rank's."""
+    """Merge the plain values of all processes; for equal names the lowest rank's counts."""
     merged: dict[str, dict[str, Any]] = {}
     for found in values:
         for section, part in found.items():
@@ -134,3 +139,181 @@ def _describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"{type(error).__name__}: {error}"
+
+
+class Staging:
+    """Host buffers reused between saves: as many bytes as this process writes, pinned if there is a GPU."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, str, tuple[int, ...]], Tensor] = {}
+
+    def take(self, tensors: Sequence[StateTensor], *, is_async: bool) -> list[StagedTensor]:
+        """Copy the tensors to write. They may change afterwards, but with `is_async` false only after the write.
+
+        Cost: one copy; none for contiguous tensors on the host that are written at once. All copies from a GPU are queued, then
+        waited for together.
+        """
+        parts = [StagedTensor(name=item.name, box=item.box, tensor=self._copy(item, is_async)) for item in tensors]
+        for device in {item.local.device for item in tensors if item.local.device.type == "cuda"}:
+            torch.cuda.synchronize(device)
+        return parts
+
+    def _copy(self, item: StateTensor, is_async: bool) -> Tensor:
+        local = item.local
+        if local.device.type == "cpu" and local.is_contiguous() and not is_async:
+            return local
+        key = (item.section, item.name, item.box.offsets)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.shape != local.shape or buffer.dtype != local.dtype:
+            is_pinned = local.device.type == "cuda"
+            buffer = torch.empty(local.shape, dtype=local.dtype, device="cpu", pin_memory=is_pinned)
+            self._buffers[key] = buffer
+        buffer.copy_(local, non_blocking=True)
+        return buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A box of a tensor that a process holds.
+
+    Attributes:
+        num_bytes: of the box.
+    """
+
+    section: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    box: Box
+    num_bytes: int
+
+    def to_data(self) -> list[Any]:
+        """Return the JSON form."""
+        return [self.section, self.name, self.dtype, self.shape, self.box.offsets, self.box.shape, self.num_bytes]
+
+    @classmethod
+    def from_data(cls, data: Sequence[Any]) -> Holding:
+        """Read `to_data` back."""
+        section, name, dtype, shape, offsets, held, num_bytes = data
+        box = Box(tuple(offsets), tuple(held))
+        return cls(section=section, name=name, dtype=dtype, shape=tuple(shape), box=box, num_bytes=num_bytes)
+
+
+def share_out(tables: Sequence[Sequence[Holding]]) -> list[list[int]]:
+    """Assign to each process the entries of its table that it writes.
+
+    A box that several processes hold is written by the least loaded one; large boxes are assigned first.
+
+    Raises:
+        CheckpointError: processes differ on a tensor's shape or type, or what they hold does not fill it.
+    """
+    holders: dict[tuple[str, str, Box], list[tuple[int, int]]] = {}
+    for rank, table in enumerate(tables):
+        for place, held in enumerate(table):
+            if held.box.num_elements:
+                holders.setdefault((held.section, held.name, held.box), []).append((rank, place))
+    _check_whole(tables, holders)
+    load, plan = [0] * len(tables), [[] for _ in tables]  # type: list[int], list[list[int]]
+    first = {key: tables[found[0][0]][found[0][1]] for key, found in holders.items()}
+    for key in sorted(holders, key=lambda key: (-first[key].num_bytes, key[0], key[1], key[2].offsets)):
+        rank, place = min(holders[key], key=lambda holder: (load[holder[0]], holder[0]))
+        load[rank] += first[key].num_bytes
+        plan[rank].append(place)
+    return [sorted(places) for places in plan]
+
+
+def _check_whole(
+    tables: Sequence[Sequence[Holding]], holders: Mapping[tuple[str, str, Box], Sequence[tuple[int, int]]]
+) -> None:
+    kinds: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {}
+    for rank, table in enumerate(tables):
+        for held in table:
+            kind = (held.dtype, held.shape)
+            if kinds.setdefault((held.section, held.name), kind) != kind:
+                other = kinds[held.section, held.name]
+                raise CheckpointError(
+                    f"`{held.section}.{held.name}` is {_kind(kind)} on rank {rank} and {_kind(other)} on another",
+                    code="checkpoint-state",
+                )
+    filled: dict[tuple[str, str], int] = dict.fromkeys(kinds, 0)
+    for section, name, box in holders:
+        filled[section, name] += box.num_elements
+    for (section, name), (_, shape) in kinds.items():
+        if filled[section, name] != math.prod(shape):
+            raise CheckpointError(
+                f"the processes hold {filled[section, name]} elements of `{section}.{name}`, which has "
+                f"{math.prod(shape)} in {list(shape)}",
+                hint="all processes that share the model must save together",
+                code="checkpoint-state",
+            )
+
+
+def _kind(kind: tuple[str, tuple[int, ...]]) -> str:
+    return f"{kind[0]} {list(kind[1])}"
+
+
+def assemble(
+    tables: Sequence[Sequence[Holding]], written: Sequence[Sequence[tuple[int, str, int]]]
+) -> dict[str, dict[str, TensorEntry]]:
+    """Build the layout's tensors from the tables and what each process wrote: (index in its table, file, start)."""
+    pieces: dict[tuple[str, str], list[Piece]] = {}
+    kinds: dict[tuple[str, str], Holding] = {}
+    for table, places in zip(tables, written, strict=True):
+        for held in table:
+            kinds.setdefault((held.section, held.name), held)
+        for place, file, start in places:
+            held = table[place]
+            pieces.setdefault((held.section, held.name), []).append(Piece(box=held.box, file=file, start=start))
+    tensors: dict[str, dict[str, TensorEntry]] = {}
+    for key, held in kinds.items():
+        found = sorted(pieces.get(key, []), key=lambda piece: piece.box.offsets)
+        entry = TensorEntry(dtype=held.dtype, shape=held.shape, pieces=tuple(found))
+        tensors.setdefault(held.section, {})[held.name] = entry
+    return tensors
+
+
+class AsyncSave:
+    """A save under way; its thread keeps the process alive until it has ended.
+
+    Hashing, writing and waiting for others run without the interpreter's lock, so a thread is
+    enough: benches/bench_train_checkpoints.py measures what it costs the steps.
+    """
+
+    def __init__(self, save: Save, *, is_async: bool) -> None:
+        self._save = save
+        self._result: Committed | None = None
+        self._error: BaseException | None = None
+        self._is_told = False
+        self._thread: threading.Thread | None = None
+        if is_async:
+            self._thread = threading.Thread(target=self._run, name="windlass-checkpoint")
+            self._thread.start()
+        else:
+            self._run()
+
+    def is_done(self) -> bool:
+        """Return whether the save has ended, successful or not."""
+        return self._thread is None or not self._thread.is_alive()
+
+    def wait(self) -> Committed:
+        """Block until it is committed; raises the save's error on every process."""
+        if self._thread is not None:
+            self._thread.join()
+        self._is_told = True
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def settle(self) -> None:
+        """Wait as `wait` does, but do not raise an error a second time."""
+        if self._thread is not None:
+            self._thread.join()
+        if not self._is_told:
+            self.wait()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._save.run()
+        except BaseException as error:  # noqa: BLE001  raised again by `wait`
+            self._error = error

@@ -1,4 +1,4 @@
-"""Where a run's first state comes from: its own newest whole checkpoint, what the recipe names, or nowhere."""
+"""Source of a run's first state: its own newest whole checkpoint, or the one that the recipe names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from windlass.report.reporter import current
 from windlass.train.checkpoint.config import LoadConfig
-from windlass.train.checkpoint.storage.files import Files, open_files
-from windlass.train.checkpoint.storage.listing import list_committed
+from windlass.train.checkpoint.files import Files, open_files
+from windlass.train.checkpoint.listing import list_committed
 from windlass.train.checkpoint.store import FolderStore
 from windlass.train.errors import CheckpointError
 
@@ -20,14 +20,14 @@ _PASSED_OVER = ("checkpoint-damaged", "checkpoint-unfinished")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSource:
-    """Something to load from.
+    """Checkpoint, model or folder to load from.
 
     Attributes:
         kind: own: checkpoints of this run's folder; checkpoint: windlass's from elsewhere; hf: a folder or name of
             Hugging Face; dcp: torch's distributed checkpoint, such as OLMo-core's.
-        paths: candidates, the newest first; the first that is whole counts.
-        optim, trainer: as in `LoadConfig`; for the run's own both are taken.
-        notes: why newer ones are no candidates.
+        paths: candidates, the newest first; the first undamaged one is loaded.
+        optim, trainer: as in `LoadConfig`; both are loaded from the run's own.
+        notes: why newer ones were skipped.
     """
 
     kind: Literal["own", "checkpoint", "hf", "dcp"]
@@ -40,7 +40,7 @@ class CheckpointSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCheckpoint:
-    """What was loaded, the trainer's part of it, and why newer ones were passed over."""
+    """Result of a load: the path, the trainer's state, and why newer checkpoints were skipped."""
 
     path: str
     trainer: Mapping[str, Any]
@@ -48,14 +48,14 @@ class LoadedCheckpoint:
 
 
 def resolve_load(config: LoadConfig, store: FolderStore | None) -> CheckpointSource | None:
-    """What to load, None to begin anew. Collective where there is a store; looks only at names and markers.
+    """Return what to load, None to start anew. Collective if there is a store; reads only names and markers.
 
     Raises:
-        CheckpointError: nothing is there, and the strategy is `always`; or all of the run's own are damaged.
+        CheckpointError: there is none and the strategy is `always`, or all of the run's own are damaged.
     """
     if config.strategy == "never":
         return None
-    is_resuming = current().is_resuming  # a windlass task that says `resume: none` begins anew
+    is_resuming = current().is_resuming  # a windlass task with `resume: none` starts anew
     own = store.committed() if store is not None and is_resuming else ()
     lost = tuple(store.damaged()) if isinstance(store, FolderStore) and is_resuming else ()
     if own:
@@ -67,7 +67,7 @@ def resolve_load(config: LoadConfig, store: FolderStore | None) -> CheckpointSou
         return _elsewhere(config)
     if config.strategy == "always":
         where = store.path if store is not None else "the run's folder"
-        raise _nothing(f"there is no checkpoint in {where}")
+        raise _nothing(f"no checkpoint in {where}")
     return None
 
 
@@ -90,12 +90,12 @@ def _elsewhere(config: LoadConfig) -> CheckpointSource | None:
             kind=kind, paths=tuple(paths), optim=config.optim, trainer=config.trainer, is_strict=config.is_strict
         )
     if config.strategy == "always":
-        raise _nothing(f"there is no checkpoint at {config.path}, which `checkpoint.load.path` names")
+        raise _nothing(f"no checkpoint at {config.path} (`checkpoint.load.path`)")
     return None
 
 
 def _dcp_folder(files: Files, names: Sequence[str]) -> str:
-    """The folder with torch's `.metadata`: this one, or the one that OLMo-core makes in it; else empty."""
+    """Return the folder with torch's `.metadata`: this one, or OLMo-core's subfolder; else empty."""
     if ".metadata" in names:
         return files.path
     inner = files.at("model_and_optim")
@@ -103,20 +103,20 @@ def _dcp_folder(files: Files, names: Sequence[str]) -> str:
 
 
 def _nothing(message: str) -> CheckpointError:
-    hint = "set `checkpoint.load.path`, or `checkpoint.load.strategy=if-available` to begin anew"
+    hint = "set `checkpoint.load.path`, or `checkpoint.load.strategy=if-available` to start anew"
     return CheckpointError(message, hint=hint, code="no-checkpoint")
 
 
 def load_newest(
     store: FolderStore, paths: Sequence[str], state: Mapping[str, Any], *, is_strict: bool = True
 ) -> LoadedCheckpoint:
-    """Fill `state` from the first of some checkpoints that is whole. Collective.
+    """Fill `state` from the first undamaged checkpoint. Collective.
 
-    A torn or changed one is passed over with a note, also when that shows only while it is read: the next one fills
+    A damaged one is skipped with a note, also if that is found only while it is read: the next one fills
     everything again. One of another model is an error at once.
 
     Raises:
-        CheckpointError: none is whole; says what is wrong with each.
+        CheckpointError: all are damaged; lists the problems.
     """
     notes: list[str] = []
     for path in paths:
@@ -133,7 +133,7 @@ def load_newest(
 
 def _none_whole(notes: Sequence[str]) -> CheckpointError:
     return CheckpointError(
-        "no checkpoint is whole: " + "; ".join(notes),
-        hint="copy one anew, or set `checkpoint.load.strategy=never` to begin anew",
+        "all checkpoints are damaged: " + "; ".join(notes),
+        hint="restore one from a copy, or set `checkpoint.load.strategy=never` to start anew",
         code="checkpoint-damaged",
     )

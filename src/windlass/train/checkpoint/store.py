@@ -1,4 +1,4 @@
-"""A folder or bucket of checkpoints, as the processes of one job use it together."""
+"""Store of checkpoints in a folder or bucket, used by all processes of a job together."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from typing import TYPE_CHECKING, Any
 from windlass import report
 from windlass.record.manifest import Manifest
 from windlass.report.checkpoints import begin_saving
-from windlass.train.checkpoint.async_save import AsyncSave
 from windlass.train.checkpoint.collectives import Collectives
+from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.filling import fill, plain_values
 from windlass.train.checkpoint.layout import Layout
-from windlass.train.checkpoint.protocol import Committed
-from windlass.train.checkpoint.reading import CheckpointReader
-from windlass.train.checkpoint.saving import Save
-from windlass.train.checkpoint.staging import Staging
-from windlass.train.checkpoint.storage.files import Files, open_files
-from windlass.train.checkpoint.storage.listing import (
+from windlass.train.checkpoint.listing import (
     EXTRA_FOLDER,
     folder_name,
     list_committed,
     list_damaged,
     small_files,
 )
-from windlass.train.checkpoint.storage.shards import StagedTensor
-from windlass.train.checkpoint.storage.stale_saves import Draft, begin_draft, drop, recover, sweep
+from windlass.train.checkpoint.protocol import Committed
+from windlass.train.checkpoint.reading import CheckpointReader
+from windlass.train.checkpoint.saving import AsyncSave, Holding, Save, Staging, share_out
+from windlass.train.checkpoint.shards import StagedTensor
+from windlass.train.checkpoint.stale_saves import Draft, begin_draft, drop, recover, sweep
 from windlass.train.checkpoint.tensors import LooseState, StateTensor, dtype_name, flatten
-from windlass.train.checkpoint.write_plan import Holding, share_out
 from windlass.train.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -38,12 +35,12 @@ __all__ = ["FolderStore", "open_store"]
 
 
 def open_store(folder: str, world: World, *, owner: str = "", verifies: bool = True) -> FolderStore:
-    """The checkpoints below a local folder or an URL of fsspec. Collective: makes the group that only checkpoints use.
+    """Open the store in a local folder or at a URL of fsspec. Collective: creates a process group for checkpoints.
 
     Args:
-        folder: shared by all processes; made at the first save.
-        owner: letters and digits that name this run, so that it sweeps its own leftovers alone; empty: the windlass
-            task's, or `run` where windlass launched nothing.
+        folder: shared by all processes; created at the first save.
+        owner: letters and digits that name this run, so that it sweeps only its own stale saves; empty: the windlass
+            task's, or `run` without windlass.
         verifies: whether the checksums of tensors are compared when they are read.
 
     Raises:
@@ -62,7 +59,7 @@ def _default_owner() -> str:
 class FolderStore:
     """Checkpoints in a folder, `step-N` each; see `windlass.train.checkpoint.protocol.CheckpointStore`.
 
-    At most one save is under way. Every call waits for it first, and raises what went wrong with it unless its `wait`
+    At most one save is under way. Every call waits for it first, and raises its error unless its `wait`
     did: on all processes, since they agree on how it ended.
     """
 
@@ -76,11 +73,11 @@ class FolderStore:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """Path or URL of the folder."""
         return self.files.path
 
     def committed(self) -> Sequence[Committed]:
-        """Those that are whole by their marker, oldest first. Collective."""
+        """Return the checkpoints with a valid marker, oldest first. Collective."""
         self.settle()
         items = self.collectives.together(self._list, on_all=False) or []
         told = self.collectives.share([[item.path, item.step, item.tokens, item.is_permanent] for item in items])
@@ -90,7 +87,7 @@ class FolderStore:
         ]
 
     def damaged(self) -> Sequence[str]:
-        """What is wrong with those newer than the newest whole one, the newest first. Collective."""
+        """Return the problems of damaged checkpoints newer than the newest whole one, newest first. Collective."""
         lost = self.collectives.together(lambda: list_damaged(self.files), on_all=False) or []
         told: Sequence[str] = self.collectives.share([error.message for _, error in reversed(lost)])
         return told
@@ -110,10 +107,10 @@ class FolderStore:
         """Write a checkpoint; see the protocol. Cost before it returns: a copy of what this process writes.
 
         Args:
-            extra: small files that go with it, from rank 0, such as what the compiler made.
+            extra: small files of rank 0 that are saved with it, such as the compiler's cache.
 
         Raises:
-            CheckpointError: the save before failed, the state cannot be written, or no file can be made there.
+            CheckpointError: the previous save failed, the state cannot be saved, or the folder is not writable.
         """
         self.settle()
         saving = begin_saving()
@@ -160,7 +157,7 @@ class FolderStore:
         self.collectives.together(lambda: drop(self.files, name, self.owner), on_all=False)
 
     def open(self, path: str) -> CheckpointReader:
-        """A checkpoint, looked at once by rank 0 and known to all. Collective.
+        """Open a checkpoint on rank 0 and send its layout to all. Collective.
 
         Raises:
             CheckpointError: it is unfinished, torn or changed; names the file.
@@ -174,18 +171,18 @@ class FolderStore:
         return CheckpointReader(files, Manifest.from_data(manifest), Layout.from_json(layout), verifies=self.verifies)
 
     def read_extra(self, path: str, name: str) -> bytes | None:
-        """A small file that went with a checkpoint; None where it has none. Not collective."""
+        """Read a small file of a checkpoint; None if it has none of that name. Not collective."""
         reader = CheckpointReader.open(open_files(path))
         return reader.read_file(EXTRA_FOLDER + name) if EXTRA_FOLDER + name in reader.names() else None
 
     def settle(self) -> None:
-        """Wait for the save under way; raises what went wrong with it, unless that was told."""
+        """Wait for the save under way; raises its error unless that was raised before."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.settle()
 
     def _names_of_all(self, loose: LooseState) -> set[tuple[str, str]]:
-        """All names that any process fills; stages of a pipeline have different ones."""
+        """Return the names that any process fills; pipeline stages have different ones."""
         names = sorted([*loose.tensors, *loose.values])
         digest = hashlib.sha256(repr(names).encode()).hexdigest()
         if self.collectives.everyone(digest == self.collectives.share(digest)):
@@ -199,7 +196,7 @@ class FolderStore:
         return list_committed(self.files)
 
     def _plan(self, state: Mapping[str, Any]) -> LooseState:
-        """Know what each process holds (on rank 0) and what this one writes; talked over again only when that changed."""
+        """Plan which process writes what; exchanged again only when the state's tensors changed."""
         loose = self.collectives.together(lambda: flatten(state))
         assert loose is not None
         table = [_holding(tensor) for tensor in loose.tensors.values()]
@@ -213,7 +210,7 @@ class FolderStore:
         return loose
 
     def _begin(self, name: str) -> Draft:
-        """Sweep, begin a draft on rank 0, and know it everywhere."""
+        """Sweep and begin a draft on rank 0, and share it."""
         draft = self.collectives.together(lambda: self._begin_here(name), on_all=False)
         token = self.collectives.share(draft.token if draft else "")
         return draft or Draft.of(self.files, name, token)
@@ -224,13 +221,13 @@ class FolderStore:
             return begin_draft(self.files, name, self.owner)
         except OSError as error:
             raise CheckpointError(
-                f"no checkpoint can be written to {self.path}: {error}",
-                hint="set `checkpoint.folder` to a place that all processes can write to",
-                code="checkpoint-not-saved",
+                f"cannot write a checkpoint to {self.path}: {error}",
+                hint="set `checkpoint.folder` to a folder that all processes can write to",
+                code="checkpoint-folder",
             ) from error
 
     def _stage(self, loose: LooseState, *, is_async: bool) -> dict[str, list[tuple[int, StagedTensor]]]:
-        """This process's parts by section, each with its place in the table; large elements first, as files want it."""
+        """Stage this process's parts by section, with their index in the table; large elements first."""
         tensors = list(loose.tensors.values())
         mine = [(place, tensors[place]) for place in self._places]
         mine.sort(key=lambda item: (item[1].section, -item[1].dtype.itemsize, item[1].name))

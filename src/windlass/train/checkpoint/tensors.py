@@ -1,4 +1,4 @@
-"""A training state as named tensors, which boxes of them this process holds, and their bytes."""
+"""Training state as named tensors: the boxes that this process holds, and their bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTensor:
-    """One tensor of a state, as this process sees it.
+    """A tensor of a state, as this process holds it.
 
     Attributes:
         shape: of the whole tensor.
@@ -60,10 +60,10 @@ class StateTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LooseState:
-    """A nested state as flat parts, by section and name.
+    """A nested state, flattened by section and name.
 
     Attributes:
-        values: what is no tensor, with the mapping and the key that it came from.
+        values: other values, with the mapping and the key that they came from.
     """
 
     tensors: Mapping[tuple[str, str], StateTensor]
@@ -74,27 +74,27 @@ def flatten(state: Mapping[str, Any]) -> LooseState:
     """Name every tensor and value of a nested state: the section is the first key, the name the others with dots.
 
     Raises:
-        CheckpointError: two have the same name, or something is neither tensor, number, text, true, false nor None.
+        CheckpointError: two have the same name, or a value is neither tensor, number, string, boolean nor None.
     """
     tensors: dict[tuple[str, str], StateTensor] = {}
     values: dict[tuple[str, str], tuple[Mapping[str, Any], str]] = {}
     for section, name, value, parent, key in _leaves(state):
         if not _SECTION.fullmatch(section):
             raise CheckpointError(
-                f"`{section}` cannot be a part of a state: files are named after it",
+                f"invalid section `{section}` of the state: files are named after it",
                 hint="use letters, digits and _",
                 code="checkpoint-state",
             )
         if (section, name) in tensors or (section, name) in values:
-            raise CheckpointError(f"two parts of the state are called `{section}.{name}`", code="checkpoint-state")
+            raise CheckpointError(f"duplicate name `{section}.{name}` in the state", code="checkpoint-state")
         if isinstance(value, Tensor):
             tensors[section, name] = _state_tensor(section, name, value)
         elif isinstance(value, _PLAIN) or _is_plain_list(value):
             values[section, name] = (parent, key)
         else:
             raise CheckpointError(
-                f"`{section}.{name}` is a {type(value).__name__}, which no checkpoint holds",
-                hint="keep tensors, numbers, texts and lists of them in the state",
+                f"cannot save `{section}.{name}`: unsupported type {type(value).__name__}",
+                hint="use tensors, numbers, strings and lists of these",
                 code="checkpoint-state",
             )
     return LooseState(tensors=tensors, values=values)
@@ -126,7 +126,7 @@ def _state_tensor(section: str, name: str, tensor: Tensor) -> StateTensor:
 
     if dtype_name(tensor.dtype) is None:
         raise CheckpointError(
-            f"`{section}.{name}` is of {tensor.dtype}, which no file can hold", code="checkpoint-state"
+            f"cannot save `{section}.{name}`: unsupported dtype {tensor.dtype}", code="checkpoint-state"
         )
     if isinstance(tensor, DTensor):
         local, box = tensor.to_local().detach(), _box_of(tensor, f"{section}.{name}")
@@ -136,30 +136,30 @@ def _state_tensor(section: str, name: str, tensor: Tensor) -> StateTensor:
 
 
 def _box_of(tensor: Any, name: str) -> Box:
-    """The part of a DTensor that this process holds; torch's own checkpoints find it the same way."""
+    """Return the part of a DTensor that this process holds, computed as torch's own checkpoints do."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # lazy: as above
 
     if any(placement.is_partial() for placement in tensor.placements):
-        raise CheckpointError(f"`{name}` is not summed over processes yet", code="checkpoint-state")
+        raise CheckpointError(f"`{name}` has pending partial sums", code="checkpoint-state")
     shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     held = tuple(tensor.to_local().shape)
     if 0 not in held and held != tuple(shape):
-        raise CheckpointError(f"`{name}` holds {held} where its mesh says {tuple(shape)}", code="checkpoint-state")
+        raise CheckpointError(f"`{name}` has shape {held} here; its mesh says {tuple(shape)}", code="checkpoint-state")
     return Box(tuple(offsets), held)
 
 
 def dtype_name(dtype: torch.dtype) -> str | None:
-    """Safetensors' name of a type, None where it has none."""
+    """Return safetensors' name of a type, None if it has none."""
     return _NAMES.get(dtype)
 
 
 def item_bytes(name: str) -> int:
-    """Bytes of one element."""
+    """Return the size of an element in bytes."""
     return int(DTYPES[name].itemsize)
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the host, without a copy; valid as long as the tensor lives."""
+    """Return the memory of a contiguous host tensor, without a copy; valid as long as the tensor lives."""
     size = tensor.numel() * tensor.element_size()
     if size == 0:
         return memoryview(b"")
@@ -167,10 +167,8 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def set_value(place: tuple[Mapping[str, Any], str], value: Any) -> None:
-    """Put a plain value back to where it came from."""
+    """Store a plain value where it came from."""
     parent, key = place
     if not isinstance(parent, MutableMapping):
-        raise CheckpointError(
-            f"`{key}` cannot be filled: its {type(parent).__name__} is fixed", code="checkpoint-state"
-        )
+        raise CheckpointError(f"cannot set `{key}`: its {type(parent).__name__} is immutable", code="checkpoint-state")
     parent[key] = value

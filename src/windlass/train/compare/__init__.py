@@ -1,1 +1,1 @@
-"""Why two runs differ."""
+"""Comparison of checkpoints and of losses of two runs."""

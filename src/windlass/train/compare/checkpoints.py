@@ -69,12 +69,12 @@ class WeightDiff:
             return f"{side} {self.name} {list(shape or ())}"
         if self.difference is None:
             return f"~ {self.name}: {list(self.before)} -> {list(self.after)}"
-        return f"~ {self.name}: by {self.difference:.3g} where values reach {self.scale:.3g}"
+        return f"~ {self.name}: by {self.difference:.3g} (largest value {self.scale:.3g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDiff:
-    """What A and B differ in.
+    """Differences between checkpoints A and B.
 
     Attributes:
         settings: of their configurations.
@@ -92,7 +92,7 @@ class CheckpointDiff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether they differ in nothing."""
+        """Return whether there is no difference."""
         return not (self.settings or self.trainer or self.weights)
 
     @property
@@ -102,7 +102,7 @@ class CheckpointDiff:
 
     def __str__(self) -> str:
         if self.is_equal:
-            return f"{self.a} and {self.b} are equal in all that both hold: {count(self.num_equal, 'weight')}, and settings"
+            return f"{self.a} and {self.b} are equal in all they share: {count(self.num_equal, 'weight')}, and settings"
         return "\n".join([f"- {self.a}", f"+ {self.b}", *self._lines()])
 
     def _lines(self) -> Iterator[str]:
@@ -114,7 +114,7 @@ class CheckpointDiff:
         if not self.weights:
             yield f"weights: all {total} are equal"
             return
-        yield f"weights: {len(self.weights)} of {total} differ, from {self.first_block} on"
+        yield f"weights: {len(self.weights)} of {total} differ, first in {self.first_block}"
         yield from (f"  {weight}" for weight in self.weights[:_MAX_SHOWN])
         if len(self.weights) > _MAX_SHOWN:
             yield f"  and {len(self.weights) - _MAX_SHOWN} more"

@@ -20,7 +20,7 @@ METRICS_FILE = "metrics.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """One metric of two runs, over the steps that both have.
+    """Comparison of a metric in two runs, over the steps that both have.
 
     Attributes:
         num_steps: steps compared.
@@ -42,7 +42,7 @@ class MetricComparison:
         if self.first_step is None:
             return f"{self.name}: equal over {count(self.num_steps, 'step')}, largest difference {self.largest:.3g}"
         return (
-            f"{self.name}: parts at step {self.first_step}: {self.before!r} and {self.after!r}; largest difference "
+            f"{self.name}: differs from step {self.first_step}: {self.before!r} and {self.after!r}; largest difference "
             f"{self.largest:.3g} at step {self.largest_step}, of {count(self.num_steps, 'step')}"
         )
 
@@ -64,7 +64,7 @@ class LossComparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether no metric parts."""
+        """Return whether all metrics are equal."""
         return self.first_step is None
 
     @property
@@ -112,7 +112,7 @@ def compare_losses(
     first, second = read_metrics(a), read_metrics(b)
     shared = sorted(first.keys() & second.keys())
     if not shared:
-        raise UsageError(f"{a} and {b} have no step in common", hint="compare other runs", code="nothing-to-compare")
+        raise UsageError(f"{a} and {b} have no step in common", hint="choose other runs", code="nothing-to-compare")
     chosen = _chosen(first, second, shared, names)
     if not chosen:
         raise UsageError(
@@ -152,9 +152,9 @@ def read_metrics(path: str | Path) -> dict[int, dict[str, float]]:
             if number == len(lines):
                 break  # torn by a kill, as the last line of a log may be
             raise UsageError(
-                f"{file}:{number} is no record of a step",
-                hint="give a file of the `jsonl` callback",
-                code="not-metrics",
+                f"{file}:{number}: not a step record",
+                hint="pass a file of the `jsonl` callback",
+                code="metrics-log",
             ) from error
         found.setdefault(step, {}).update(record)
     return found
@@ -171,9 +171,9 @@ def _metrics_file(path: Path) -> Path:
             if candidate.is_file():
                 return candidate
     raise NotFoundError(
-        f"there is no {METRICS_FILE} at {path}",
-        hint="add a callback of kind `jsonl` to the recipe, or name its file",
-        code="metrics-log-missing",
+        f"no {METRICS_FILE} at {path}",
+        hint="add a callback of kind `jsonl` to the recipe, or pass its file",
+        code="metrics-log",
     )
 
 

@@ -98,7 +98,7 @@ def _order(config: DataConfig, tables: Sequence[RowTable], counts: Sequence[int]
 
 
 def _fingerprint(config: DataConfig, corpora: Sequence[Corpus], counts: Sequence[int]) -> dict[str, str]:
-    """All that decides which tokens row number n of the run has."""
+    """Return the settings that decide which tokens row N of the run has."""
     names = ["layout", "sequence_length", "is_shuffled"]
     names += [] if config.layout == "chunk" else ["long_documents"]
     names += ["batch_tokens"] if config.layout == "bucket" else []

@@ -122,9 +122,9 @@ class Collator:
         for start, count in self.tables[place.source].pieces(place.row):
             if column < count:
                 raise TrainingError(
-                    f"{corpus.where(start + column)} holds token {tokens_BS[number, column]}, the vocabulary has {self.vocab_size}",
-                    hint="use the tokenizer and dtype that the file was made with, or raise `model.vocab_size`",
-                    code="token-outside",
+                    f"{corpus.where(start + column)} has token {tokens_BS[number, column]}; the vocabulary has {self.vocab_size}",
+                    hint="use the tokenizer and dtype of the file, or raise `model.vocab_size`",
+                    code="vocabulary-too-small",
                 )
             column -= count
 

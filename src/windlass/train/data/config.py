@@ -1,4 +1,4 @@
-"""Where tokens come from and how they are cut into rows, as data; importable without torch."""
+"""Settings of data: sources of tokens and how they are cut into rows; importable without torch."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class TokenizerConfig:
 
 
 _Ratio: TypeAlias = Annotated[
-    float | None, Range(above=0), Doc("Share of the mixture, relative to others; null (then for all): its size.")
+    float | None, Range(above=0), Doc("Share of the mixture, relative to the others; null for all: by size.")
 ]
 _Repeats: TypeAlias = Annotated[
-    float, Range(above=0, is_endless=True), Doc("Most times that a token may come in an epoch.")
+    float, Range(above=0, is_endless=True), Doc("Maximum repetitions of a token in an epoch.")
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
-    """One body of text or tokens, and how much of it is taken."""
+    """A source of text or tokens, and its share of the mixture."""
 
     IS_ASSUMED: ClassVar[bool] = True
 
@@ -50,7 +50,7 @@ class SourceConfig:
     split: Annotated[str, Doc("Split of a dataset of the hub, such as `train[:1%]`.")] = "train"
     subset: Annotated[str, Doc("Subset (configuration) of a dataset of the hub; empty: its only one.")] = ""
     dtype: Annotated[
-        Literal["auto", "uint8", "uint16", "uint32", "uint64"], Doc("Of raw token files; auto: by the vocabulary.")
+        Literal["auto", "uint8", "uint16", "uint32", "uint64"], Doc("Type of raw token files; auto: by the vocabulary.")
     ] = "auto"
     label_mask: Annotated[
         tuple[str, ...],
@@ -59,13 +59,13 @@ class SourceConfig:
     ] = ()
 
     def check(self) -> Iterator[Diagnostic]:
-        """What ranges do not say."""
+        """Check rules that ranges do not express."""
         if not all(self.path) or not self.path:
             yield (
                 "path",
                 "a data source has an empty `path`",
                 "data-missing",
-                "name files, a folder, a glob or `hf:NAME`",
+                "set it to files, a folder, a glob or `hf:NAME`",
             )
         yield from _endless(self.ratio)
 
@@ -78,13 +78,13 @@ class SourceTarget(TargetConfig):
     max_repeats: _Repeats = 4.0
 
     def check(self) -> Iterator[Diagnostic]:
-        """What ranges do not say."""
+        """Check rules that ranges do not express."""
         yield from _endless(self.ratio)
 
 
 def _endless(ratio: float | None) -> Iterator[Diagnostic]:
     if ratio is not None and isinf(ratio):
-        yield "ratio", "`ratio` has no end", "out-of-range", "write a number, such as 1"
+        yield "ratio", "`ratio` is infinite", "out-of-range", "write a number, such as 1"
 
 
 AnySource: TypeAlias = SourceConfig | SourceTarget
@@ -97,11 +97,11 @@ class DataConfig:
     IS_ASSUMED: ClassVar[bool] = True
 
     kind: Literal["tokens"] = "tokens"
-    sources: Annotated[tuple[AnySource, ...], Doc("What is mixed.")]
+    sources: Annotated[tuple[AnySource, ...], Doc("Sources of the mixture.")]
     tokenizer: Annotated[TokenizerConfig, Doc("Needed for text, and to find the ends of documents.")] = (
         TokenizerConfig()
     )
-    sequence_length: Annotated[int, Range(min=2), Doc("Tokens of a row.")] = 1024
+    sequence_length: Annotated[int, Range(min=2), Doc("Tokens per row.")] = 1024
     layout: Annotated[
         Literal["chunk", "pack", "pad", "bucket"],
         Doc(
@@ -110,32 +110,30 @@ class DataConfig:
         ),
     ] = "chunk"
     long_documents: Annotated[
-        Literal["split", "truncate", "drop"], Doc("Documents longer than a row, in every layout but chunk.")
+        Literal["split", "truncate", "drop"], Doc("Handling of documents longer than a row, in every layout but chunk.")
     ] = "split"
-    mask_documents: Annotated[bool, Doc("Whether tokens see only their own document.")] = False
-    batch_tokens: Annotated[int, Range(min=1), Doc("Tokens of one optimiser step, over all processes, padding too.")]
+    mask_documents: Annotated[bool, Doc("Limit attention to a token's own document.")] = False
+    batch_tokens: Annotated[int, Range(min=1), Doc("Tokens per optimiser step over all processes, padding included.")]
     microbatch_tokens: Annotated[
-        int | None, Range(min=1), Doc("Tokens a process handles at once; null: its whole share of the batch.")
+        int | None, Range(min=1), Doc("Tokens per process in a microbatch; null: its whole share of the batch.")
     ] = None
     epoch_tokens: Annotated[
-        int | None, Range(min=1), Doc("Tokens of a pass over the mixture, padding too; null: as many as there are.")
+        int | None, Range(min=1), Doc("Tokens per epoch of the mixture, padding included; null: as many as there are.")
     ] = None
-    is_shuffled: Annotated[bool, Doc("Whether rows come in another order each epoch.")] = True
-    seed: Annotated[int | None, Range(min=0), Doc("Of the order; null: the recipe's.")] = None
-    prefetch: Annotated[int, Range(min=0), Doc("Batches made ahead by a thread; 0: none.")] = 2
-    cache: Annotated[Path | None, Doc("Folder for tokens made from text; null: below the user's cache.")] = None
-    num_workers: Annotated[
-        int | None, Range(min=1), Doc("Processes that make tokens from text; null: one for each processor.")
-    ] = None
-    allow_changes: Annotated[
-        bool, Doc("Whether a run goes on from a checkpoint of other data, at the same row number.")
-    ] = False
+    is_shuffled: Annotated[bool, Doc("Shuffle rows in each epoch.")] = True
+    seed: Annotated[int | None, Range(min=0), Doc("Seed of the order; null: the recipe's.")] = None
+    prefetch: Annotated[int, Range(min=0), Doc("Batches prefetched by a thread; 0: none.")] = 2
+    cache: Annotated[Path | None, Doc("Folder for tokens made from text; null: in the user's cache.")] = None
+    num_workers: Annotated[int | None, Range(min=1), Doc("Processes that tokenize text; null: one per CPU.")] = None
+    allow_changes: Annotated[bool, Doc("Allow resuming from a checkpoint of other data, at the same row number.")] = (
+        False
+    )
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         for name, tokens in (("batch_tokens", self.batch_tokens), ("microbatch_tokens", self.microbatch_tokens)):
             if tokens is not None and tokens % self.sequence_length:
-                message = f"{name} {tokens} is no multiple of sequence_length {self.sequence_length}"
+                message = f"{name} {tokens} is not a multiple of sequence_length {self.sequence_length}"
                 yield (
                     name,
                     message,
@@ -143,15 +141,17 @@ class DataConfig:
                     f"try {max(1, round(tokens / self.sequence_length)) * self.sequence_length}",
                 )
         if self.microbatch_tokens and self.batch_tokens % self.microbatch_tokens:
-            message = f"batch_tokens {self.batch_tokens} is no multiple of microbatch_tokens {self.microbatch_tokens}"
+            message = (
+                f"batch_tokens {self.batch_tokens} is not a multiple of microbatch_tokens {self.microbatch_tokens}"
+            )
             more = max(1, round(self.batch_tokens / self.microbatch_tokens)) * self.microbatch_tokens
             yield "batch_tokens", message, "shape-conflict", f"try {more}"
         with_ratio = [source.ratio is not None for source in self.sources]
         if any(with_ratio) and not all(with_ratio):
             message = f"source {with_ratio.index(False)} has no `ratio`, others have one"
-            yield "sources", message, "shape-conflict", "give all of them a ratio, or none"
+            yield "sources", message, "shape-conflict", "set a ratio for all of them, or for none"
         if not self.sources:
-            yield "sources", "there is no data source", "data-missing", "add `sources: [{path: FILE}]`"
+            yield "sources", "no data source", "data-missing", "add `sources: [{path: FILE}]`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +159,11 @@ class LoaderTarget(TargetConfig):
     """A loader of your own: it gives the batches, in place of sources, tokenizer and rows."""
 
     batch_tokens: Annotated[
-        int, Range(min=1), Doc("What a step counts, over all processes: tokens, samples; lengths are converted by it.")
+        int, Range(min=1), Doc("Tokens (or samples) per step over all processes; converts lengths.")
     ]
-    sequence_length: Annotated[int, Range(min=1), Doc("What one row of it counts; 1 for samples.")] = 1
+    sequence_length: Annotated[int, Range(min=1), Doc("Tokens per row; 1 for samples.")] = 1
     microbatch_tokens: Annotated[
-        int | None, Range(min=1), Doc("What a process handles at once; null: its whole share of the batch.")
+        int | None, Range(min=1), Doc("Tokens per process in a microbatch; null: its whole share of the batch.")
     ] = None
 
 

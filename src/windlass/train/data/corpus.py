@@ -18,7 +18,7 @@ __all__ = ["Corpus", "CorpusPart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPart:
-    """One file of tokens, mapped into memory.
+    """A file of tokens, mapped into memory.
 
     Attributes:
         name: as errors name it.

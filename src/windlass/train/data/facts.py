@@ -1,4 +1,4 @@
-"""What a data config amounts to, before anything is read: for plans and the first lines of a run. No torch, no numpy."""
+"""Size of the configured data before anything is read, for plans and first log lines. No torch, no numpy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """One source.
+    """Size of a source.
 
     Attributes:
         name: as errors name it.
@@ -142,8 +142,8 @@ def _count(source: AnySource, config: DataConfig, vocab_size: int) -> _Count:
     if isinstance(source, SourceTarget):
         made = find_own(source, config.tokenizer, config.cache)
         if made is None:
-            message = f"{source.target} has not been asked for its documents yet"
-            raise SpecError([Problem(message, "data-missing", hint="the first run makes token files of them")])
+            message = f"{source.target} has not been tokenized yet"
+            raise SpecError([Problem(message, "data-missing", hint="the first run tokenizes it")])
         return _of_folder(made)
     inputs = find_inputs(source)
     counts = [_of_folder(Path(found.path)) for found in inputs if found.kind == "folder"]
@@ -169,8 +169,8 @@ def _of_raw_tokens(found: Input, source: SourceConfig, vocab_size: int) -> _Coun
     dtype = raw_token_dtype(vocab_size) if source.dtype == "auto" else source.dtype
     size, item = Path(found.path).stat().st_size, item_bytes(dtype)
     if size % item:
-        message = f"{found.path} has {size} bytes, no whole number of {dtype} tokens"
-        hint = "it was cut, or is of another type: set `dtype` of the source"
+        message = f"{found.path} has {size} bytes, not a multiple of a {dtype} token"
+        hint = "it is truncated, or has another type: set `dtype` of the source"
         raise TrainingError(message, hint=hint, code="tokens-broken")
     return _Count(tokens=size // item)
 

@@ -1,4 +1,4 @@
-"""What the paths of a source are: token folders, token files, or text to be tokenised. Imports neither torch nor numpy."""
+"""Kinds of paths of a source: token folders, token files, text to tokenize. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DATASET_MARKS = ("dataset_dict.json", "dataset_info.json", "state.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One file, folder of tokens, or dataset.
+    """A file, folder of tokens, or dataset.
 
     Attributes:
         path: a file or folder; of a dataset its name on the hub or its folder.
@@ -41,12 +41,12 @@ class Input:
 
     @property
     def is_tokens(self) -> bool:
-        """Whether it holds tokens already."""
+        """Return whether it holds tokens already."""
         return self.kind in ("folder", "raw")
 
 
 def source_name(source: AnySource) -> str:
-    """How reports and errors name a source."""
+    """Return the name of a source in reports and errors."""
     if isinstance(source, SourceTarget):
         return source.target
     return source.path[0] + (f" and {len(source.path) - 1} more" if len(source.path) > 1 else "")
@@ -63,8 +63,8 @@ def find_inputs(source: SourceConfig) -> list[Input]:
     for path in source.path:
         new = list(_inputs_of(path))
         if not new:
-            hint = "check the path; a relative one starts at the working directory"
-            problems.append(Problem(f"there is no data at {path}", "data-missing", hint=hint))
+            hint = "check the path; a relative path starts at the working directory"
+            problems.append(Problem(f"no data at {path}", "data-missing", hint=hint))
         found += new
     problems += _unfit(source, found)
     if problems:
@@ -76,9 +76,9 @@ def _inputs_of(path: str) -> Iterable[Input]:
     if path.startswith("hf:"):
         return [Input(kind="dataset", path=path.removeprefix("hf:"))]
     if "://" in path:
-        hint = "fetch it first, as with `data:` in an experiment, and give its folder"
+        hint = "download it first, as with `data:` in an experiment, and pass its folder"
         raise SpecError(
-            [Problem(f"{path} is an address; tokens and text are read from files", "data-unreadable", hint=hint)]
+            [Problem(f"{path} is a URL; tokens and text are read from files", "data-unreadable", hint=hint)]
         )
     place = Path(path).expanduser()
     if place.exists():

@@ -5,10 +5,14 @@ Legend: N rows of a batch, over all processes.
 
 from __future__ import annotations
 
+import atexit
 import json
+import queue
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -17,15 +21,14 @@ from windlass.core.json_text import decode_json
 from windlass.train.batch import Batch
 from windlass.train.data.collate import Collator, RowPlace
 from windlass.train.data.order import RowOrder
-from windlass.train.data.prefetch import Prefetch
 from windlass.train.data.protocol import Share
 
-__all__ = ["BatchShape", "TokenLoader"]
+__all__ = ["BatchShape", "Prefetch", "TokenLoader"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape:
-    """How a global batch is cut.
+    """Division of a global batch into rows and microbatches.
 
     Attributes:
         tokens: of a batch, over all processes.
@@ -63,22 +66,22 @@ class BatchShape:
         return rows[:, share.rank].reshape(-1)
 
     def problems(self, share: Share) -> Iterator[Problem]:
-        """What keeps this shape from being dealt to processes."""
+        """Yield the reasons why this shape cannot be divided between the processes."""
         for name, tokens, unit in (
             ("data.batch_tokens", self.tokens, self.full_length),
             ("data.microbatch_tokens", self.microbatch_tokens or self.length, self.length),
         ):
             if tokens % unit or not tokens:
-                message = f"{name} {tokens} is no multiple of the {unit} tokens of a row"
+                message = f"{name} {tokens} is not a multiple of the {unit} tokens of a row"
                 yield Problem(message, "shape-conflict", hint=f"try {max(1, round(tokens / unit)) * unit}")
                 return
         if self.full_length % self.length:
-            message = f"rows of {self.full_length} tokens cannot be cut to {self.length}"
+            message = f"cannot cut rows of {self.full_length} tokens to {self.length}"
             yield Problem(message, "shape-conflict", hint="choose a divisor of `data.sequence_length`")
             return
         rows, step = self.num_full_rows * self.cuts, self.rows_step(share)
         if step == 0 or rows % (share.world * step):
-            message = f"a batch of {rows} rows cannot be dealt to {share.world} processes"
+            message = f"cannot divide a batch of {rows} rows between {share.world} processes"
             message += f" in microbatches of {step} rows" if step else ""
             unit = share.world * max(step, 1) * self.length
             more = max(1, round(self.tokens / unit)) * unit
@@ -157,7 +160,7 @@ class TokenLoader:
 
     @property
     def length(self) -> int:
-        """Tokens of a row."""
+        """Tokens per row."""
         return self._shape.length
 
     def set_batch(self, tokens: int) -> None:
@@ -171,12 +174,12 @@ class TokenLoader:
             SpecError: no divisor, or rows are of several lengths anyway.
         """
         if self._shape.is_trimmed and length != self._shape.full_length:
-            message = f"rows cannot be cut to {length} tokens with `data.layout: bucket`"
+            message = f"cannot cut rows to {length} tokens with `data.layout: bucket`"
             raise SpecError([Problem(message, "shape-conflict", hint="use `data.layout: pack` or `chunk`")])
         self._change(replace(self._shape, length=length))
 
     def state_dict(self) -> Mapping[str, int | str]:
-        """Where the next batch begins: epoch, index of a row in it, seed; and what the data is made of."""
+        """Return the position of the next batch (epoch, row index, seed) and a digest of the data."""
         epoch, index = divmod(self._position, self._order.rows_per_epoch)
         return {"epoch": epoch, "index": index, "seed": self._order.seed, "data": self._data}
 
@@ -262,7 +265,7 @@ class TokenLoader:
 
 def _change(name: str, before: str | None, now: str | None) -> Problem:
     if now is None:
-        message = f"the checkpoint was trained with {name}: {before}; it is not there now"
+        message = f"the checkpoint was trained with {name}: {before}; it is missing now"
     elif before is None:
         message = f"the checkpoint was trained without {name}: {now}"
     else:
@@ -270,5 +273,62 @@ def _change(name: str, before: str | None, now: str | None) -> Problem:
     return Problem(
         message,
         "tokens-changed",
-        hint="take the data of the checkpoint, or set `data.allow_changes=true` to go on at the same row number",
+        hint="use the checkpoint's data, or set `data.allow_changes=true` to resume at the same row number",
     )
+
+
+T = TypeVar("T")
+_EXIT_WAIT_S = 10.0
+
+
+class Prefetch(Generic[T]):
+    """Runs an iterator in a thread, at most `depth` items ahead.
+
+    An error of the iterator comes out of `next`, at its place in the order. `close` ends the thread and waits for it;
+    idempotent. A program that ends without `close` ends the thread first: torch aborts the process when a thread of it is
+    killed by the interpreter.
+    """
+
+    def __init__(self, items: Iterator[T], *, depth: int) -> None:
+        self._queue: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(items,), name="windlass-prefetch", daemon=True)
+        self._thread.start()
+        atexit.register(self._close_at_exit)
+
+    def next(self) -> T:
+        """The next item; blocks until it is there. Raises StopIteration at the end."""
+        item, error = self._queue.get()
+        if error is not None:
+            self.close()
+            raise error
+        assert item is not None
+        return item
+
+    def close(self) -> None:
+        """End the thread; what was made ahead is dropped."""
+        atexit.unregister(self._close_at_exit)
+        self._end(float("inf"))
+
+    def _close_at_exit(self) -> None:
+        self._end(_EXIT_WAIT_S)
+
+    def _end(self, limit_s: float) -> None:
+        self._is_closed.set()
+        deadline = time.monotonic() + limit_s
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            try:
+                self._queue.get(timeout=0.01)  # the thread may wait for room
+            except queue.Empty:
+                continue
+
+    def _run(self, items: Iterator[T]) -> None:
+        try:
+            for item in items:
+                self._queue.put((item, None))
+                if self._is_closed.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001  (it is raised where the items are taken)
+            self._queue.put((None, error))
+        else:
+            self._queue.put((None, StopIteration()))

@@ -36,7 +36,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 _FORMAT = "windlass-tokens"
 _SEEN = ".verified.json"
-_REMAKE = "make it again: remove the folder, or take a whole copy"
+_REMAKE = "remove the folder to create it again, or restore it from a copy"
 
 DType: TypeAlias = Literal["uint8", "uint16", "uint32", "uint64"]
 
@@ -59,7 +59,7 @@ def raw_token_dtype(vocab_size: int) -> DType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFile:
-    """One file of tokens and the ends of its documents.
+    """A file of tokens and the ends of its documents.
 
     Attributes:
         sha256: of the tokens.
@@ -82,7 +82,7 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenManifest:
-    """What a folder of tokens holds.
+    """Content of a folder of tokens.
 
     Attributes:
         dtype: of the ids.
@@ -142,7 +142,9 @@ def read_manifest(folder: Path) -> TokenManifest:
     except FileNotFoundError:
         raise TrainingError(f"{folder} has no {MANIFEST}", hint=_REMAKE, code="tokens-broken") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise TrainingError(f"{path} is no manifest of tokens: {error}", hint=_REMAKE, code="tokens-broken") from error
+        raise TrainingError(
+            f"{path} is not a valid token manifest: {error}", hint=_REMAKE, code="tokens-broken"
+        ) from error
 
 
 def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = False) -> None:
@@ -165,9 +167,7 @@ def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = Fa
         ):
             found[name] = _check_size(folder / name, size)
             if seen.get(name) != found[name] and sha256_file(folder / name) != sha256:
-                raise TrainingError(
-                    f"{folder / name} is not what its manifest says", hint=_REMAKE, code="tokens-broken"
-                )
+                raise TrainingError(f"{folder / name} does not match its manifest", hint=_REMAKE, code="tokens-broken")
     if found != seen:
         _write_seen(folder, found)
 
@@ -198,7 +198,7 @@ def _check_size(path: Path, size: int) -> list[int]:
     except FileNotFoundError:
         raise TrainingError(f"{path} is missing", hint=_REMAKE, code="tokens-broken") from None
     if found[0] != size:
-        message = f"{path} has {found[0]} bytes, its manifest says {size}"
+        message = f"{path} has {found[0]} bytes; its manifest says {size}"
         raise TrainingError(message, hint=_REMAKE, code="tokens-broken")
     return found
 

@@ -1,4 +1,4 @@
-"""How many rows each source gives to an epoch, from sizes and ratios alone; importable without torch and numpy."""
+"""Number of rows of each source in an epoch, from sizes and ratios; importable without torch and numpy."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def rows_of_epoch(
         total: rows of an epoch; None: as many as all sources have.
 
     Raises:
-        SpecError: a source has no row (`source-empty`), or too few for its share (`mixture-too-large`).
+        SpecError: a source has no row (`data-too-small`), or too few for its share (`data-too-small`).
     """
     empty = [name for name, size in zip(names, sizes, strict=True) if size == 0]
     if empty:
-        hint = "give it more text, or lower `data.sequence_length`"
-        raise SpecError(Problem(f"{name} does not fill one row", "source-empty", hint=hint) for name in empty)
+        hint = "add text, or lower `data.sequence_length`"
+        raise SpecError(Problem(f"{name} does not fill one row", "data-too-small", hint=hint) for name in empty)
     weights = [size if ratio is None else ratio for size, ratio in zip(sizes, ratios, strict=True)]
     rows = sum(sizes) if total is None else total
     counts = _shares(weights, rows)
@@ -58,10 +58,10 @@ def _shares(weights: Sequence[float], total: int) -> list[int]:
 
 
 def _too_large(name: str, size: int, count: int, limit: float, total: int) -> Problem:
-    message = f"{name} would come {count / size:.3g} times in an epoch for its share of {count / total:.3g}"
+    message = f"{name} would repeat {count / size:.3g} times in an epoch for its share of {count / total:.3g}"
     most = f"its `max_repeats` of {limit:g} allows a share of {size * limit / total:.3g}"
     return Problem(
         f"{message}, but {most}",
-        "mixture-too-large",
+        "data-too-small",
         hint="lower its `ratio`, raise its `max_repeats`, or make epochs shorter with `data.epoch_tokens`",
     )

@@ -69,7 +69,7 @@ def open_corpus(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Corpus:
-    """One source, mapped into memory; text is tokenised first where that was not done before.
+    """Open a source, mapped into memory; text is tokenized first unless that is cached.
 
     Raises:
         SpecError: there is nothing, or no tokenizer.
@@ -115,20 +115,20 @@ def _check_vocabulary(tokenizer: TokenizerConfig, vocab_size: int) -> None:
     """Refuse text before it is tokenised for hours."""
     size = load_tokenizer(tokenizer).vocab_size
     if size > vocab_size:
-        message = f"the tokenizer {tokenizer.path} has {size} ids, the model's vocabulary {vocab_size}"
-        raise SpecError([Problem(message, "vocabulary-too-small", hint=f"set `model.vocab_size={size}` or more")])
+        message = f"the tokenizer {tokenizer.path} has {size} ids; the model's vocabulary has {vocab_size}"
+        raise SpecError([Problem(message, "vocabulary-too-small", hint=f"set `model.vocab_size` to at least {size}")])
 
 
 def _open_folder(folder: Path, tokenizer: TokenizerConfig, vocab_size: int) -> Corpus:
     manifest = read_manifest(folder)
     check_files(folder, manifest)
     if manifest.max_id >= vocab_size:
-        message = f"{folder} holds token {manifest.max_id}, the vocabulary has {vocab_size}"
-        hint = "use the model that goes with its tokenizer, or raise `model.vocab_size`"
-        raise TrainingError(message, hint=hint, code="token-outside")
+        message = f"{folder} has token {manifest.max_id}; the vocabulary has {vocab_size}"
+        hint = "use a model for its tokenizer, or raise `model.vocab_size`"
+        raise TrainingError(message, hint=hint, code="vocabulary-too-small")
     if tokenizer.path and manifest.tokenizer and load_tokenizer(tokenizer).identity != manifest.tokenizer:
-        message = f"{folder} was made with another tokenizer than {tokenizer.path}"
-        hint = "name the tokenizer that it was made with, or make its tokens again from text"
+        message = f"{folder} was made with a different tokenizer than {tokenizer.path}"
+        hint = "set the tokenizer that it was made with, or tokenize the text again"
         raise TrainingError(message, hint=hint, code="tokenizer-differs")
     if not manifest.tokenizer:
         _check_tokenizer(str(folder), tokenizer, max_id=manifest.max_id, eos_id=manifest.eos_id)
@@ -142,9 +142,9 @@ def _check_tokenizer(name: str, tokenizer: TokenizerConfig, *, max_id: int | Non
         return
     found = load_tokenizer(tokenizer)
     if max_id is not None and max_id >= found.vocab_size:
-        problem = f"has token {max_id}, and the tokenizer {tokenizer.path} ends at {found.vocab_size - 1}"
+        problem = f"has token {max_id}; the tokenizer {tokenizer.path} ends at {found.vocab_size - 1}"
     elif eos_id is not None and eos_id != found.ids.eos_id:
-        problem = f"ends documents with token {eos_id}, and the tokenizer {tokenizer.path} with {found.ids.eos_id}"
+        problem = f"ends documents with token {eos_id}; the tokenizer {tokenizer.path} with {found.ids.eos_id}"
     else:
         return
     hint = "set `data.tokenizer.path` to the tokenizer that made it, or to '' with `data.tokenizer.eos_id`"

@@ -1,4 +1,4 @@
-"""What the trainer needs of a data loader: write these few methods and train on anything."""
+"""Interface of data loaders: implement these few methods to train on any data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Which part of each global batch a process takes.
+    """Rows of each global batch that a process takes.
 
     A global batch is a list of rows; microbatch i of process r takes the rows from (i * world + r) * m on, m rows. So the
     rows of a batch do not depend on the number of processes, and neighbours in the batch meet first when gradients are
@@ -51,7 +51,7 @@ class Loader(Protocol[T_co]):
 
 @runtime_checkable
 class CountsPasses(Protocol):
-    """What a loader may have besides, where a pass over its data need not end with a batch."""
+    """Optional interface of loaders whose pass over the data need not end with a batch."""
 
     @property
     def batches_per_pass(self) -> float:

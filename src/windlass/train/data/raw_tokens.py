@@ -39,11 +39,11 @@ def open_raw_tokens(
         masks: one file of booleans for each file, in the same order.
 
     Raises:
-        TrainingError: a file is missing, cut, of another type or vocabulary (`tokens-broken`, `token-outside`); names it.
+        TrainingError: a file is missing, cut, of another type or vocabulary (`tokens-broken`, `vocabulary-too-small`); names it.
     """
     if masks and len(masks) != len(paths):
         message = f"{name} has {counted(len(paths), 'token file')} and {counted(len(masks), 'label mask')}"
-        raise TrainingError(message, hint="give `label_mask` one file for each token file", code="tokens-broken")
+        raise TrainingError(message, hint="set one file of `label_mask` for each token file", code="tokens-broken")
     kind = np.dtype(raw_token_dtype(vocab_size) if dtype == "auto" else dtype).newbyteorder("<")
     digest = hashlib.sha256()
     parts, max_id = list[CorpusPart](), 0
@@ -77,17 +77,19 @@ class _Ends:
             with gzip.open(beside, "rt", encoding="utf-8") as file:
                 ends_D: np.ndarray = np.array([int(row[1]) for row in csv.reader(file)], dtype=np.int64)
         except (OSError, EOFError, ValueError, IndexError) as error:
-            hint = "remove it, and documents are found by their end marks"
-            raise TrainingError(f"{beside} cannot be read: {error}", hint=hint, code="tokens-broken") from error
+            hint = "remove it to find documents by their end tokens"
+            raise TrainingError(f"cannot read {beside}: {error}", hint=hint, code="tokens-broken") from error
         if len(ends_D) and (ends_D[-1] > len(self._tokens_T) or (np.diff(ends_D) < 0).any()):
             message = f"{beside} has documents outside the {counted(len(self._tokens_T), 'token')} of {self._path.name}"
-            raise TrainingError(message, hint="it belongs to another file, or a file was cut", code="tokens-broken")
+            raise TrainingError(
+                message, hint="it belongs to another file, or a file is truncated", code="tokens-broken"
+            )
         return ends_D
 
     def _scan(self) -> np.ndarray:
         if self._ids.eos_id is None:
-            hint = "set `data.tokenizer.eos_id`, or put a `.csv.gz` of documents beside the file"
-            raise TrainingError(f"nothing says where documents of {self._path} end", hint=hint, code="tokens-broken")
+            hint = "set `data.tokenizer.eos_id`, or add a `.csv.gz` of documents beside the file"
+            raise TrainingError(f"unknown ends of documents in {self._path}", hint=hint, code="tokens-broken")
         found: list[np.ndarray] = [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(self._tokens_T), _BLOCK):
             block_T = self._tokens_T[start : start + _BLOCK + 1]  # one more, to see a begin mark
@@ -109,15 +111,15 @@ def _map(path: Path, dtype: np.dtype) -> np.ndarray:
         try:
             tokens_T: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
-            message = f"{path} cannot be read: {error}"
-            raise TrainingError(message, hint="the file was cut, or is no array", code="tokens-broken") from error
+            message = f"cannot read {path}: {error}"
+            raise TrainingError(message, hint="the file is truncated, or not an array", code="tokens-broken") from error
         if tokens_T.ndim != 1 or tokens_T.dtype.kind not in "ui":
-            message = f"{path} has {tokens_T.ndim} dimensions of {tokens_T.dtype}, not one of whole numbers"
-            raise TrainingError(message, hint="save ids as one row", code="tokens-broken")
+            message = f"{path} has {tokens_T.ndim} dimensions of {tokens_T.dtype}, not one dimension of integers"
+            raise TrainingError(message, hint="save the ids as a flat array of integers", code="tokens-broken")
         return tokens_T.view(np.ndarray)
     if size == 0 or size % dtype.itemsize:
-        message = f"{path} has {size} bytes, no whole number of {dtype.name} tokens"
-        hint = "it was cut, or is of another type: set `dtype` of the source"
+        message = f"{path} has {size} bytes, not a multiple of a {dtype.name} token"
+        hint = "it is truncated, or has another type: set `dtype` of the source"
         raise TrainingError(message, hint=hint, code="tokens-broken")
     mapped_T: np.ndarray = np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
     return mapped_T
@@ -127,7 +129,7 @@ def _mask(path: Path, of: Path, count: int) -> np.ndarray:
     size = _size(path)
     if size != count:
         message = f"{path} has {counted(size, 'boolean')} for the {counted(count, 'token')} of {of}"
-        raise TrainingError(message, hint="give one byte for each token", code="tokens-broken")
+        raise TrainingError(message, hint="write one byte for each token", code="tokens-broken")
     mask_T: np.ndarray = np.memmap(path, dtype=np.bool_, mode="r").view(np.ndarray)
     return mask_T
 
@@ -136,7 +138,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        raise TrainingError(f"{path} is missing", hint="look at `data.sources`", code="tokens-broken") from None
+        raise TrainingError(f"{path} is missing", hint="check `data.sources`", code="tokens-broken") from None
 
 
 def _sample(array_T: np.ndarray) -> np.ndarray:
@@ -152,7 +154,7 @@ def _check_ids(path: Path, sample_T: np.ndarray, vocab_size: int) -> int:
     """The largest id of a sample."""
     lowest, highest = (int(sample_T.min()), int(sample_T.max())) if len(sample_T) else (0, 0)
     if lowest < 0 or highest >= vocab_size:
-        message = f"{path} holds token {lowest if lowest < 0 else highest}, the vocabulary has {vocab_size}"
-        hint = "use the tokenizer and dtype that the file was made with, or raise `model.vocab_size`"
-        raise TrainingError(message, hint=hint, code="token-outside")
+        message = f"{path} has token {lowest if lowest < 0 else highest}; the vocabulary has {vocab_size}"
+        hint = "use the tokenizer and dtype of the file, or raise `model.vocab_size`"
+        raise TrainingError(message, hint=hint, code="vocabulary-too-small")
     return highest

@@ -37,7 +37,7 @@ class SpecialIds:
 
 
 class Tokenizer(Protocol):
-    """What turns text into ids."""
+    """Interface that turns text into ids."""
 
     @property
     def identity(self) -> str:
@@ -115,7 +115,7 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
         SpecError: none is named (`tokenizer-missing`), or it cannot be read or lacks an id (`tokenizer-broken`).
     """
     if not config.path:
-        hint = "set `data.tokenizer.path` to a file, a folder, a name of the hub, or `bytes`"
+        hint = "set `data.tokenizer.path` to a file, a folder, a name on the Hugging Face hub, or `bytes`"
         raise SpecError([Problem("text needs a tokenizer", "tokenizer-missing", hint=hint)])
     if config.path == "bytes":
         return ByteTokenizer(ids=_merge(config, SpecialIds(eos_id=256, pad_id=257)))
@@ -123,7 +123,7 @@ def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
     found = FileTokenizer(inner, _merge(config, _stated_ids(inner, settings)))
     for name, number in (("eos_id", found.ids.eos_id), ("bos_id", found.ids.bos_id), ("pad_id", found.ids.pad_id)):
         if number is not None and number >= found.vocab_size:
-            message = f"{name} {number} is not in the vocabulary of {found.vocab_size} of {config.path}"
+            message = f"{name} {number} is outside the vocabulary of {found.vocab_size} of {config.path}"
             raise SpecError([Problem(message, "tokenizer-broken", hint=f"look at `data.tokenizer.{name}`")])
     return found
 
@@ -152,11 +152,11 @@ def _load(path: str) -> tuple[tokenizers.Tokenizer, Mapping[str, Any]]:
             settings = read_json(beside) if beside.is_file() else {}
             return tokenizers.Tokenizer.from_file(str(file)), settings
         if place.exists() or path.endswith(".json") or path.startswith((".", "/", "~")):
-            raise FileNotFoundError(f"there is no {file}")
+            raise FileNotFoundError(f"no file {file}")
         return tokenizers.Tokenizer.from_pretrained(path), _hub_settings(path)
     except Exception as error:
-        hint = f"give a {_FILES}, a folder with one, a name of the hub, or `bytes`"
-        message = f"the tokenizer {path} cannot be read: {error}"
+        hint = f"use a {_FILES}, a folder with one, a name on the Hugging Face hub, or `bytes`"
+        message = f"cannot read the tokenizer {path}: {error}"
         raise SpecError([Problem(message, "tokenizer-broken", hint=hint)]) from error
 
 

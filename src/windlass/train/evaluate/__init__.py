@@ -1,1 +1,1 @@
-"""How good a model is, while it trains and afterwards."""
+"""Evaluation of a model, during training and afterwards."""

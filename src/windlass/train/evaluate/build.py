@@ -17,7 +17,7 @@ __all__ = ["evaluation_makers"]
 
 
 def evaluation_makers(recipe: Recipe, vocab_size: int | None) -> Mapping[str, Maker]:
-    """What makes callbacks of the kinds `lm-eval` and `downstream`, with the run's own data settings and tokenizer."""
+    """Return builders of `lm-eval` and `downstream` callbacks with the run's own data settings and tokenizer."""
 
     def lm_eval(config: LMEvalConfig) -> TrainerCallback:
         from windlass.train.evaluate.lm_eval import lm_eval_callback  # lazy: runs without evaluation need none of it

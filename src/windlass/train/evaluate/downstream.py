@@ -111,7 +111,7 @@ def run_tasks(
 
 
 def _told_to_all(scores: Mapping[str, float] | None, world: World | None) -> Mapping[str, float] | None:
-    """What process 0 found: under torchrun the harness answers on the first process of each machine alone."""
+    """Send the results of process 0 to all; under torchrun only the first process of each machine has them."""
     if world is None or world.size == 1:
         return scores
     from torch.distributed import broadcast_object_list  # lazy: one process needs none of it
@@ -130,7 +130,7 @@ def task_manager(tasks: Sequence[str], include: str = "") -> Any:
     """
     _lm_eval()
     if include and not Path(include).expanduser().is_dir():
-        raise SpecError([Problem(f"there is no folder {include}", "unknown-harness-task", hint="look at `include`")])
+        raise SpecError([Problem(f"no folder {include}", "unknown-harness-task", hint="check `include`")])
     known: set[str] = set()
     missing = list(tasks)
     for manager in _managers(str(Path(include).expanduser()) if include else None):

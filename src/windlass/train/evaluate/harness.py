@@ -73,13 +73,13 @@ class HarnessModel(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """What ends a document; also stands before a text that has nothing before it."""
+        """Id of the token that ends a document; also put before a text without context."""
         ids = self.text.ids
         return ids.eos_id if ids.eos_id is not None else ids.pad_id
 
     @property
     def prefix_token_id(self) -> int:
-        """What a document begins with."""
+        """Id of the token that begins a document."""
         return self.text.ids.bos_id if self.text.ids.bos_id is not None else self.eot_token_id
 
     @property

@@ -35,7 +35,7 @@ class WholeChunks:
         self.num_rows = -(-num_tokens // length)
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """One piece; that of the last row may be short."""
+        """Return a single piece; that of the last row may be short."""
         start = row * self._length
         return [(start, min(self._length, self._num_tokens - start))]
 
@@ -62,11 +62,11 @@ class HeldOut:
 
     @property
     def num_batches(self) -> int:
-        """How many batches."""
+        """Number of batches."""
         return -(-self.num_rows // self.rows_batch)
 
     def batch(self, number: int) -> Batch:
-        """One of them; a number past the end gives one in which nothing counts, for processes that must keep step."""
+        """Return a batch; past the end, one in which no token counts, for processes that must keep in step."""
         first = number * self.rows_batch
         rows = [min(first + row, self.num_rows - 1) for row in range(self.rows_batch)]
         places = [RowPlace(row, 0, row) for row in rows]
@@ -93,7 +93,7 @@ def open_held_out(
     table = _table(corpus, data)
     if table.num_rows == 0:
         message = f"{source_name(source)} has no tokens to evaluate on"
-        raise SpecError([Problem(message, "data-missing", hint=f"name other files for `{name}`")])
+        raise SpecError([Problem(message, "data-missing", hint=f"set other files for `{name}`")])
     collator = Collator(
         corpora=[corpus],
         tables=[table],

@@ -38,7 +38,7 @@ def continue_texts(
     tokenizer: str = "",
     device: str = "auto",
 ) -> list[str]:
-    """What the model says after each prompt, without the prompt. Costs the model's memory.
+    """Return the model's continuation of each prompt, without the prompt. Loads the model into memory.
 
     Args:
         checkpoint: anything that `open_model` reads.
@@ -80,8 +80,8 @@ def continue_texts(
 def _check_length(num_tokens: int, num_new: int, longest: int) -> None:
     if num_tokens + num_new > longest:
         raise UsageError(
-            f"a prompt of {count(num_tokens, 'token')} and {num_new} new ones are more than the {longest} the model is meant for",
-            hint=f"ask for at most {count(max(0, longest - num_tokens), 'new token')}, or shorten the prompt",
+            f"a prompt of {count(num_tokens, 'token')} and {num_new} new ones exceed the model's maximum of {longest}",
+            hint=f"request at most {count(max(0, longest - num_tokens), 'new token')}, or shorten the prompt",
             code="bad-value",
         )
 
@@ -90,7 +90,7 @@ def _encoded(words: Tokenizer, prompt: str) -> list[int]:
     begin = [] if words.ids.bos_id is None else [words.ids.bos_id]
     ids = [*begin, *words.encode(prompt)]
     if not ids:
-        raise UsageError("the prompt is empty", hint="give it a word to begin with", code="bad-value")
+        raise UsageError("the prompt is empty", hint="write at least one word", code="bad-value")
     return ids
 
 
@@ -121,5 +121,5 @@ def _loaded(config: TokenizerConfig, checkpoint: str) -> Tokenizer:
     except SpecError as error:
         if error.code != "tokenizer-missing":
             raise
-        hint = "give `--tokenizer` a tokenizer.json, a folder with one, a name of the hub, or `bytes`"
-        raise UsageError(f"{checkpoint} names no tokenizer", hint=hint, code="tokenizer-missing") from error
+        hint = "set `--tokenizer` to a tokenizer.json, a folder with one, a name on the Hugging Face hub, or `bytes`"
+        raise UsageError(f"{checkpoint} has no tokenizer", hint=hint, code="tokenizer-missing") from error

@@ -83,8 +83,8 @@ def _padded(prompts: list[list[int]], vocab_size: int, device: torch.device) -> 
     for row, prompt in enumerate(prompts):
         wrong = [token for token in prompt if not 0 <= int(token) < vocab_size]
         if wrong or not prompt:
-            what = f"has token {int(wrong[0])}, and the vocabulary {vocab_size}" if wrong else "is empty"
-            hint = "use the tokenizer that the model was trained with" if wrong else "begin with a token, such as eos"
+            what = f"has token {int(wrong[0])}; the vocabulary has {vocab_size}" if wrong else "is empty"
+            hint = "use the tokenizer that the model was trained with" if wrong else "start with a token, such as eos"
             raise TrainingError(f"prompt {row} {what}", hint=hint, code="bad-prompt")
     longest = max((len(prompt) for prompt in prompts), default=0)
     tokens_BT = torch.zeros((len(prompts), longest), dtype=torch.int64)

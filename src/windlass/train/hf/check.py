@@ -1,4 +1,4 @@
-"""Where two models begin to differ: the same tokens through both, compared after every layer.
+"""Layer-by-layer comparison of two models on the same tokens.
 
 Legend: B rows, T tokens of a row.
 """
@@ -55,14 +55,14 @@ class LayerCheck:
         if self.first is None:
             return f"equal within {self.tolerance:g}: logits differ by at most {self.logits.difference:.3g}"
         return (
-            f"they differ from {self.first.name} on: by {self.first.difference:.3g} where values reach "
+            f"they differ from {self.first.name} on: by {self.first.difference:.3g}, largest value "
             f"{self.first.scale:.3g}; logits by {self.logits.difference:.3g}"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """What the places of a model are called in its own modules; `{i}` is a block."""
+    """Names of the layers in a model's own modules; `{i}` is a block."""
 
     root: str
     blocks: str
@@ -108,7 +108,9 @@ def compare_layers(ours: nn.Module, theirs: nn.Module, tokens_BT: Tensor, *, tol
     left, right = _outputs(ours, tokens_BT), _outputs(theirs, tokens_BT)
     if left.keys() != right.keys():
         only = sorted(left.keys() ^ right.keys())
-        raise UsageError(f"one of the models has no {only[0]}", hint="compare models of one size", code="models-differ")
+        raise UsageError(
+            f"one of the models has no {only[0]}", hint="compare models of the same size", code="nothing-to-compare"
+        )
     points = tuple(_point(name, left[name], right[name]) for name in left)
     return LayerCheck(points=points, tolerance=tolerance)
 
@@ -116,7 +118,9 @@ def compare_layers(ours: nn.Module, theirs: nn.Module, tokens_BT: Tensor, *, tol
 def _point(name: str, left: Tensor, right: Tensor) -> LayerDifference:
     if left.numel() != right.numel():
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
-        raise UsageError(f"{name} has shapes {shapes}", hint="compare models of one size", code="models-differ")
+        raise UsageError(
+            f"{name} has shapes {shapes}", hint="compare models of the same size", code="nothing-to-compare"
+        )
     difference = float((left.float().reshape(-1) - right.float().reshape(-1)).abs().max())
     scale = float(right.float().abs().max())
     return LayerDifference(name=name, difference=math.inf if math.isnan(difference) else difference, scale=scale)
@@ -155,9 +159,9 @@ def _places(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     layout = next((known for known in _LAYOUTS if known.root in modules), None)
     if layout is None:
         raise UsageError(
-            f"nobody here knows the modules of a {type(model).__name__}",
-            hint="give a decoder of windlass, transformers or OLMo-core",
-            code="models-differ",
+            f"unknown model class {type(model).__name__}",
+            hint="pass a decoder of windlass, transformers or OLMo-core",
+            code="nothing-to-compare",
         )
     yield "embed", modules[layout.embed]
     count = sum(

@@ -1,7 +1,8 @@
-"""What goes with a model's weights: the files of its tokenizer, generation_config.json and special ids."""
+"""Files that belong to a model's weights: its tokenizer, generation_config.json and special ids."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,16 @@ from typing import Any
 from windlass.core.errors import PreconditionError, Problem, SpecError
 from windlass.core.json_text import decode_object
 from windlass.train.data.tokenizer import SpecialIds
-from windlass.train.hf.byte_tokenizer import byte_tokenizer_files
 
-__all__ = ["KEPT_BELOW", "Companions", "companions_in", "is_companion", "kept", "tokenizer_companions"]
+__all__ = [
+    "KEPT_BELOW",
+    "Companions",
+    "byte_tokenizer_files",
+    "companions_in",
+    "is_companion",
+    "kept",
+    "tokenizer_companions",
+]
 
 KEPT_BELOW = "hf/"
 """Where a checkpoint made by an import keeps them, among its small files."""
@@ -43,24 +51,24 @@ class Companions:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether a tokenizer is among them."""
+        """Return whether the files include a tokenizer."""
         return any(name in _TOKENIZER_FILES for name in self.files)
 
 
 def is_companion(name: str) -> bool:
-    """Whether a file of that name goes with a model."""
+    """Return whether a file of that name belongs to a model."""
     return name in _TOKENIZER_FILES or name == _GENERATION
 
 
 def companions_in(folder: Path) -> Companions:
-    """Those in a folder of Hugging Face."""
+    """Return the companion files in a Hugging Face folder."""
     names = [*_TOKENIZER_FILES, _GENERATION]
     files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     return _with_ids(files, (folder / _CONFIG).read_bytes(), str(folder / _CONFIG))
 
 
 def kept(small: Mapping[str, bytes]) -> Companions:
-    """Those that an import kept; the keys are names of files."""
+    """Return the companion files that an import stored; the keys are file names."""
     files = {name: content for name, content in small.items() if is_companion(name)}
     return _with_ids(files, small.get(_CONFIG, b"{}"), KEPT_BELOW + _CONFIG)
 
@@ -69,7 +77,7 @@ def _with_ids(files: Mapping[str, bytes], config: bytes, source: str) -> Compani
     try:
         stated = decode_object(config)
     except ValueError as error:
-        problem = Problem(f"{source} cannot be read: {error}", "hf-files", hint="copy it again")
+        problem = Problem(f"cannot read {source}: {error}", "hf-files", hint="copy it again")
         raise SpecError([problem]) from error
     return Companions(files=files, ids={name: stated[name] for name in _IDS if name in stated})
 
@@ -95,6 +103,58 @@ def tokenizer_companions(path: str | Path, ids: SpecialIds | None, *, max_length
         files = {"tokenizer.json": source.read_bytes()}
     if not files:
         raise PreconditionError(
-            f"{source} has no tokenizer", hint="give a tokenizer.json or a folder with one", code="tokenizer-missing"
+            f"{source} has no tokenizer", hint="pass a tokenizer.json or a folder with one", code="tokenizer-missing"
         )
     return Companions(files=files, ids=stated)
+
+
+_MARKS = {256: "<|endoftext|>", 257: "<|padding|>"}
+
+
+def byte_tokenizer_files(ids: SpecialIds, max_length: int) -> Mapping[str, bytes]:
+    """`tokenizer.json` and `tokenizer_config.json`; the text of a mark in a prompt becomes the mark."""
+    names = {**_names_of_bytes(), **_MARKS}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer: dict[str, object] = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": number, "content": content, **added} for number, content in _MARKS.items()],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {name: number for number, name in names.items() if number not in _MARKS},
+            "merges": [],
+        },
+    }
+    wanted = {"eos_token": ids.eos_id, "pad_token": ids.pad_id, "bos_token": ids.bos_id}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": max_length,
+        **{name: names[number] for name, number in wanted.items() if number is not None and number in names},
+    }
+    return {"tokenizer.json": _json(tokenizer), "tokenizer_config.json": _json(settings)}
+
+
+def _names_of_bytes() -> dict[int, str]:
+    """The printable character that stands for each byte. Source: GPT-2's `bytes_to_unicode`."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    names = {number: chr(number) for number in plain}
+    rest = [number for number in range(256) if number not in names]
+    return {**names, **{number: chr(256 + place) for place, number in enumerate(rest)}}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=True).encode("ascii") + b"\n"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,9 @@ from windlass.core.errors import Place, Problem, SpecError
 from windlass.core.json_text import read_json
 from windlass.train.hf.families import FAMILIES, Architecture, architecture_of
 from windlass.train.hf.rope import RopeProblem, read_rope, write_rope
-from windlass.train.hf.settings import REMEDY, setting_problems
 from windlass.train.model.config import AttentionConfig, ModelConfig, MoEConfig, RopeConfig
 
-__all__ = ["from_hf", "model_of_folder", "read_config", "to_hf", "validated"]
+__all__ = ["REMEDY", "from_hf", "model_of_folder", "read_config", "setting_problems", "to_hf", "validated"]
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -65,7 +65,7 @@ def _inexpressible(known: Architecture, obstacles: Sequence[str]) -> Problem:
     names = ", ".join(f"`{name}`" for name in obstacles)
     return Problem(
         f"transformers has no architecture for this model; {known.model_type} is the nearest, without {names}",
-        "hf-setting",
+        "unsupported-architecture",
         hint="change the setting before training, or share the windlass checkpoint instead",
     )
 
@@ -103,17 +103,17 @@ def read_config(folder: Path) -> ModelConfig:
     try:
         data = read_json(path)
     except FileNotFoundError as error:
-        problem = Problem(f"{folder} has no config.json", "hf-files", hint="give the folder of a model")
+        problem = Problem(f"{folder} has no config.json", "hf-files", hint="pass the folder of a model")
         raise SpecError([problem]) from error
     except (OSError, ValueError) as error:
-        raise SpecError([Problem(f"{path} cannot be read: {error}", "hf-files", hint="copy it again")]) from error
+        raise SpecError([Problem(f"cannot read {path}: {error}", "hf-files", hint="copy it again")]) from error
     if not isinstance(data, dict):
-        raise SpecError([Problem(f"{path} holds no mapping", "hf-files", hint="copy it again")])
+        raise SpecError([Problem(f"{path} is not a mapping", "hf-files", hint="copy it again")])
     return from_hf(data, source=str(path))
 
 
 def model_of_folder(folder: str) -> ModelConfig:
-    """What `model: hf:FOLDER` stands for: the architecture alone, no weights.
+    """Read the architecture of `model: hf:FOLDER`, without weights.
 
     Raises:
         ValueError: with what to type instead.
@@ -121,9 +121,11 @@ def model_of_folder(folder: str) -> ModelConfig:
     path = Path(folder).expanduser()
     if not path.is_dir():
         hint = (
-            f"; fetch it first: `hf download {folder} --local-dir DIR`, then `hf:DIR`" if folder.count("/") == 1 else ""
+            f"; download it first: `hf download {folder} --local-dir DIR`, then `hf:DIR`"
+            if folder.count("/") == 1
+            else ""
         )
-        raise ValueError(f"there is no folder `{folder}`{hint}")
+        raise ValueError(f"no folder `{folder}`{hint}")
     try:
         return read_config(path)
     except SpecError as error:
@@ -151,15 +153,17 @@ def from_hf(data: Mapping[str, Any], *, source: str = "config.json") -> ModelCon
     try:
         rope, window_rope = read_rope(known, full)
     except RopeProblem as problem:
-        raise SpecError([Problem(str(problem), "hf-setting", Place(source), REMEDY)]) from problem
+        raise SpecError([Problem(str(problem), "unsupported-architecture", Place(source), REMEDY)]) from problem
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        message = f"the rotary embedding cannot be read: {error}"
-        raise SpecError([Problem(message, "hf-setting", Place(source), REMEDY)]) from error
+        message = f"cannot read the rotary embedding: {error}"
+        raise SpecError([Problem(message, "unsupported-architecture", Place(source), REMEDY)]) from error
     try:
         model = _model(known, full, rope, window_rope)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        message = f"a setting is of another type than transformers writes: {error!r:.200}"
-        raise SpecError([Problem(message, "hf-setting", Place(source), "copy config.json again")]) from error
+        message = f"a setting has another type than transformers writes: {error!r:.200}"
+        raise SpecError(
+            [Problem(message, "unsupported-architecture", Place(source), "copy config.json again")]
+        ) from error
     return validated(model, source)
 
 
@@ -187,8 +191,8 @@ def _model(
 
 def _unknown_architecture(name: object, source: str) -> Problem:
     names = ", ".join(known.model_type for known in FAMILIES)
-    message = f"there is no decoder here for model_type {name}" if name else "config.json names no `model_type`"
-    return Problem(message, "hf-architecture", Place(source), f"one of: {names}")
+    message = f"unsupported model_type {name}" if name else "config.json has no `model_type`"
+    return Problem(message, "unsupported-architecture", Place(source), f"one of: {names}")
 
 
 def _attention(known: Architecture, full: Mapping[str, Any]) -> AttentionConfig:
@@ -254,3 +258,115 @@ def validated(config: ModelConfig, source: str) -> ModelConfig:
     )  # lazy: a start without an import does not need the decoder of configs
 
     return from_data(ModelConfig, to_data(config, keep_defaults=True), source=source)
+
+
+REMEDY = "use another model, or remove the setting from config.json if it changes nothing"
+
+# Settings that we have no place for, and the values with which they change nothing.
+_NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "attention_bias": (False, None),
+    "attention_dropout": (0, None),
+    "attn_logit_softcapping": (None,),
+    "clip_qkv": (None,),
+    "decoder_sparse_step": (1, None),
+    "embedding_multiplier": (1, None),
+    "final_logit_softcapping": (None,),
+    "hidden_act": ("silu", "swish", None),
+    "hidden_activation": ("silu", None),
+    "is_encoder_decoder": (False, None),
+    "layer_norm_eps": (None,),
+    "mlp_bias": (False, None),
+    "mlp_only_layers": ([], (), None),
+    "partial_rotary_factor": (1, None),
+    "quantization_config": (None,),
+    "rope_interleaved": (False, None),
+    "router_jitter_noise": (0, None),
+}
+# Settings that are no part of the function a model computes, or that are read below.
+_KNOWN = frozenset(
+    {
+        "_attn_implementation",
+        "_attn_implementation_autoset",
+        "_commit_hash",
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "dtype",
+        "eos_token_id",
+        "head_dim",
+        "hidden_size",
+        "id2label",
+        "initializer_range",
+        "intermediate_size",
+        "is_decoder",
+        "is_llama_config",
+        "label2id",
+        "layer_types",
+        "max_position_embeddings",
+        "max_window_layers",
+        "model_type",
+        "moe_intermediate_size",
+        "name_or_path",
+        "norm_topk_prob",
+        "num_attention_heads",
+        "num_experts",
+        "num_experts_per_tok",
+        "num_hidden_layers",
+        "num_key_value_heads",
+        "num_local_experts",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "pad_token_id",
+        "pretraining_tp",
+        "problem_type",
+        "return_dict",
+        "rms_norm_eps",
+        "rope_parameters",
+        "rope_scaling",
+        "rope_theta",
+        "router_aux_loss_coef",
+        "sep_token_id",
+        "sliding_window",
+        "tie_word_embeddings",
+        "torch_dtype",
+        "transformers.js_config",
+        "transformers_version",
+        "use_cache",
+        "use_sliding_window",
+        "vocab_size",
+    }
+)
+_MAX_LAYERS, _MAX_SIZE = 100_000, 1 << 31
+"""Far above any model: each layer is looked at before a weight is."""
+_REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+
+
+def setting_problems(data: Mapping[str, Any], source: str) -> Iterator[Problem]:
+    """Yield the settings of a config.json that our model does not support."""
+    for key in _REQUIRED:
+        value = data.get(key)
+        most = _MAX_LAYERS if key == "num_hidden_layers" else _MAX_SIZE
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            yield Problem(
+                f"`{key}` is {value!r}, not a count",
+                "unsupported-architecture",
+                Place(source),
+                "copy config.json again",
+            )
+    for key, value in sorted(data.items()):
+        neutral = _NEUTRAL.get(key)
+        if neutral is not None:
+            if value not in neutral:
+                yield Problem(
+                    f"`{key}: {json.dumps(value)}` is not supported by our decoder",
+                    "unsupported-architecture",
+                    Place(source),
+                    REMEDY,
+                )
+        elif key not in _KNOWN and value is not None:
+            yield Problem(
+                f"unknown setting `{key}: {json.dumps(value)}`", "unsupported-architecture", Place(source), REMEDY
+            )

@@ -74,7 +74,7 @@ def _companions(source: ModelSource, tokenizer: str | Path | None) -> Companions
 
 
 def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
-    """That of the recipe which trained the model; None where nobody noted it, or it is only a name of the hub."""
+    """Return the tokenizer of the recipe that trained the model; None if unknown or only a name of the hub."""
     if not isinstance(source, StoredCheckpoint):
         return None
     try:
@@ -95,7 +95,7 @@ def import_model(path: str, folder: str) -> str:
     """
     store = open_store(folder, World(device=torch.device("cpu")))
     if store.committed():
-        raise PreconditionError(f"{folder} holds checkpoints already", hint="give another folder", code="file-exists")
+        raise PreconditionError(f"{folder} already has checkpoints", hint="use another folder", code="file-exists")
     with open_model(path) as source:
         weights: Mapping[str, Tensor] = dict(source)
         record = {
@@ -117,7 +117,7 @@ def import_model(path: str, folder: str) -> str:
 
 
 def _kept_files(source: ModelSource) -> Mapping[str, bytes]:
-    """What goes with the weights, as small files of a checkpoint."""
+    """Return the companions of the weights, as small files of a checkpoint."""
     found = companions_of(source)
     ids = {"config.json": json.dumps(dict(found.ids), indent=1).encode() + b"\n"} if found.ids else {}
     return {KEPT_BELOW + name: content for name, content in {**found.files, **ids}.items()}

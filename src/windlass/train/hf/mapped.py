@@ -18,8 +18,8 @@ from windlass.train.model.config import ModelConfig
 __all__ = ["OPTIMIZER_STATE", "MappedWeights", "ModelSource", "ModuleWeights", "Weights", "check_weights", "fill"]
 
 
-_WEIGHTS = "the weights in {source} are of another model"
-OPTIMIZER_STATE = "the optimiser's state in {source} is of another optimiser"
+_WEIGHTS = "the weights in {source} are of a different model"
+OPTIMIZER_STATE = "the optimiser's state in {source} is of a different optimiser"
 """What `fill` says where tensors do not fit."""
 
 
@@ -30,7 +30,7 @@ class Weights(Protocol):
         """Shape of each, without reading any."""
 
     def tensor(self, name: str) -> Tensor:
-        """One of them, on the CPU; costs its bytes."""
+        """Read a tensor onto the CPU; costs its bytes."""
 
 
 class ModelSource(Weights, Protocol):
@@ -44,7 +44,7 @@ class ModelSource(Weights, Protocol):
 
     @property
     def config(self) -> ModelConfig:
-        """What it is made of."""
+        """Architecture of the model."""
 
     def __enter__(self) -> Self:
         """The same."""
@@ -97,7 +97,7 @@ class MappedWeights:
         return ((name, self.tensor(name)) for name in self._weights)
 
     def names(self) -> Mapping[str, Weight]:
-        """What each of ours is there."""
+        """Map our names to the weights there."""
         return self._weights
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -105,7 +105,7 @@ class MappedWeights:
         return {name: weight.shape for name, weight in self._weights.items()}
 
     def tensor(self, name: str) -> Tensor:
-        """One of ours, in the type it is kept in; stacked from several where there they are."""
+        """Read one of our tensors, in the type it is stored in; stacked if it consists of several there."""
         weight = self._weights[name]
         if not weight.is_stacked:
             return self._files.tensor(weight.theirs[0])
@@ -127,7 +127,7 @@ class ModuleWeights:
         return {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
 
     def tensor(self, name: str) -> Tensor:
-        """One of them, whole."""
+        """Read a whole tensor."""
         from torch.distributed.tensor import DTensor
 
         tensor = self._tensors[name].detach()
@@ -168,7 +168,7 @@ def fill(
 
 
 def _is_stage(names: Collection[str]) -> bool:
-    """Whether these are names of a part of a decoder: no embedding, no norm at the end, or blocks left out."""
+    """Return whether these names are part of a decoder: no embedding, no final norm, or blocks left out."""
     blocks = {int(name.split(".")[1]) for name in names if name.startswith("blocks.")}
     has_ends = "embed.weight" in names and "norm.weight" in names
     return bool(blocks) and not (has_ends and len(blocks) == max(blocks) + 1)
@@ -193,7 +193,7 @@ def check_weights(
     """
     shapes = {theirs: weight.their_shape for weight in wanted for theirs in weight.theirs}
     lines = [f"{name} is missing" for name in shapes if name not in found]
-    lines += [f"{name} has no place in the model" for name in found if name not in shapes and name not in (spare or ())]
+    lines += [f"the model has no {name}" for name in found if name not in shapes and name not in (spare or ())]
     lines += [
         f"{name} has shape {list(found[name])}, not {list(shape)}"
         for name, shape in shapes.items()
@@ -206,5 +206,5 @@ def check_weights(
             hint="compare the config.json there with this recipe's `optim`, or set `checkpoint.load.optim=false`"
             if what == OPTIMIZER_STATE
             else "compare the config.json there with the model's settings",
-            code="weights-differ",
+            code="checkpoint-mismatch",
         )

@@ -40,7 +40,7 @@ class Weight:
 
     @property
     def is_stacked(self) -> bool:
-        """Whether ours is several of theirs."""
+        """Return whether our tensor consists of several of theirs."""
         return len(self.theirs) > 1
 
     @property

@@ -89,7 +89,7 @@ def read_rope(known: Architecture, full: Mapping[str, Any]) -> tuple[RopeConfig,
 def _read_layered(
     old: Mapping[str, Any], new: Mapping[str, Any], full: Mapping[str, Any]
 ) -> tuple[RopeConfig, RopeConfig | None]:
-    """Those of a model with one per type of layer; `rope_scaling` is that of full attention alone."""
+    """Read rotations of a model with one per type of layer; `rope_scaling` is that of full attention alone."""
     if new and "full_attention" not in new:
         raise RopeProblem("`rope_parameters` without `full_attention` is ignored by transformers for this model")
     if not new and full["rope_theta"] != _LAYERED_THETA:
@@ -106,12 +106,14 @@ def _read_layered(
 def _read_one(parameters: Mapping[str, Any], full: Mapping[str, Any]) -> RopeConfig:
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind not in _READ_KEYS:
-        raise RopeProblem(f"the rotary embedding `{kind}` has no place in our decoder")
+        raise RopeProblem(f"the rotary embedding `{kind}` is not supported by our decoder")
     unknown = sorted(set(parameters) - _READ_KEYS[kind] - _ALWAYS)
     if unknown:
-        raise RopeProblem(f"the rotary embedding's `{unknown[0]}` has no place in our decoder")
+        raise RopeProblem(f"the rotary embedding's `{unknown[0]}` is not supported by our decoder")
     if parameters.get("partial_rotary_factor") not in (None, 1):
-        raise RopeProblem(f"`partial_rotary_factor: {parameters['partial_rotary_factor']}` has no place in our decoder")
+        raise RopeProblem(
+            f"`partial_rotary_factor: {parameters['partial_rotary_factor']}` is not supported by our decoder"
+        )
     theta = parameters.get("rope_theta", full.get("rope_theta", 10_000.0))
     return RopeConfig(theta=float(theta), scaling=_read_scaling(kind, parameters, full))
 

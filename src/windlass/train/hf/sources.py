@@ -13,10 +13,10 @@ from windlass.config import from_data
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.json_text import decode_json
 from windlass.record.manifest import FOLDER_MANIFEST
+from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.layout import Box
+from windlass.train.checkpoint.listing import EXTRA_FOLDER, list_committed
 from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, CheckpointReader, damaged
-from windlass.train.checkpoint.storage.files import Files, open_files
-from windlass.train.checkpoint.storage.listing import EXTRA_FOLDER, list_committed
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.companions import KEPT_BELOW, Companions, companions_in, kept
@@ -61,8 +61,8 @@ class StoredCheckpoint:
             data = self.record.get("recipe", self.record)
             if not isinstance(data, dict) or "model" not in data:
                 raise CheckpointError(
-                    f"{self.source}/{CONFIG_FILE} tells of no model",
-                    hint="take a checkpoint of a recipe, or write the model as `model` into its record",
+                    f"{self.source}/{CONFIG_FILE} describes no model",
+                    hint="use a checkpoint of a recipe, or add the model as `model` to this file",
                     code="checkpoint-no-model",
                 )
             self._model_config = from_data(ModelConfig, data["model"], source=f"{self.source}/{CONFIG_FILE}")
@@ -82,14 +82,14 @@ class StoredCheckpoint:
         return {name: entry.shape for name, entry in self._reader.layout.tensors.get(section, {}).items()}
 
     def tensor(self, name: str, section: str = "model") -> Tensor:
-        """One of them, whole."""
+        """Read a whole tensor."""
         entry = self._reader.layout.tensors[section][name]
         whole = torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
         self._reader.fill(entry, Box.whole(entry.shape), whole)
         return whole
 
     def companions(self) -> Companions:
-        """What an import kept beside the weights; nothing in a checkpoint of training."""
+        """Return the companions that an import stored; empty for a checkpoint of training."""
         prefix = EXTRA_FOLDER + KEPT_BELOW
         names = [name for name in self._reader.names() if name.startswith(prefix)]
         return kept({name.removeprefix(prefix): self._reader.read_file(name) for name in names})
@@ -99,7 +99,7 @@ class StoredCheckpoint:
         return self.shapes("optim")
 
     def optim_tensor(self, name: str) -> Tensor:
-        """One of them."""
+        """Read a tensor of the optimizer."""
         return self.tensor(name, "optim")
 
 
@@ -129,8 +129,8 @@ def open_model(path: str) -> ModelSource:
     if _is_hf(files, names):
         return import_hf(path)
     raise NotFoundError(
-        f"there is no model at {path}",
-        hint="name a folder `step-N`, a folder of such, a folder of Hugging Face, or a checkpoint of OLMo-core",
+        f"no model at {path}",
+        hint="pass a folder `step-N`, a folder of these, a Hugging Face folder, or an OLMo-core checkpoint",
         code="no-checkpoint",
     )
 
@@ -178,14 +178,14 @@ def _hub_folder(name: str) -> Path:
     if folder.is_dir():
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise NotFoundError(f"there is no folder {name}", hint="check the path", code="no-checkpoint")
+        raise NotFoundError(f"no folder {name}", hint="check the path", code="no-checkpoint")
     try:
         from huggingface_hub import snapshot_download  # lazy: only for models of the hub
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise PreconditionError(
-            f"there is no folder {name}, and huggingface_hub, which could fetch it, is not installed",
-            hint="`pip install huggingface_hub`, or give a folder",
+            f"no folder {name}, and huggingface_hub is not installed to download it",
+            hint="`pip install huggingface_hub`, or pass a folder",
             code="extra-missing",
         ) from error
     repository, _, revision = name.partition("@")
@@ -198,6 +198,8 @@ def _hub_folder(name: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise NotFoundError(
-            f"the hub gave no {name}: {first}", hint="check the name, the network and HF_TOKEN", code="hub-failed"
+            f"cannot download {name} from the Hugging Face hub: {first}",
+            hint="check the name, the network and HF_TOKEN",
+            code="hub-failed",
         ) from error
     return Path(found)

@@ -36,7 +36,7 @@ def warm_start(
         Where it came from, and the optimiser steps that made it (0: unknown).
 
     Raises:
-        CheckpointError: it is of another model, or `optim` is asked for and there is none.
+        CheckpointError: it is of a different model, or `optim` is asked for and there is none.
     """
     with open_model(path) as source:
         fill(state["model"], source, source.source, is_strict=is_strict)
@@ -49,14 +49,14 @@ def _take_optimizer(targets: Mapping[str, Tensor], source: object, name: str, *,
     found = source.optim_shapes() if isinstance(source, _HasOptimizer) else {}
     if not found and is_needed:
         raise CheckpointError(
-            f"{name} has no state of an optimiser", hint="set `checkpoint.load.optim=null`", code="no-such-state"
+            f"{name} has no optimiser state", hint="set `checkpoint.load.optim=null`", code="no-such-state"
         )
     if found and isinstance(source, _HasOptimizer) and (is_needed or _fits(targets, found)):
         fill(targets, _OptimizerWeights(source), name, what=OPTIMIZER_STATE)
 
 
 def _fits(targets: Mapping[str, Tensor], found: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether it is the state of the same kind of optimiser, whole or for a stage of a pipeline."""
+    """Return whether it is the state of the same kind of optimizer, whole or for a pipeline stage."""
     kinds = [{name.rpartition(".")[2] for name in names} for names in (targets, found)]
     return kinds[0] == kinds[1] and all(found.get(name) == tuple(tensor.shape) for name, tensor in targets.items())
 

@@ -1,1 +1,1 @@
-"""One decoder for all families, its presets, and what it costs."""
+"""A decoder for all families, its presets, and its cost."""

@@ -14,7 +14,7 @@ __all__ = ["KVCache", "LayerCache"]
 
 
 class LayerCache:
-    """One layer's keys and values; a layer with a window keeps only what the next token may still see."""
+    """Keys and values of a layer; a layer with a window keeps only what the next token may still see."""
 
     def __init__(self, window: int | None) -> None:
         self.window = window
@@ -50,7 +50,7 @@ def _moved(old_BGSK: Tensor | None, new_BGTK: Tensor, keep: slice) -> Tensor:
 
 
 class KVCache:
-    """What a decoder remembers of the tokens it has read.
+    """Keys and values of the tokens that a decoder has read.
 
     Attributes:
         length: tokens read.
@@ -66,7 +66,7 @@ class KVCache:
     def join(self, documents_BT: Tensor | None) -> Tensor | None:
         """Documents of all tokens read, the new ones included; every call gives them, or none does."""
         if self.length and (documents_BT is None) != (self.documents_BS is None):
-            raise ValueError(f"documents are known for only some of the tokens after {self.length} of them")
+            raise ValueError(f"documents are given for only some of the tokens after {self.length}")
         if documents_BT is not None and self.documents_BS is not None:
             documents_BT = torch.cat((self.documents_BS, documents_BT), dim=1)
         self.documents_BS = documents_BT

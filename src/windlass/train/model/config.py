@@ -1,4 +1,4 @@
-"""What a decoder is made of, as data; importable without torch."""
+"""Settings of a decoder, as data; importable without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 class LinearScaling:
     """Positions divided by a factor. Source: Chen et al. 2023, "Extending context window", section 3."""
 
-    factor: Annotated[float, Range(min=1), Doc("How many times the context grows.")]
+    factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")]
     kind: Literal["linear"] = "linear"
 
 
@@ -32,10 +32,10 @@ class LinearScaling:
 class Llama3Scaling:
     """Low frequencies divided, high ones kept, a smooth step between. Source: Llama 3.1 model card and configuration."""
 
-    factor: Annotated[float, Range(min=1), Doc("How many times the context grows.")] = 8.0
+    factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")] = 8.0
     low_freq_factor: Annotated[float, Range(above=0), Doc("Wavelengths above old length / this are divided.")] = 1.0
     high_freq_factor: Annotated[float, Range(above=0), Doc("Wavelengths below old length / this are kept.")] = 4.0
-    old_length: Annotated[int, Range(min=1), Doc("Context length before.")] = 8192
+    old_length: Annotated[int, Range(min=1), Doc("Original context length.")] = 8192
     kind: Literal["llama3"] = "llama3"
 
 
@@ -43,8 +43,8 @@ class Llama3Scaling:
 class YarnScaling:
     """NTK by parts, with a factor on the attention. Source: Peng et al. 2023, "YaRN", section 3."""
 
-    factor: Annotated[float, Range(min=1), Doc("How many times the context grows.")]
-    old_length: Annotated[int, Range(min=1), Doc("Context length before.")]
+    factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")]
+    old_length: Annotated[int, Range(min=1), Doc("Original context length.")]
     beta_fast: Annotated[float, Range(above=0), Doc("Rotations above which nothing changes.")] = 32.0
     beta_slow: Annotated[float, Range(above=0), Doc("Rotations below which positions are divided.")] = 1.0
     attention_factor: Annotated[float | None, Range(above=0), Doc("Factor on cos and sin; null: from `factor`.")] = None
@@ -61,13 +61,13 @@ class RopeConfig:
     """Rotary position embeddings. Source: Su et al. 2021, "RoFormer"."""
 
     theta: Annotated[float, Range(above=1, max=1e30), Doc("Base of the frequencies.")] = 10_000.0
-    scaling: Annotated[LinearScaling | Llama3Scaling | YarnScaling | None, Doc("How a longer context is made.")] = None
+    scaling: Annotated[LinearScaling | Llama3Scaling | YarnScaling | None, Doc("Method to extend the context.")] = None
     partial: Annotated[float, Range(above=0, max=1), Doc("Share of each head that is rotated.")] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
-    """One attention layer; layers differ only by their window."""
+    """Settings of an attention layer; layers differ only by their window."""
 
     num_heads: Annotated[int, Range(min=1), Doc("Query heads.")]
     num_kv_heads: Annotated[int | None, Range(min=1), Doc("Key and value heads; null: as many as query heads.")] = None
@@ -76,32 +76,30 @@ class AttentionConfig:
     qk_norm: Annotated[
         Literal["none", "full", "head"], Doc("RMSNorm on q and k: over all heads at once, or per head.")
     ] = "none"
-    window: Annotated[int | None, Range(min=1), Doc("Tokens a sliding window sees, its own included.")] = None
-    window_pattern: Annotated[
-        tuple[bool, ...], Doc("Which layers of a repeating group have the window; empty: all of them.")
-    ] = ()
+    window: Annotated[int | None, Range(min=1), Doc("Tokens in the sliding window, the current one included.")] = None
+    window_pattern: Annotated[tuple[bool, ...], Doc("Layers of a repeating group with the window; empty: all.")] = ()
     scale: Annotated[float | None, Range(above=0), Doc("Factor on scores; null: 1 / sqrt(head_dim).")] = None
     soft_cap: Annotated[float | None, Range(above=0), Doc("Scores go through cap * tanh(score / cap).")] = None
-    backend: Annotated[
-        Literal["auto", "sdpa", "flex", "varlen"], Doc("How attention is computed; auto: by the machine.")
-    ] = "auto"
+    backend: Annotated[Literal["auto", "sdpa", "flex", "varlen"], Doc("Attention kernel; auto: by the hardware.")] = (
+        "auto"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoEConfig:
     """Dropless mixture of experts in place of the feed-forward layer. Source: Gale et al. 2022, "MegaBlocks"."""
 
-    num_experts: Annotated[int, Range(min=2), Doc("Experts of a layer.")]
-    top_k: Annotated[int, Range(min=1), Doc("Experts of a token.")] = 2
+    num_experts: Annotated[int, Range(min=2), Doc("Experts per layer.")]
+    top_k: Annotated[int, Range(min=1), Doc("Experts per token.")] = 2
     hidden: Annotated[int, Range(min=1), Doc("Hidden size of an expert.")]
     gate: Annotated[Literal["softmax", "sigmoid"], Doc("Function over router scores.")] = "softmax"
-    normalize: Annotated[bool, Doc("Whether the weights of the chosen experts are made to sum to 1.")] = True
+    normalize: Annotated[bool, Doc("Normalize the weights of the chosen experts to sum to 1.")] = True
     balance_loss: Annotated[float, Range(min=0), Doc("Weight of the load-balancing loss.")] = 0.01
     router_z_loss: Annotated[float, Range(min=0), Doc("Weight of the router's z-loss.")] = 0.0
     shared_hidden: Annotated[int, Range(min=0), Doc("Hidden size of an expert that every token takes; 0: none.")] = 0
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         if self.top_k > self.num_experts:
             message = f"a token takes {self.top_k} experts of {self.num_experts}"
             yield "top_k", message, "shape-conflict", "lower `top_k` or raise `num_experts`"
@@ -116,27 +114,30 @@ class ModelConfig:
     kind: Literal["decoder"] = "decoder"
     d_model: Annotated[int, Range(min=1), Doc("Width of the residual stream.")]
     num_layers: Annotated[int, Range(min=1), Doc("Blocks.")]
-    vocab_size: Annotated[int, Range(min=1), Doc("Rows of the embedding.")]
+    vocab_size: Annotated[int, Range(min=1), Doc("Size of the vocabulary.")]
     hidden: Annotated[int, Range(min=1), Doc("Hidden size of the feed-forward layer (SwiGLU); unused with experts.")]
     attention: Annotated[AttentionConfig, Doc("The attention layers.")]
-    max_length: Annotated[int, Range(min=1), Doc("Longest sequence the model is meant for.")] = 2048
+    max_length: Annotated[int, Range(min=1), Doc("Maximum sequence length.")] = 2048
     norm: Annotated[
         Literal["pre", "reordered", "peri"],
-        Doc("Where norms stand: before each layer, after it (OLMo 2 and 3), or both."),
+        Doc("Position of norms: before each layer, after it (OLMo 2 and 3), or both."),
     ] = "pre"
     norm_eps: Annotated[float, Range(above=0, max=1), Doc("Added to the mean square.")] = 1e-5
     rope: Annotated[RopeConfig, Doc("Position embeddings.")] = RopeConfig()
-    window_rope: Annotated[RopeConfig | None, Doc("Those of layers with a window; null: `rope` too.")] = None
+    window_rope: Annotated[RopeConfig | None, Doc("Position embeddings of layers with a window; null: `rope`.")] = None
     rope_pattern: Annotated[
-        tuple[bool, ...], Doc("Which layers of a repeating group have position embeddings; empty: all of them.")
+        tuple[bool, ...], Doc("Layers of a repeating group with position embeddings; empty: all.")
     ] = ()
     moe: Annotated[MoEConfig | None, Doc("Experts in place of the feed-forward layer.")] = None
-    is_tied: Annotated[bool, Doc("Whether the head is the embedding.")] = False
+    is_tied: Annotated[bool, Doc("Share the weights of embedding and head.")] = False
     embed_scale: Annotated[float | None, Range(above=0), Doc("Factor on embeddings.")] = None
     logit_soft_cap: Annotated[float | None, Range(above=0), Doc("Logits go through cap * tanh(logit / cap).")] = None
-    init_std: Annotated[float, Range(above=0), Doc("Spread of the first weights (normal, cut at 3 spreads).")] = 0.02
+    init_std: Annotated[
+        float, Range(above=0), Doc("Standard deviation of initial weights (normal, truncated at 3).")
+    ] = 0.02
     family: Annotated[
-        Literal["llama", "olmo2", "olmo3", "qwen3", "custom"], Doc("Whose Hugging Face format exports take.")
+        Literal["llama", "olmo2", "olmo3", "qwen3", "custom"],
+        Doc("Model family whose Hugging Face format exports use."),
     ] = "custom"
 
     @classmethod
@@ -172,33 +173,31 @@ class ModelConfig:
         return self.window_rope if self.window_rope is not None and self.window_of(layer) is not None else self.rope
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         heads = self.attention.num_heads
         if self.attention.head_dim is None and self.d_model % heads:
             message = f"d_model {self.d_model} does not divide into {heads} heads"
             yield "attention.num_heads", message, "shape-conflict", "change one of them, or give `attention.head_dim`"
         elif self.head_dim % 2:
-            message = f"a head of {self.head_dim} is odd, and rotary embeddings turn pairs"
-            yield "attention.num_heads", message, "shape-conflict", "give an even `attention.head_dim`"
+            message = f"a head of {self.head_dim} is odd, and rotary embeddings rotate pairs"
+            yield "attention.num_heads", message, "shape-conflict", "set an even `attention.head_dim`"
         rotated = int(self.head_dim * self.rope.partial)
         if rotated % 2 and not self.head_dim % 2:
-            message = (
-                f"rope.partial {self.rope.partial} turns {rotated} channels of {self.head_dim}, and they turn in pairs"
-            )
+            message = f"rope.partial {self.rope.partial} rotates {rotated} channels of {self.head_dim}; the number must be even"
             yield "rope.partial", message, "shape-conflict", f"write {(rotated + 1) / self.head_dim}"
         if heads % self.num_kv_heads:
             message = f"{heads} query heads do not divide into {self.num_kv_heads} key and value heads"
-            yield "attention.num_kv_heads", message, "shape-conflict", f"give a divisor of {heads}"
+            yield "attention.num_kv_heads", message, "shape-conflict", f"choose a divisor of {heads}"
         yield from self._check_windows()
 
     def _check_windows(self) -> Iterator[Diagnostic]:
         own = self.attention
         if own.window is None and own.window_pattern:
-            message = "window_pattern says which layers have a window, and there is none"
-            yield "attention.window_pattern", message, "setting-unused", "give `attention.window`, or leave it out"
+            message = "window_pattern is set without a window"
+            yield "attention.window_pattern", message, "setting-unused", "set `attention.window`, or remove it"
         if own.window is None and self.window_rope is not None:
-            message = "window_rope is for layers with a window, and there is none"
-            yield "window_rope", message, "setting-unused", "give `attention.window`, or leave it out"
+            message = "window_rope is set without a window"
+            yield "window_rope", message, "setting-unused", "set `attention.window`, or remove it"
         if own.soft_cap is not None and own.backend == "varlen":
-            message = f"attention backend varlen cannot cap scores at {own.soft_cap}"
+            message = f"attention backend varlen does not support scores capped at {own.soft_cap}"
             yield "attention.backend", message, "shape-conflict", "write `auto` or `flex`"

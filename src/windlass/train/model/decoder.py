@@ -12,11 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from windlass.train.batch import IGNORE
-from windlass.train.model.attention import Attention
-from windlass.train.model.backends import MaskTable
-from windlass.train.model.feed_forward import FeedForward
+from windlass.train.model.attention import Attention, MaskTable
+from windlass.train.model.layers import FeedForward, RMSNorm
 from windlass.train.model.moe import MoE
-from windlass.train.model.norms import RMSNorm
 from windlass.train.model.rope import RopeTable, Rotation
 from windlass.train.optim.loss import language_loss
 from windlass.train.recipe import LossConfig
@@ -44,7 +42,7 @@ class LossSums(NamedTuple):
 
 
 class Block(nn.Module):
-    """One layer: attention and feed-forward, each with a residual connection and norms where the config says."""
+    """A layer: attention and feed-forward, each with a residual connection and norms as configured."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -152,7 +150,7 @@ class Decoder(nn.Module):
     def _surroundings(
         self, x_BTD: Tensor, documents_BT: Tensor | None, cache: KVCache | None, positions_T: Tensor | None
     ) -> tuple[dict[RopeConfig, Rotation], dict[int | None, Mask]]:
-        """What layers know beside the residual stream; layers that are alike share it."""
+        """Return rotations and masks for the layers; layers with equal settings share them."""
         start = cache.length if cache is not None else 0
         rotations = {
             rope: table.take(start, x_BTD.shape[1], x_BTD.device, positions_T) for rope, table in self._ropes.items()

@@ -1,4 +1,4 @@
-"""What a model costs, from its configuration alone; importable without torch."""
+"""Parameters, memory and operations of a model, from its configuration; importable without torch."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.model.decoder import Decoder
+from windlass.train.model.layers import RMSNorm
 from windlass.train.model.moe import MoE
-from windlass.train.model.norms import RMSNorm
 
 __all__ = ["init_weights"]
 
@@ -89,8 +89,8 @@ def _reset(model: nn.Module, names: Sequence[str]) -> None:
             reset()
             continue
         name = next(name for name in names if name.rpartition(".")[0] == owner)
-        message = f"nothing gives `{name}` its first value: {type(module).__name__} is none of the layers known here"
-        hint = "give the module a method `reset_parameters`, or make the model on the CPU, with values"
+        message = f"cannot initialize `{name}`: unknown layer {type(module).__name__}"
+        hint = "add a method `reset_parameters` to the module, or create the model on the CPU, with values"
         problems.append(Problem(message, "unsupported-model", None, hint))
     if problems:
         raise SpecError(problems)

@@ -1,4 +1,4 @@
-"""Which tokens a token sees: its past, within a window, within its document. Three forms, one for each way to attend.
+"""Attention masks: the past, within a window, within a document. Three forms, one for each backend.
 
 Legend: B rows, T tokens of a row, Q query tokens, S key tokens, N documents of all rows.
 """

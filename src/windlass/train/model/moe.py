@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from windlass.train.model.config import MoEConfig
-from windlass.train.model.feed_forward import FeedForward
+from windlass.train.model.layers import FeedForward
 
 __all__ = ["MoE", "Transport", "run_experts", "run_grouped"]
 
@@ -106,7 +106,7 @@ def run_experts(x_PD: Tensor, counts_E: Tensor, gate_EHD: Tensor, up_EHD: Tensor
 
 
 def run_grouped(x_PD: Tensor, counts_E: Tensor, gate_EHD: Tensor, up_EHD: Tensor, down_EDH: Tensor) -> Tensor:
-    """As `run_experts`, by grouped products in bfloat16; the host does not wait for the counts."""
+    """Run the experts as grouped products in bfloat16; the host does not wait for the counts."""
     ends_E = counts_E.cumsum(0).to(torch.int32)
 
     def times(rows_PI: Tensor, weights_EOI: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def preset(name: str, **changes: Any) -> ModelConfig:
     if key not in PRESETS:
         near = difflib.get_close_matches(key, preset_names(), n=3, cutoff=0.5)
         known = f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else f"such as {', '.join(EXAMPLES)}"
-        raise ValueError(f"there is no preset `{name}`; {known}")
+        raise ValueError(f"unknown preset `{name}`; {known}")
     return replace(PRESETS[key], **changes) if changes else PRESETS[key]
 
 
@@ -112,7 +112,7 @@ def _olmo3(base: ModelConfig, **changes: Any) -> ModelConfig:
 
 
 def _olmo3_long(base: ModelConfig) -> ModelConfig:
-    """As it is released: layers without a window stretched to 65,536 tokens."""
+    """Return the released form: layers without a window stretched to 65,536 tokens."""
     plain = base.rope
     scaling = YarnScaling(factor=8.0, old_length=8192, attention_factor=1.2079441541679836)
     return replace(base, max_length=65_536, rope=replace(plain, scaling=scaling), window_rope=plain)

@@ -1,1 +1,1 @@
-"""What a trainer drives: any model with a loss, or a language model."""
+"""Modules that a trainer drives: any model with a loss, or a language model."""

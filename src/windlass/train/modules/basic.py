@@ -62,7 +62,7 @@ class BasicModule(Generic[T]):
             parallelize(model, ParallelConfig(data="ddp"), self.world)
 
     def weigh(self, batch: T) -> float:
-        """What the loss of this batch is divided by."""
+        """Return the divisor of this batch's loss."""
         return float(self._count(batch)) if self._weigh is None else self._weigh(batch)
 
     def count(self, batch: T) -> int:
@@ -99,7 +99,7 @@ class BasicModule(Generic[T]):
         return training_state(self.model, self.optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take them back."""
+        """Restore them."""
         load_training_state(self.model, self.optimizer, state)
 
     def flops(self, batch: T) -> float:
@@ -108,7 +108,7 @@ class BasicModule(Generic[T]):
 
 
 def is_spread(model: nn.Module) -> bool:
-    """Whether `parallelize` saw this model already."""
+    """Return whether `parallelize` was applied to this model."""
     return replicas_of(model) is not None or any(isinstance(weight, DTensor) for weight in model.parameters())
 
 

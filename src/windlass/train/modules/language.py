@@ -70,8 +70,8 @@ class LanguageModule:
         self._length, self._flops_per_token = 0, 0.0
         self._form = form_of(model)
         if self._form.gives == "logits" and self.loss.kind == "chunked":
-            message = f"loss.kind: a {type(model).__name__} gives all its logits at once, and no chunks"
-            raise SpecError([Problem(message, "setting-unused", None, "write `loss.kind=auto`")])
+            message = f"loss.kind: a {type(model).__name__} returns all logits at once, not in chunks"
+            raise SpecError([Problem(message, "setting-unused", None, "set `loss.kind=auto`")])
 
     def weigh(self, batch: Batch) -> float:
         """Labels that count."""
@@ -130,7 +130,7 @@ class LanguageModule:
         return state if self._guard is None else {**state, "guard": self._guard.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take them back."""
+        """Restore them."""
         load_training_state(self.model, self.optimizer, state)
         if self._guard is not None and "guard" in state:
             self._guard.load_state_dict(state["guard"])
@@ -178,15 +178,15 @@ class LanguageModule:
         return metrics
 
     def _seed(self, facts: StepFacts, part: Batch, place: int) -> None:
-        """What the model draws follows from the first row, not from the process that has it."""
+        """Seed the model's random numbers from the first row, so that they do not depend on the process."""
         first = part.rows[0] if part.rows else self.world.share.rank * 1_000_003 + place
         seed_generators(seed_for(self.seed, facts.step, first), self.world.device)
 
 
 def _refuse(model: nn.Module, found: object, wanted: str) -> LossSums:
     shape = f" of shape {tuple(found.shape)}" if isinstance(found, Tensor) else ""
-    message = f"{type(model).__name__}.forward gives a {type(found).__name__}{shape}, and the loss wants {wanted}"
-    hint = "return logits, or take `labels_BT` and `loss` and return windlass.train.LossSums"
+    message = f"{type(model).__name__}.forward returned a {type(found).__name__}{shape}; the loss needs {wanted}"
+    hint = "return logits, or accept `labels_BT` and `loss` and return windlass.train.LossSums"
     raise TrainingError(message, hint=hint, code="unsupported-model")
 
 

@@ -21,7 +21,7 @@ __all__ = ["PipelinedModule"]
 
 
 class PipelinedModule(LanguageModule):
-    """As `LanguageModule`, for a model that `parallelize` cut into stages (unproven on hardware).
+    """`LanguageModule` for a model that `parallelize` cut into stages (unproven on hardware).
 
     The schedule cuts a process's rows into microbatches (`PipelineConfig.microbatches_of`).
     """

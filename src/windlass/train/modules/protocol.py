@@ -1,4 +1,4 @@
-"""What the trainer drives: a model with its loss and its optimiser, on this process's share of the work."""
+"""Interface of modules: a model with its loss and optimizer, on this process's share of the batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """What a step knows before it begins.
+    """Facts about a step that are known before it begins.
 
     Attributes:
         step: number of the step, 1 for the first.
@@ -44,7 +44,7 @@ class TrainModule(Protocol[T_contra]):
         """Its optimiser."""
 
     def weigh(self, batch: T_contra) -> float:
-        """How much this batch counts, such as its labels that are no IGNORE; a number on the host, no device sync."""
+        """Return the weight of this batch, such as its number of labels that are not IGNORE; no device sync."""
 
     def count(self, batch: T_contra) -> int:
         """Tokens (or samples) of this batch, padding too: what durations in tokens count."""

@@ -78,13 +78,15 @@ def _is_number(value: object) -> bool:
 
 
 def _refuse_group_state(optimizer: torch.optim.Optimizer, before: list[dict[str, Any]]) -> None:
-    """What an optimiser counts in its groups is in no checkpoint, so a resumed run would be another."""
+    """Refuse optimizers that count in their groups: checkpoints omit that, so a resumed run would differ."""
     for group, old in zip(optimizer.param_groups, before, strict=True):
         changed = [key for key, value in _numbers(group).items() if old.get(key) != value]
         if changed:
             kind = type(optimizer).__name__
-            message = f"{kind} counts `{changed[0]}` in its groups, which no checkpoint holds: it could not be resumed"
-            hint = "let it keep that in the state of each parameter, or train with `no_checkpoints=true`"
+            message = (
+                f"{kind} counts `{changed[0]}` in its groups; checkpoints do not save that, so it cannot be resumed"
+            )
+            hint = "keep it in the state of each parameter, or set `no_checkpoints=true`"
             raise SpecError([Problem(message, "checkpoint-state", None, hint)])
 
 

@@ -1,1 +1,1 @@
-"""What OLMo-core left behind: its checkpoints and their configurations; OLMo-core itself is not needed."""
+"""OLMo-core's checkpoints and their configurations, read without OLMo-core."""

@@ -10,15 +10,40 @@ from torch import Tensor
 
 from windlass.core.errors import Problem, SpecError
 from windlass.core.json_text import decode_json
-from windlass.train.checkpoint.dcp.reader import DcpCheckpoint, read_dcp
-from windlass.train.checkpoint.storage.files import Files, open_files
+from windlass.train.checkpoint.dcp_reader import DcpCheckpoint, read_dcp
+from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.mapped import MappedWeights
+from windlass.train.hf.maps import NameMap, WeightRule
 from windlass.train.model.config import ModelConfig
 from windlass.train.olmo_core.config import from_olmo_core
-from windlass.train.olmo_core.names import OLMO_CORE
 
-__all__ = ["OlmoCoreCheckpoint", "is_olmo_core", "open_olmo_core"]
+__all__ = ["OLMO_CORE", "OlmoCoreCheckpoint", "is_olmo_core", "open_olmo_core"]
+
+_FFN = {"gate": "w1", "up": "w3", "down": "w2"}
+
+OLMO_CORE = NameMap(
+    (
+        WeightRule("embed.weight", "embeddings.weight"),
+        WeightRule("norm.weight", "lm_head.norm.weight"),
+        WeightRule("head.weight", "lm_head.w_out.weight"),
+        *(WeightRule(f"blocks.{{i}}.attention.{x}.weight", f"blocks.{{i}}.attention.w_{x}.weight") for x in "qkv"),
+        WeightRule("blocks.{i}.attention.o.weight", "blocks.{i}.attention.w_out.weight"),
+        *(
+            WeightRule(f"blocks.{{i}}.attention.{x}_norm.weight", f"blocks.{{i}}.attention.{x}_norm.weight")
+            for x in ("q", "k")
+        ),
+        *(
+            WeightRule(f"blocks.{{i}}.ffn.{ours}.weight", f"blocks.{{i}}.feed_forward.{theirs}.weight")
+            for ours, theirs in _FFN.items()
+        ),
+        WeightRule("blocks.{i}.attention_norm.weight", "blocks.{i}.attention_norm.weight"),
+        WeightRule("blocks.{i}.ffn_norm.weight", "blocks.{i}.feed_forward_norm.weight"),
+        WeightRule("blocks.{i}.attention_post_norm.weight", "blocks.{i}.post_attention_norm.weight"),
+        WeightRule("blocks.{i}.ffn_post_norm.weight", "blocks.{i}.post_feed_forward_norm.weight"),
+    )
+)
+
 
 _FOLDER = "model_and_optim"
 _STEP = re.compile(r"step([0-9]+)")
@@ -45,7 +70,7 @@ class OlmoCoreCheckpoint(MappedWeights):
         return {ours: self._found[theirs].shape for ours, theirs in self._optim_names().items()}
 
     def optim_tensor(self, name: str) -> Tensor:
-        """One of them."""
+        """Read a tensor of the optimizer."""
         return self._found[self._optim_names()[name]].read()
 
     def _optim_names(self) -> dict[str, str]:
@@ -74,7 +99,7 @@ class _Model:
 
 
 def is_olmo_core(files: Files) -> bool:
-    """Whether a folder holds a checkpoint of OLMo-core, or its `model_and_optim`, or a folder of its checkpoints."""
+    """Return whether a folder is an OLMo-core checkpoint, its `model_and_optim`, or a folder of checkpoints."""
     return _has_contents(files) or _has_contents(files.at(_FOLDER)) or _newest(files) is not None
 
 
@@ -125,13 +150,13 @@ def _read_config(files: Files, path: str) -> tuple[Mapping[str, Any], str]:
     try:
         data = decode_json(place.read("config.json"))
     except FileNotFoundError as error:
-        message = f"{place.path} has no config.json, so that nothing says what the model of {path} is"
-        hint = "OLMo-core's ConfigSaver writes one; take a checkpoint that has it"
+        message = f"{place.path} has no config.json; the model of {path} is unknown"
+        hint = "OLMo-core's ConfigSaver writes one; use a checkpoint that has it"
         raise CheckpointError(message, hint=hint, code="checkpoint-no-model") from error
     except ValueError as error:
-        problem = Problem(f"{source} cannot be read: {error}", "olmo-core-setting", hint="copy it again")
+        problem = Problem(f"cannot read {source}: {error}", "unsupported-architecture", hint="copy it again")
         raise SpecError([problem]) from error
     if not isinstance(data, dict):
-        problem = Problem(f"{source} holds no mapping", "olmo-core-setting", hint="copy it again")
+        problem = Problem(f"{source} is not a mapping", "unsupported-architecture", hint="copy it again")
         raise SpecError([problem])
     return data, source

@@ -29,7 +29,7 @@ _NORMS: Mapping[str, Literal["pre", "reordered", "peri"]] = {
     "peri_norm": "peri",
 }
 _RMS_NORMS = ("rms", "fused_rms", "qwen_rms", "cute_rms")
-_REMEDY = "give the model yourself, if you know that it is one of ours"
+_REMEDY = "pass the model's config yourself, if our decoder supports it"
 
 # Settings of a block that change what it computes, with the values that we have.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -75,11 +75,11 @@ def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> M
     try:
         found = _model(model, _max_length(data))
     except _Misfit as misfit:
-        message = f"`{misfit.setting}: {misfit.value}` of OLMo-core has no place in our decoder"
-        raise SpecError([Problem(message, "olmo-core-setting", Place(source), _REMEDY)]) from misfit
+        message = f"`{misfit.setting}: {misfit.value}` of OLMo-core is not supported by our decoder"
+        raise SpecError([Problem(message, "unsupported-architecture", Place(source), _REMEDY)]) from misfit
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        message = f"{source} describes no model of OLMo-core: {error!r}"
-        raise SpecError([Problem(message, "olmo-core-setting", Place(source), _REMEDY)]) from error
+        message = f"{source} does not describe an OLMo-core model: {error!r}"
+        raise SpecError([Problem(message, "unsupported-architecture", Place(source), _REMEDY)]) from error
     return validated(found, source)
 
 
@@ -284,7 +284,7 @@ def _with_their_ramp(scaling: YarnScaling, theta: float, size: int) -> YarnScali
 
 
 def _rotations(channel: float, scaling: YarnScaling, theta: float, size: int) -> float:
-    """What `YarnScaling.channel` undoes; halves of channels are safe from rounding."""
+    """Invert `YarnScaling.channel`; halves of channels avoid rounding."""
     return scaling.old_length / (2 * math.pi * math.pow(theta, 2 * channel / size))
 
 

@@ -62,8 +62,8 @@ def build_optimizer(
     items = [item for item in assigned if item.parameter.requires_grad]
     if not items:
         where = " in a stage of the pipeline" if len(names) > len(assigned) else ""
-        message = f"no parameter is left to train{where}: optim.groups freezes them all"
-        raise SpecError([Problem(message, "nothing-to-train", None, "narrow `match` of the frozen groups")])
+        message = f"no trainable parameters{where}: optim.groups freezes them all"
+        raise SpecError([Problem(message, "unmatched-glob", None, "narrow `match` of the frozen groups")])
     if isinstance(config, OptimTarget):
         return _own_optimizer(model, config, items)
     betas = (config.betas[0], config.betas[1])
@@ -100,7 +100,7 @@ def _of_matrices(
 
 
 def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assigned]) -> Optimizer:
-    """One of the user's own; it must move every parameter that is not frozen."""
+    """Build the user's own optimizer; it must update every parameter that is not frozen."""
     made = call_target(
         config,
         "optim",
@@ -111,13 +111,15 @@ def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assign
         model=model,
     )
     if not isinstance(made, Optimizer):
-        message = f"optim: {config.target} makes a {type(made).__name__}, which is no torch.optim.Optimizer"
+        message = f"optim: {config.target} returned a {type(made).__name__}, not a torch.optim.Optimizer"
         raise SpecError([Problem(message, "recipe-wrong", None, "return the optimiser")])
     moved = {id(parameter) for group in made.param_groups for parameter in group["params"]}
     left = [item.name for item in items if id(item.parameter) not in moved]
     if left:
-        message = f"optim: {config.target} leaves out {count(len(left), 'parameter')}, such as {left[0]}"
-        raise SpecError([Problem(message, "setting-unused", None, "freeze them with `optim.groups`, or take them in")])
+        message = f"optim: {config.target} omits {count(len(left), 'parameter')}, such as {left[0]}"
+        raise SpecError(
+            [Problem(message, "setting-unused", None, "freeze them with `optim.groups`, or pass them to the optimiser")]
+        )
     for group in made.param_groups:
         group.setdefault("peak_lr", group["lr"])
     return made
@@ -153,7 +155,7 @@ def _muon_groups(items: Sequence[Assigned], config: MatrixConfig) -> list[dict[s
 
 
 def is_muon_matrix(name: str, num_dims: int, config: MatrixConfig) -> bool:
-    """Whether Muon moves this parameter: a matrix, or a stack of them, that the settings name."""
+    """Return whether Muon updates this parameter: a matrix, or a stack of them, that the settings name."""
     return (
         num_dims in {2, 3}
         and any(fnmatchcase(name, glob) for glob in config.matrices)

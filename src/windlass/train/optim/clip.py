@@ -32,7 +32,7 @@ def clip(
 ) -> Tensor:
     """Scale gradients so that their global norm is at most `max_norm`; returns the norm before, as a device scalar.
 
-    PendingSave sums are finished first, so that an optimiser may work on shards afterwards.
+    Pending sums are finished first, so that an optimiser may work on shards afterwards.
 
     Args:
         max_norm: None measures only.
@@ -133,7 +133,7 @@ def _groups_of(grad: Tensor) -> tuple[ProcessGroup, ...]:
         return ()
     mesh = grad.device_mesh
     if any(place.is_partial() for place in grad.placements):
-        raise ValueError("a tensor of pending sums has no norm yet: call finish_gradients first")
+        raise ValueError("a tensor with pending partial sums has no norm: call finish_gradients first")
     return tuple(mesh.get_group(dim) for dim, place in enumerate(grad.placements) if not place.is_replicate())
 
 
@@ -146,7 +146,7 @@ def _strict_norm(grads: Sequence[Tensor]) -> Tensor:
         if groups:
             cut.setdefault(groups, []).append(number)
     for groups, numbers in cut.items():
-        assert len(groups) == 1, "strict mode knows one way to cut: by rows"
+        assert len(groups) == 1, "strict mode shards by rows only"
         whole = _gather([sums[number] for number in numbers], [grads[number].shape[0] for number in numbers], groups[0])
         for number, rows in zip(numbers, whole, strict=True):
             sums[number] = rows

@@ -33,13 +33,13 @@ class GroupConfig:
     match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs over parameter names, such as `embed.*` or `*norm*`.")]
     lr: Annotated[float | None, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = None
     weight_decay: Annotated[float | None, Range(min=0), Doc("Decoupled weight decay.")] = None
-    is_frozen: Annotated[bool, Doc("Whether these parameters stay as they are.")] = False
+    is_frozen: Annotated[bool, Doc("Do not train these parameters.")] = False
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         own = [name for name in ("lr", "weight_decay") if getattr(self, name) is not None]
         if self.is_frozen and own:
-            yield own[0], f"{own[0]} of parameters that are frozen", "wrong-value", f"leave out {own[0]} or `is_frozen`"
+            yield own[0], f"{own[0]} of parameters that are frozen", "wrong-value", f"remove {own[0]} or `is_frozen`"
         elif not self.is_frozen and not own:
             yield "match", "this group sets nothing", "wrong-value", "give it `lr`, `weight_decay` or `is_frozen: true`"
 
@@ -48,8 +48,10 @@ class GroupConfig:
 class SkipConfig:
     """Steps whose loss or gradient norm is far out are not taken."""
 
-    window: Annotated[int, Range(min=2), Doc("Steps that are looked back upon.")] = 128
-    sigmas: Annotated[float, Range(above=0), Doc("Standard deviations above the mean that are too far.")] = 6.0
+    window: Annotated[int, Range(min=2), Doc("Number of past steps to compare with.")] = 128
+    sigmas: Annotated[float, Range(above=0), Doc("Standard deviations above the mean at which a step is skipped.")] = (
+        6.0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +59,8 @@ class _Common:
     lr: Annotated[float, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = 3e-4
     weight_decay: Annotated[float, Range(min=0), Doc("Decoupled weight decay.")] = 0.1
     groups: Annotated[tuple[GroupConfig, ...], Doc("Parameters with settings of their own.")] = ()
-    max_grad_norm: Annotated[
-        float | None, Range(above=0), Doc("Gradients are scaled down to this norm; null: not.")
-    ] = 1.0
-    skip: Annotated[SkipConfig | None, Doc("Leave out steps that are far out.")] = None
+    max_grad_norm: Annotated[float | None, Range(above=0), Doc("Clip gradients to this norm; null: no clipping.")] = 1.0
+    skip: Annotated[SkipConfig | None, Doc("Skip steps that are outliers.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,10 @@ class AdamWConfig(_Common):
     kind: Literal["adamw"] = "adamw"
     betas: Annotated[tuple[float, ...], Doc("Decay of the first and the second moment.")] = (0.9, 0.95)
     eps: Annotated[float, Range(above=0, max=1), Doc("Added to the root of the second moment.")] = 1e-8
-    is_fused: Annotated[bool | None, Doc("One kernel for all parameters; null: where it is faster.")] = None
+    is_fused: Annotated[bool | None, Doc("One kernel for all parameters; null: if it is faster.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         yield from _betas(self.betas)
 
 
@@ -82,33 +82,38 @@ class LionConfig(_Common):
     """Sign of a momentum. Source: Chen et al. 2023, "Symbolic discovery", algorithm 2."""
 
     kind: Literal["lion"] = "lion"
-    betas: Annotated[tuple[float, ...], Doc("Of the update and of the momentum.")] = (0.9, 0.99)
+    betas: Annotated[tuple[float, ...], Doc("Decay rates of the update and of the momentum.")] = (0.9, 0.99)
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         yield from _betas(self.betas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfMatrices(_Common):
     momentum: Annotated[float, Range(min=0, max=1), Doc("Decay of the momentum.")] = 0.95
-    matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs over names of parameters that are such matrices.")] = (
-        "blocks.*",
+    matrices: Annotated[
+        tuple[str, ...], OneOrMany(), Doc("Matrices to optimise this way, as globs over parameter names.")
+    ] = ("blocks.*",)
+    except_matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Exceptions among these, left to AdamW.")] = (
+        "*.router.*",
     )
-    except_matrices: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Globs over those among them that AdamW takes all the same.")
-    ] = ("*.router.*",)
-    adamw_lr: Annotated[float | None, Range(min=0, max=MAX_LR), Doc("For vectors, embedding and head; null: `lr`.")] = (
-        None
-    )
-    betas: Annotated[tuple[float, ...], Doc("AdamW's, for the rest.")] = (0.9, 0.95)
-    eps: Annotated[float, Range(above=0, max=1), Doc("AdamW's, for the rest.")] = 1e-8
+    adamw_lr: Annotated[
+        float | None, Range(min=0, max=MAX_LR), Doc("Learning rate of vectors, embedding and head; null: `lr`.")
+    ] = None
+    betas: Annotated[tuple[float, ...], Doc("Of AdamW, for all other parameters.")] = (0.9, 0.95)
+    eps: Annotated[float, Range(above=0, max=1), Doc("Of AdamW, for all other parameters.")] = 1e-8
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         yield from _betas(self.betas)
         if self.momentum >= 1.0:
-            yield "momentum", f"momentum {self.momentum} never forgets", "wrong-value", "write a number below 1"
+            yield (
+                "momentum",
+                f"invalid momentum {self.momentum}: it must be below 1",
+                "wrong-value",
+                "write a number below 1",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +121,7 @@ class MuonConfig(_OfMatrices):
     """Orthogonalised momentum for matrices, AdamW for the rest. Source: Jordan et al. 2024, "Muon"."""
 
     kind: Literal["muon"] = "muon"
-    is_nesterov: Annotated[bool, Doc("Look ahead along the momentum.")] = True
+    is_nesterov: Annotated[bool, Doc("Use Nesterov momentum.")] = True
     num_iterations: Annotated[int, Range(min=1), Doc("Newton-Schulz iterations.")] = 5
     scale: Annotated[Literal["spectral", "rms"], Doc("sqrt(max(1, rows/cols)), or 0.2 * sqrt(max(rows, cols)).")] = (
         "rms"
@@ -128,7 +133,7 @@ class NorMuonConfig(_OfMatrices):
     """Muon whose rows take steps of about the same size. Source: Li et al. 2025, "NorMuon", algorithm 1."""
 
     kind: Literal["normuon"] = "normuon"
-    is_nesterov: Annotated[bool, Doc("Look ahead along the momentum.")] = False
+    is_nesterov: Annotated[bool, Doc("Use Nesterov momentum.")] = False
     num_iterations: Annotated[int, Range(min=1), Doc("Newton-Schulz iterations.")] = 5
     row_beta: Annotated[float, Range(min=0, max=1), Doc("Decay of the second moment of rows.")] = 0.95
 
@@ -152,9 +157,9 @@ OptimConfig: TypeAlias = AdamWConfig | LionConfig | MatrixConfig | OptimTarget
 
 def _betas(betas: tuple[float, ...]) -> Iterator[Diagnostic]:
     if len(betas) != 2:
-        message = f"`betas` has {len(betas)} {'number' if len(betas) == 1 else 'numbers'}, and takes 2"
+        message = f"`betas` has {len(betas)} {'number' if len(betas) == 1 else 'numbers'}, not 2"
         yield "betas", message, "wrong-value", "write two numbers, such as [0.9, 0.95]"
     for place, beta in enumerate(betas[:2]):
         if not 0.0 <= beta < 1.0:
-            message = f"`betas.{place}` is `{beta}`, which is not from 0 up to, but not including, 1"
+            message = f"`betas.{place}` is `{beta}`, not in the range 0 <= beta < 1"
             yield f"betas.{place}", message, "out-of-range", "try 0.9"

@@ -1,4 +1,4 @@
-"""Which parameters take which settings: globs over plain names, the first that matches wins."""
+"""Parameter groups: globs over parameter names, the first that matches wins."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def _first(name: str, groups: Sequence[GroupConfig]) -> int:
 def _unmatched(glob: str, where: str, names: Collection[str]) -> Problem:
     closest = nearest(glob, names)
     some = ", ".join(list(names)[:3])
-    hint = f"did you mean `{closest}`?" if closest else f"names are such as {some}"
+    hint = f"did you mean `{closest}`?" if closest else f"parameters are named like {some}"
     return Problem(f"{where} {glob!r} matches no parameter", "unmatched-glob", None, hint)

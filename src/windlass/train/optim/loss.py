@@ -61,7 +61,7 @@ def language_loss(
 
 
 def is_chunked(hidden_ND: Tensor, head_weight_VD: Tensor, kind: str) -> bool:
-    """Whether these sizes, on this device, go in chunks.
+    """Return whether the loss of these sizes, on this device, is computed in chunks.
 
     On a CPU chunks are faster at any size (cache), on a GPU they only save memory; a sharded head needs DTensor's own
     operations, so it goes the plain way.

@@ -141,7 +141,7 @@ class Muon(Optimizer):
 
 
 def update_scale(shape: tuple[int, ...] | torch.Size, kind: str) -> float:
-    """What an orthogonal update of this shape is multiplied with."""
+    """Return the factor of an orthogonal update of this shape."""
     rows, columns = shape[-2], shape[-1]
     if kind == "spectral":
         return math.sqrt(max(1.0, rows / columns))

@@ -1,4 +1,4 @@
-"""What is wrong with a schedule in a run of a certain length; importable without torch."""
+"""Checks of a schedule against the length of a run; importable without torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from windlass.core.errors import SpecError
 from windlass.train.duration import Duration
-from windlass.train.optim.lengths import Rates, Unit, convert
 from windlass.train.optim.schedule_config import (
     ConstantConfig,
     InverseSqrtConfig,
@@ -18,6 +17,7 @@ from windlass.train.optim.schedule_config import (
     WSDConfig,
     WSDSConfig,
 )
+from windlass.train.optim.schedules import Rates, Unit, convert
 
 if TYPE_CHECKING:
     from windlass.config import Diagnostic
@@ -48,15 +48,15 @@ def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, pa
     for place, part in enumerate(schedule.parts):
         over = getattr(part, "over", None)
         if over is not None:
-            message = f"{over} for a part of a sequence, whose length stands in `lengths`"
-            yield f"{path}.parts.{place}.over", message, "wrong-value", "leave out `over`"
+            message = f"{over} for a part of a sequence; its length is set in `lengths`"
+            yield f"{path}.parts.{place}.over", message, "wrong-value", "remove `over`"
         if place < len(schedule.lengths):
             yield from _parts(part, schedule.lengths[place], "the part", rates, f"{path}.parts.{place}")
     sizes = [_length(length, duration, rates) for length in schedule.lengths]
     total = _length(duration, duration, rates)
     known = [size for size in sizes if size is not None]
     if total is not None and len(known) == len(sizes) and known and sum(known) >= total:
-        message = f"the parts before the last take the whole run of {duration}"
+        message = f"the parts before the last fill the whole run of {duration}"
         yield f"{path}.lengths", message, "schedule-too-long", "shorten them, or raise `duration`"
 
 
@@ -81,7 +81,7 @@ def _periods(schedule: WSDSConfig, duration: Duration, rates: Rates, path: str) 
         message = f"the periods are longer than the run of {duration}"
         yield f"{path}.periods", message, "schedule-too-long", "shorten them, or raise `duration`"
     elif sum(known) < total and not schedule.final:
-        message = f"the periods end before the run of {duration}, and the rate is 0 from there on"
+        message = f"the periods end before the run of {duration}; the rate is 0 from there on"
         yield f"{path}.periods", message, "wrong-value", "add a period, or lower `duration`"
 
 

@@ -66,7 +66,7 @@ class WSDConfig(_Warm):
     kind: Literal["wsd"] = "wsd"
     decay: Annotated[Duration, Doc("Length of the decay at the end.")]
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
-    shape: Annotated[Literal["linear", "cosine", "sqrt"], Doc("Of the decay.")] = "linear"
+    shape: Annotated[Literal["linear", "cosine", "sqrt"], Doc("Shape of the decay.")] = "linear"
     over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
 
 
@@ -77,9 +77,9 @@ class InverseSqrtConfig(_Warm):
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         if self.warmup.value == 0:
-            yield "warmup", "the peak times sqrt(0 / step) is nothing", "wrong-value", "give it a warm-up"
+            yield "warmup", "the schedule is 0 without a warm-up", "wrong-value", "set `warmup`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +106,18 @@ class PowerConfig(_Warm):
     """The peak times (position / warm-up) ** exponent, then a linear decay. Source: Shen et al. 2024, "Power scheduler"."""
 
     kind: Literal["power"] = "power"
-    exponent: Annotated[float, Range(max=0), Doc("Below zero; the larger, the faster it falls.")] = -0.51
+    exponent: Annotated[float, Range(max=0), Doc("Exponent, below zero; the lower, the faster the decay.")] = -0.51
     decay: Annotated[Duration | None, Doc("Length of a linear decay at the end; null: none.")] = None
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak after that decay.")] = 0.0
     over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         if self.warmup.value == 0:
-            yield "warmup", "a power of position / 0 has no value", "wrong-value", "give it a warm-up"
+            yield "warmup", "the schedule is undefined without a warm-up", "wrong-value", "set `warmup`"
         if self.final and self.decay is None:
-            message = f"final {self.final} is where the decay ends, and there is no decay"
-            yield "final", message, "setting-unused", "give `decay`, or leave out `final`"
+            message = f"`final` {self.final} is set without a decay"
+            yield "final", message, "setting-unused", "set `decay`, or remove `final`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,28 +132,28 @@ class WSDSConfig(_Warm):
     periods: Annotated[tuple[Duration, ...], Doc("Lengths of the periods; the warm-up is in the first.")]
     decay: Annotated[Duration | None, Doc("Length of the decay at the end of each period.")] = None
     decay_share: Annotated[
-        float | None, Range(above=0, max=1), Doc("The same as a share of each period; give one of the two.")
+        float | None, Range(above=0, max=1), Doc("Decay as a share of each period, in place of `decay`.")
     ] = None
-    peaks: Annotated[tuple[float, ...], Doc("Share of the peak in each period; empty: all of it.")] = ()
+    peaks: Annotated[tuple[float, ...], Doc("Peak of each period, as a share of the peak; empty: 1.")] = ()
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end of each period.")] = 0.0
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         if not self.periods:
-            yield "periods", "there are no periods", "wrong-value", "write lengths such as [1000steps, 2000steps]"
+            yield "periods", "no periods", "wrong-value", "write lengths such as [1000steps, 2000steps]"
         for place, period in enumerate(self.periods):
             if not period.value:
-                yield f"periods.{place}", "this period has no length", "wrong-value", "give it one, or remove it"
+                yield f"periods.{place}", "this period has length 0", "wrong-value", "set a length, or remove it"
         if (self.decay is None) == (self.decay_share is None):
             both = "both `decay` and `decay_share` are set" if self.decay else "the periods have no decay"
             yield "decay", both, "wrong-value", "give one of `decay` and `decay_share`"
         if self.peaks and len(self.peaks) != len(self.periods):
             message = f"{len(self.peaks)} peaks for {len(self.periods)} periods"
-            yield "peaks", message, "wrong-value", f"write {len(self.periods)}, or leave them out"
+            yield "peaks", message, "wrong-value", f"write {len(self.periods)}, or remove them"
         for place, peak in enumerate(self.peaks):
             if not self.final < peak:
-                message = f"a peak of {peak} does not decay to {self.final}"
-                yield f"peaks.{place}", message, "out-of-range", f"write more than {self.final}"
+                message = f"a peak of {peak} is not above the final value {self.final}"
+                yield f"peaks.{place}", message, "out-of-range", f"set a value above {self.final}"
 
 
 PartConfig: TypeAlias = (
@@ -173,13 +173,13 @@ class SequentialConfig:
 
     kind: Literal["sequential"] = "sequential"
     parts: Annotated[tuple[PartConfig, ...], Doc("The schedules.")]
-    lengths: Annotated[tuple[Duration, ...], Doc("Of all parts but the last.")]
+    lengths: Annotated[tuple[Duration, ...], Doc("Lengths of all parts but the last.")]
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         num_parts, num_lengths = len(self.parts), len(self.lengths)
         if not num_parts:
-            yield "parts", "there are no parts", "wrong-value", "list one schedule or more"
+            yield "parts", "no parts", "wrong-value", "list one schedule or more"
         elif num_lengths != num_parts - 1:
             message = f"{num_lengths} lengths for {num_parts} parts"
             yield "lengths", message, "wrong-value", f"write {num_parts - 1}: the last part lasts to the run's end"

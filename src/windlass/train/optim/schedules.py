@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, TypeAlias, assert_never
 
+from windlass.core.errors import Problem, SpecError
 from windlass.train.duration import Duration
-from windlass.train.optim.lengths import Rates, Unit, convert
 from windlass.train.optim.schedule_config import (
     ConstantConfig,
     CosineConfig,
@@ -28,12 +28,51 @@ from windlass.train.optim.schedule_config import (
     WSDSConfig,
 )
 
-__all__ = ["Rates", "ScheduleStep", "curve", "lr_factor", "schedule_function"]
+__all__ = ["Rates", "ScheduleStep", "Unit", "convert", "curve", "lr_factor", "schedule_function"]
+
+Unit: TypeAlias = Literal["steps", "tokens"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Rates that convert between units of length; None if unknown.
+
+    Attributes:
+        batch_tokens: tokens of a batch as the recipe names it; a batch that grows later does not change it.
+        batches_per_epoch: batches of that size in a pass over the data, which may end amid one.
+    """
+
+    batch_tokens: int | None = None
+    batches_per_epoch: float | None = None
+
+
+def convert(length: Duration, unit: Unit, rates: Rates) -> float:
+    """A length in another unit.
+
+    Raises:
+        SpecError: the rate that it takes is not known.
+    """
+    if length.unit == unit or length.value == 0:
+        return float(length.value)
+    steps = float(length.value)
+    if length.unit == "epochs":
+        steps *= _known(rates.batches_per_epoch, length, unit, "batches of an epoch")
+    elif length.unit == "tokens":
+        return length.value / _known(rates.batch_tokens, length, unit, "tokens of a batch")
+    return steps if unit == "steps" else steps * _known(rates.batch_tokens, length, unit, "tokens of a batch")
+
+
+def _known(rate: float | None, length: Duration, unit: str, what: str) -> float:
+    if rate is None:
+        message = f"{length} cannot be converted to {unit}: unknown {what}"
+        hint = "write all lengths of the schedule and of the run in one unit, steps or tokens"
+        raise SpecError([Problem(message, "mixed-durations", None, hint)])
+    return rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleStep:
-    """Where training stands.
+    """Position of training.
 
     Attributes:
         step: number of the step about to be taken, 1 for the first.
@@ -75,7 +114,7 @@ def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates
 
 
 def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
-    """What positions are counted along; a schedule without an end is counted along its warm-up."""
+    """Return the length that positions are measured against; of a schedule without an end, its warm-up."""
     match schedule:
         case SequentialConfig() | WSDSConfig():
             return duration

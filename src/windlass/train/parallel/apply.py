@@ -84,7 +84,7 @@ def parallelize(model: nn.Module, config: ParallelConfig, world: World, *, for_t
 
 
 def pipeline_of(model: nn.Module) -> Pipeline | None:
-    """What runs batches through a model of several stages, in place of calling the model; None with one stage.
+    """Return the pipeline that runs batches through several stages; None with one stage.
 
     Surround its calls with `no_sync(model, False)`, then call `sync_gradients(model)`.
     """
@@ -93,7 +93,7 @@ def pipeline_of(model: nn.Module) -> Pipeline | None:
 
 
 def replicas_of(model: nn.Module) -> Replicas | None:
-    """What sums the gradients of a model with `data: ddp` on several processes."""
+    """Return the replicas that sum gradients of a model with `data: ddp`; None on one process."""
     found = getattr(model, _REPLICAS, None)
     return found if isinstance(found, Replicas) else None
 
@@ -116,7 +116,7 @@ def _check(model: nn.Module, config: ParallelConfig, shape: MeshShape) -> None:
         return
     for name, size in (("tensor", shape.tp), ("context", shape.cp), ("expert", shape.ep), ("pipeline", shape.pp)):
         if size > 1:
-            message = f"parallel.{name}: there is no plan to split a {type(model).__name__} in {size}"
+            message = f"parallel.{name}: cannot split a {type(model).__name__} in {size}"
             raise SpecError([Problem(message, "unsupported-model", hint="set it to 1, or train a Decoder")])
 
 

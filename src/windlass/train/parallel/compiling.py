@@ -27,7 +27,7 @@ def compile_blocks(
 
 
 def cache_artifacts() -> bytes | None:
-    """All that this process has compiled; None where it compiled nothing."""
+    """Return all that this process has compiled; None if it compiled nothing."""
     found = torch.compiler.save_cache_artifacts()
     return None if found is None else found[0]
 

@@ -1,4 +1,4 @@
-"""How a model is spread over processes, as data; importable without torch."""
+"""Settings of parallelism: how a model is distributed over processes; importable without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FullCheckpointing:
     """Every n-th block keeps only its input and is computed again in the backward pass."""
 
     kind: Literal["full"] = "full"
-    every: Annotated[int, Range(min=1), Doc("Each so many-th block.")] = 1
+    every: Annotated[int, Range(min=1), Doc("Recompute every N-th block.")] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class SelectiveCheckpointing:
     """Outputs of costly operations (matrix products, attention) are kept, all else is computed again."""
 
     kind: Literal["selective"] = "selective"
-    keep_every: Annotated[int, Range(min=1), Doc("Keep each so many-th matrix product.")] = 2
+    keep_every: Annotated[int, Range(min=1), Doc("Keep every N-th matrix product.")] = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class BudgetCheckpointing:
     """The compiler chooses what to keep within a share of memory; needs `compile`."""
 
     kind: Literal["budget"] = "budget"
-    share: Annotated[float, Range(min=0, max=1), Doc("Of the memory that keeping everything would take.")] = 0.5
+    share: Annotated[float, Range(min=0, max=1), Doc("Share of the memory that keeping everything would take.")] = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class PipelineConfig:
     num_microbatches: Annotated[
         int | None,
         Range(min=1),
-        Doc("Of a process's batch; null: two per stage, or as many as `data.microbatch_tokens` makes."),
+        Doc("Microbatches per process; null: two per stage, or as many as `data.microbatch_tokens` makes."),
     ] = None
 
     @property
@@ -72,9 +72,9 @@ class PipelineConfig:
         return self.num_microbatches or max(2 * self.stages, num_rows // rows_at_once)
 
     def misfit(self, num_rows: int, num_microbatches: int) -> str:
-        """Why rows cannot go through the schedule in so many microbatches; empty where they can."""
+        """Return why the schedule cannot run that number of microbatches; empty if it can."""
         if num_rows % num_microbatches:
-            return f"{num_rows} rows of a process do not divide by {num_microbatches}"
+            return f"{num_rows} rows of a process are not divisible by {num_microbatches}"
         if self.schedule == "1f1b" and num_microbatches < self.stages:
             return f"{num_microbatches} are fewer than the {self.stages} stages of the schedule 1f1b"
         rounds = max(1, num_microbatches // self.stages)
@@ -87,8 +87,8 @@ class PipelineConfig:
 class Float8Config:
     """Matrix products in float8 through torchao; needs a GPU that has them."""
 
-    recipe: Annotated[Literal["tensorwise", "rowwise"], Doc("Where scales are shared.")] = "tensorwise"
-    skip: Annotated[tuple[str, ...], Doc("Globs over modules that stay as they are.")] = ("head",)
+    recipe: Annotated[Literal["tensorwise", "rowwise"], Doc("Granularity of the scales.")] = "tensorwise"
+    skip: Annotated[tuple[str, ...], Doc("Modules to leave unconverted, as globs.")] = ("head",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +100,9 @@ class StrictConfig:
     ] = 4
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         if self.shards & (self.shards - 1):
-            yield "shards", f"shards {self.shards} is no power of two", "wrong-value", "write 1, 2, 4, 8, ..."
+            yield "shards", f"shards {self.shards} is not a power of two", "wrong-value", "write 1, 2, 4, 8, ..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,26 +117,27 @@ class ParallelConfig:
     tensor: Annotated[int, Range(min=1), Doc("Processes that split each matrix.")] = 1
     context: Annotated[int, Range(min=1), Doc("Processes that split each sequence (unproven on hardware).")] = 1
     expert: Annotated[int, Range(min=1), Doc("Processes that split the experts (unproven on hardware).")] = 1
-    pipeline: Annotated[PipelineConfig, Doc("Stages (unproven on hardware).")] = PipelineConfig()
+    pipeline: Annotated[PipelineConfig, Doc("Pipeline stages (unproven on hardware).")] = PipelineConfig()
     precision: Annotated[
-        Literal["float32", "bfloat16"], Doc("Of activations and gathered weights; masters are float32.")
+        Literal["float32", "bfloat16"], Doc("Type of activations and gathered weights; master weights are float32.")
     ] = "float32"
-    reduce: Annotated[Literal["float32", "bfloat16"], Doc("In which gradients are summed.")] = "float32"
+    reduce: Annotated[Literal["float32", "bfloat16"], Doc("Type in which gradients are summed.")] = "float32"
     checkpointing: Annotated[
-        FullCheckpointing | SelectiveCheckpointing | BudgetCheckpointing | None, Doc("Activations computed again.")
+        FullCheckpointing | SelectiveCheckpointing | BudgetCheckpointing | None,
+        Doc("Activation checkpointing (recomputation)."),
     ] = None
     compile: Annotated[bool, Doc("torch.compile for each block.")] = False
     float8: Annotated[Float8Config | None, Doc("Matrix products in float8 (unproven on hardware).")] = None
-    strict: Annotated[StrictConfig | None, Doc("The same bits on any number of processes.")] = None
+    strict: Annotated[StrictConfig | None, Doc("Bit-identical results on any number of processes.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check rules that span several fields."""
         if isinstance(self.checkpointing, BudgetCheckpointing) and not self.compile:
-            message = "a budget for checkpointing is kept by the compiler, and `compile` is off"
-            yield "checkpointing", message, "setting-unused", "write `compile: true`, or take kind `selective`"
+            message = "a checkpointing budget needs the compiler, but `compile` is off"
+            yield "checkpointing", message, "setting-unused", "set `compile: true`, or choose kind `selective`"
         if self.compile and self.pipeline.stages > 1 and self.pipeline.schedule == "zero-bubble":
-            message = "compiled blocks have one backward pass, which the schedule zero-bubble cuts in two"
-            yield "compile", message, "shape-conflict", "write `compile: false`, or take the schedule `interleaved`"
+            message = "the schedule zero-bubble splits the backward pass; compiled blocks cannot"
+            yield "compile", message, "shape-conflict", "set `compile: false`, or choose the schedule `interleaved`"
         if self.strict is not None and "bfloat16" in {self.precision, self.reduce}:
-            message = "strict sums are float32, and bfloat16 is asked for"
-            yield "strict", message, "shape-conflict", "write `precision: float32` and `reduce: float32`"
+            message = "strict sums need float32, but bfloat16 is set"
+            yield "strict", message, "shape-conflict", "set `precision: float32` and `reduce: float32`"

@@ -35,7 +35,7 @@ def split_rows(model: Decoder, group: dist.ProcessGroup) -> None:
         names = ("tokens_BT", "documents_BT")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         if given.get("labels_BT") is None:
-            message = "context parallelism serves training: give labels, or generate with context=1"
+            message = "context parallelism is for training: pass labels, or generate with context=1"
             raise ValueError(message)
         whole: Tensor = given["tokens_BT"]
         length = whole.shape[1] // group.size()

@@ -31,7 +31,7 @@ _CHEAP_PARAMETERS = 20_000_000
 
 
 def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> Mapping[str, object]:
-    """What process 0 of so many would hold, found by doing it; seconds, and no memory but for small models.
+    """Return what process 0 of that many would hold, found by doing it; takes seconds, memory for small models only.
 
     A model of at most 20M parameters also runs forward and backward over one short row: shapes are then proven.
 
@@ -91,8 +91,8 @@ def fake_world(size: int, device: torch.device) -> Iterator[World]:
         SpecError: a process group is already there.
     """
     if dist.is_initialized():
-        message = "a plan cannot be tried within a process group"
-        raise SpecError([Problem(message, "busy-process", hint="ask for the plan in a process of its own")])
+        message = "cannot apply a plan within a process group"
+        raise SpecError([Problem(message, "busy-process", hint="make the plan in a separate process")])
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)

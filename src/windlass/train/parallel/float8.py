@@ -43,7 +43,7 @@ def use_float8(model: nn.Module, config: Float8Config, device: torch.device) -> 
 
 
 def is_converted(module: nn.Module, name: str, skip: tuple[str, ...]) -> bool:
-    """Whether a module of this name is computed in float8."""
+    """Return whether a module of this name is computed in float8."""
     if not isinstance(module, nn.Linear) or any(fnmatchcase(name, pattern) for pattern in skip):
         return False
     sides: tuple[int, int] = (module.in_features, module.out_features)
@@ -55,5 +55,5 @@ def _require(config: Float8Config, device: torch.device) -> None:
     if device.type == "cuda" and torch.cuda.get_device_capability(device) >= needed:
         return
     found = f"capability {torch.cuda.get_device_capability(device)}" if device.type == "cuda" else device.type
-    message = f"parallel.float8 {config.recipe} needs a GPU of capability {needed}, and this is {found}"
-    raise PreconditionError(message, hint="leave out `parallel.float8` here", code="unsupported-device")
+    message = f"parallel.float8 {config.recipe} needs a GPU of capability {needed}; found {found}"
+    raise PreconditionError(message, hint="remove `parallel.float8`", code="unsupported-device")

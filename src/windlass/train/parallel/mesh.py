@@ -1,4 +1,4 @@
-"""How processes form a mesh: sizes of its axes from a plan and a number of processes, and the mesh itself.
+"""Mesh of processes: sizes of its axes from a plan and the number of processes, and the mesh itself.
 
 The algebra needs no torch, so that `--dry-run` and `--plan` can refuse a plan before a GPU is taken.
 """
@@ -60,7 +60,7 @@ class MeshShape:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether FSDP holds the weights."""
+        """Return whether FSDP shards the weights."""
         return self.data in {"fsdp", "hsdp"}
 
     @property
@@ -69,7 +69,7 @@ class MeshShape:
         return self.dp_replicate * self.dp_shard
 
     def share(self, rank: int) -> Share:
-        """Which rows the process of this rank takes."""
+        """Return the rows that the process of this rank takes."""
         inner = self.cp * self.tp
         return Share(rank=rank // inner % self.data_parallel, world=self.data_parallel)
 
@@ -115,24 +115,24 @@ def _misfits(config: ParallelConfig, world_size: int) -> Iterator[Problem]:
         name = max(sizes, key=lambda key: sizes[key])
         factors = " x ".join(str(size) for size in sizes.values() if size > 1)
         message = f"parallel.{name}: {world_size} processes do not divide into groups of {factors}"
-        yield Problem(message, "shape-conflict", hint=f"take a multiple of {used} processes, or a smaller {name}")
+        yield Problem(message, "shape-conflict", hint=f"use a multiple of {used} processes, or a smaller {name}")
         return
     rest = world_size // used
     yield from _pipeline_misfits(config)
     if config.data == "hsdp" and rest % config.replicas:
         message = f"parallel.replicas: {rest} data-parallel processes do not divide into {config.replicas} replicas"
-        yield Problem(message, "shape-conflict", hint=f"give a divisor of {rest}")
+        yield Problem(message, "shape-conflict", hint=f"choose a divisor of {rest}")
     elif config.data != "hsdp" and config.replicas != 1:
-        message = f"parallel.replicas: {config.replicas} replicas are of `data: hsdp`, and `data` is {config.data!r}"
-        yield Problem(message, "setting-unused", hint="write `data: hsdp`, or leave `replicas` out")
+        message = f"parallel.replicas: {config.replicas} replicas need `data: hsdp`, but `data` is {config.data!r}"
+        yield Problem(message, "setting-unused", hint="set `data: hsdp`, or remove `replicas`")
     else:
         shards = rest // config.replicas * config.context
         if shards % config.expert:
-            message = f"parallel.expert: {config.expert} does not divide the {shards} processes that share weights"
-            yield Problem(message, "shape-conflict", hint=f"give a divisor of {shards}")
+            message = f"parallel.expert: {config.expert} does not divide the {shards} processes that shard weights"
+            yield Problem(message, "shape-conflict", hint=f"choose a divisor of {shards}")
     if config.float8 is not None and config.tensor > 1:
-        message = f"parallel.float8: together with parallel.tensor {config.tensor} it is not supported"
-        yield Problem(message, "shape-conflict", hint="take `tensor: 1`, or leave out `float8`")
+        message = f"parallel.float8 is not supported with parallel.tensor {config.tensor}"
+        yield Problem(message, "shape-conflict", hint="set `tensor: 1`, or remove `float8`")
     if config.strict is not None:
         yield from _strict_misfits(config, rest)
 
@@ -143,19 +143,19 @@ def _pipeline_misfits(config: ParallelConfig) -> Iterator[Problem]:
         return
     if config.data not in {"auto", "ddp"}:
         message = f"parallel.pipeline.stages: {stages} stages with `data: {config.data}` are not supported"
-        yield Problem(message, "shape-conflict", hint="write `data: ddp`, or take one stage")
+        yield Problem(message, "shape-conflict", hint="set `data: ddp`, or use one stage")
     for name, size in (("tensor", config.tensor), ("context", config.context), ("expert", config.expert)):
         if size > 1:
             message = f"parallel.pipeline.stages: {stages} stages with parallel.{name} {size} are not supported"
-            yield Problem(message, "shape-conflict", hint=f"take {name}=1, or one stage")
+            yield Problem(message, "shape-conflict", hint=f"set {name}=1, or use one stage")
 
 
 def _strict_misfits(config: ParallelConfig, rest: int) -> Iterator[Problem]:
     assert config.strict is not None
     shards = config.strict.shards
     if shards % rest:
-        message = f"parallel.strict.shards: {shards} is no multiple of the {rest} data-parallel processes"
-        yield Problem(message, "shape-conflict", hint=f"take a divisor of {shards} processes, or more shards")
+        message = f"parallel.strict.shards: {shards} is not a multiple of the {rest} data-parallel processes"
+        yield Problem(message, "shape-conflict", hint=f"use a divisor of {shards} processes, or more shards")
     for name, size in (
         ("tensor", config.tensor),
         ("context", config.context),
@@ -164,11 +164,11 @@ def _strict_misfits(config: ParallelConfig, rest: int) -> Iterator[Problem]:
     ):
         if size > 1:
             message = f"parallel.strict: sums within a layer differ with parallel.{name} {size}"
-            yield Problem(message, "shape-conflict", hint=f"leave out `strict`, or take {name}=1")
+            yield Problem(message, "shape-conflict", hint=f"remove `strict`, or set {name}=1")
 
 
 def check_model(config: ParallelConfig, model: ModelConfig, *, sequence_length: int | None = None) -> list[Problem]:
-    """What of a decoder does not divide by the plan; empty where all does."""
+    """Return the sizes of a decoder that the plan does not divide; empty if it divides all."""
     tensor, context = config.tensor, config.context
     wanted = [
         ("tensor", tensor, model.attention.num_heads, "query heads"),
@@ -184,7 +184,7 @@ def check_model(config: ParallelConfig, model: ModelConfig, *, sequence_length: 
         wanted.append(("tensor", tensor, sequence_length // context, "tokens of a process's part of a row"))
     problems = [
         Problem(
-            f"parallel.{name}: {count} {what} do not divide by {size}",
+            f"parallel.{name}: {count} {what} are not divisible by {size}",
             "shape-conflict",
             hint=f"choose parallel.{name} so that {size} divides {count}",
         )
@@ -198,19 +198,19 @@ def _conflicts(config: ParallelConfig, model: ModelConfig) -> Iterator[Problem]:
     stages = config.pipeline.stages
     if config.pipeline.num_groups > model.num_layers:
         message = f"parallel.pipeline.stages: {config.pipeline.num_groups} groups of {count(model.num_layers, 'layer')}"
-        yield Problem(message, "shape-conflict", hint="take fewer stages, or the schedule 1f1b with one group for each")
+        yield Problem(message, "shape-conflict", hint="use fewer stages, or the schedule 1f1b with one group for each")
     if stages > 1 and model.moe is not None:
-        message = f"parallel.pipeline.stages: {stages} stages, and losses of experts stay within one"
-        yield Problem(message, "shape-conflict", hint="take one stage; `expert` spreads the experts")
+        message = f"parallel.pipeline.stages: {stages} stages are not supported with expert losses"
+        yield Problem(message, "shape-conflict", hint="use one stage; `expert` distributes the experts")
     if stages > 1 and model.is_tied:
-        message = f"parallel.pipeline.stages: {stages} stages, and head and embedding are one weight on two of them"
-        yield Problem(message, "shape-conflict", hint="write `model.is_tied: false`, or take one stage")
+        message = f"parallel.pipeline.stages: {stages} stages are not supported with tied embedding and head"
+        yield Problem(message, "shape-conflict", hint="set `model.is_tied: false`, or use one stage")
     if config.expert > 1 and model.moe is None:
-        message = f"parallel.expert: {config.expert} processes for the experts of a model that has none"
-        yield Problem(message, "setting-unused", hint="leave out `parallel.expert`, or give `model.moe`")
+        message = f"parallel.expert: {config.expert} processes, but the model has no experts"
+        yield Problem(message, "setting-unused", hint="remove `parallel.expert`, or set `model.moe`")
     if model.moe is not None and config.tensor > 1:
-        message = f"parallel.tensor: {config.tensor} processes, and experts are not split that way"
-        yield Problem(message, "shape-conflict", hint="take `tensor: 1`; `expert` splits them")
+        message = f"parallel.tensor: {config.tensor} processes cannot split experts"
+        yield Problem(message, "shape-conflict", hint="set `tensor: 1`; `expert` splits them")
     elif config.expert > 1 and config.tensor > 1:
         message = f"parallel.expert: {config.expert} together with parallel.tensor {config.tensor} is not supported"
         yield Problem(message, "shape-conflict", hint="set one of them to 1")

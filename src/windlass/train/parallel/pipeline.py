@@ -160,13 +160,13 @@ class Pipeline:
             misfit = self._config.misfit(len(tokens_BT), num)
             if misfit:
                 message = f"parallel.pipeline.num_microbatches: {misfit}"
-                raise SpecError([Problem(message, "shape-conflict", hint=f"give a divisor of {len(tokens_BT)}")])
+                raise SpecError([Problem(message, "shape-conflict", hint=f"choose a divisor of {len(tokens_BT)}")])
             kind = cast("Any", _SCHEDULES[self._config.schedule])
             self._schedules[key] = kind(self._given(self._stages()), num, loss_fn=self._take_loss, scale_grads=False)
         return self._schedules[key]
 
     def _forward_schedule(self, tokens_BT: Tensor, num: int) -> tuple[Any, list[PipelineStage]]:
-        """One that never goes back, with stages of its own: those of training would forget what they have learned."""
+        """Build a forward-only schedule with its own stages; those of training would lose their state."""
         key = tuple(tokens_BT.shape)
         if key not in self._forward_schedules:
             kind = cast("Any", ScheduleLoopedBFS if self._config.num_groups_each > 1 else ScheduleGPipe)
@@ -193,8 +193,8 @@ def _with_rows(x_BT: Tensor, missing: int) -> Tensor:
 
 
 def _refuse(*_: object, **__: object) -> Tensor:
-    message = "parallel.pipeline.stages: this process holds a part of the model, which cannot be called by itself"
-    hint = "call `pipeline_of(model).train_batch`, or take one stage"
+    message = "parallel.pipeline.stages: this process has only a stage of the model, which cannot be called alone"
+    hint = "call `pipeline_of(model).train_batch`, or use one stage"
     raise SpecError([Problem(message, "unsupported-model", hint=hint)])
 
 

@@ -50,7 +50,7 @@ def _sum_of(parts: Tensor) -> Tensor:
 
 
 class TreeReduceScatter:
-    """What FSDP shall call in place of a reduce-scatter (`set_custom_reduce_scatter`).
+    """Replacement of FSDP's reduce-scatter (`set_custom_reduce_scatter`).
 
     With replicas, FSDP sums the result over them by an all-reduce of its own, in an order of the backend. So the tree
     goes on over the replicas here, and all but one of them give zeros to that all-reduce.

@@ -1,4 +1,4 @@
-"""When gradients are summed over processes: not before the last of a batch's microbatches."""
+"""Gradient synchronization: only for the last microbatch of a batch."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process speaks for all."""
+        """Return whether this process is rank 0, which logs and decides."""
         return self.rank == 0
 
     def sum_on_host(self, values: Sequence[float]) -> list[float]:
@@ -129,8 +129,8 @@ def place_of(environ: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
 
 def _wrong_place(problem: str) -> PreconditionError:
     return PreconditionError(
-        f"the environment names no place among processes: {problem}",
-        hint="start with torchrun, which sets these variables; or unset RANK, WORLD_SIZE and LOCAL_RANK for one process",
+        f"invalid distributed environment: {problem}",
+        hint="start with torchrun, which sets these variables, or unset RANK, WORLD_SIZE and LOCAL_RANK for a single process",
         code="bad-process-environment",
     )
 
@@ -143,6 +143,6 @@ def require_gpu(local_rank: int = 0) -> None:
     if local_rank >= num_gpus:
         raise PreconditionError(
             f"process {local_rank} of this machine has no GPU: torch sees {num_gpus}",
-            hint="set `device=auto`, or start as many processes as there are GPUs",
+            hint="set `device=auto`, or start one process per GPU",
             code="no-gpu",
         )

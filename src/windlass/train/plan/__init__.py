@@ -1,4 +1,4 @@
-"""What a recipe will cost on so many processes, without them."""
+"""Cost of a recipe on a given number of processes, computed without them."""
 
 from __future__ import annotations
 

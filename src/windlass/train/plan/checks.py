@@ -1,4 +1,4 @@
-"""What cannot be: shapes that do not divide. All problems together, each with its field."""
+"""Checks of a plan: shapes that do not divide. All problems together, each with its field."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _num_parameters(recipe: Recipe) -> int | None:
 
 
 def plan_misfits(recipe: Recipe) -> list[Problem]:
-    """What of the model does not divide by the parallel plan; a model of the user's own is not divided at all."""
+    """Return the model's sizes that the parallel plan does not divide; a custom model is not divided at all."""
     if isinstance(recipe.model, ModelConfig):
         return check_model(recipe.parallel, recipe.model, sequence_length=recipe.data.sequence_length)
     plan = recipe.parallel
@@ -59,9 +59,9 @@ def plan_misfits(recipe: Recipe) -> list[Problem]:
     sizes["pipeline.stages"] = plan.pipeline.stages
     return [
         Problem(
-            f"parallel.{name}: {size} processes, and nothing says how {recipe.model.target} is split",
+            f"parallel.{name}: {size} processes, but {recipe.model.target} defines no way to split it",
             "unsupported-model",
-            hint=f"set parallel.{name}=1; `data: ddp` and `data: fsdp` take any model",
+            hint=f"set parallel.{name}=1; `data: ddp` and `data: fsdp` support any model",
         )
         for name, size in sizes.items()
         if size > 1
@@ -74,11 +74,13 @@ def check_parts(recipe: Recipe) -> Iterator[Problem]:
     is_split = parallel.pipeline.stages > 1 and parallel.pipeline.schedule == "zero-bubble"
     if recipe.loss.kind == "chunked" and (is_split or parallel.tensor > 1):
         name = "parallel.pipeline.schedule zero-bubble" if is_split else f"parallel.tensor {parallel.tensor}"
-        message = f"loss.kind: with {name} the loss has all its logits at once, and no chunks"
-        yield Problem(message, "setting-unused", hint="write `loss.kind=auto`")
+        message = f"loss.kind: with {name} the loss gets all logits at once, not in chunks"
+        yield Problem(message, "setting-unused", hint="set `loss.kind=auto`")
     if parallel.strict is not None and isinstance(recipe.optim, (NorMuonConfig, DionConfig)):
-        message = f"parallel.strict: {recipe.optim.kind} sums over the processes that share a matrix, in no fixed order"
-        yield Problem(message, "shape-conflict", hint="take `optim.kind=muon`, or leave out `strict`")
+        message = (
+            f"parallel.strict: {recipe.optim.kind} sums over the processes that shard a matrix, without a fixed order"
+        )
+        yield Problem(message, "shape-conflict", hint="set `optim.kind=muon`, or remove `strict`")
     yield from _evaluation(recipe)
     if not recipe.no_evals:
         yield from _own_parts(recipe)
@@ -90,24 +92,24 @@ def _own_parts(recipe: Recipe) -> Iterator[Problem]:
         if not config.enabled or config.kind not in ("lm-eval", "downstream"):
             continue
         if not isinstance(recipe.data, DataConfig):
-            message = f"callbacks.{name}: rows are cut as `data` says, which is {recipe.data.target}"
-            hint = "evaluate in a callback of your own, with `trainer.module.eval_batch`"
+            message = f"callbacks.{name}: rows are built by `data`, which is {recipe.data.target}"
+            hint = "write your own callback that calls `trainer.module.eval_batch`"
             yield Problem(message, "unsupported-model", hint=hint)
         elif config.kind == "downstream" and not isinstance(recipe.model, ModelConfig):
-            message = f"callbacks.{name}: tasks are asked of a decoder, and the model is {recipe.model.target}"
+            message = f"callbacks.{name}: tasks need a decoder; the model is {recipe.model.target}"
             yield Problem(message, "unsupported-model", hint="`lm-eval` evaluates any model on held-out text")
 
 
 def _evaluation(recipe: Recipe) -> Iterator[Problem]:
-    """What cannot be evaluated while it trains: the harness asks for logits of whole rows, in one call."""
+    """Yield evaluations that are impossible during training: the harness needs logits of whole rows in one call."""
     axes = {"pipeline.stages": recipe.parallel.pipeline.stages, "context": recipe.parallel.context}
     split = [f"parallel.{name} {size}" for name, size in axes.items() if size > 1]
     if not split or recipe.no_evals:
         return
     for name, config in recipe.callbacks.items():
         if config.kind == "downstream" and config.enabled:
-            message = f"callbacks.{name}: tasks cannot be asked of a model with {split[0]}; `lm-eval` can"
-            hint = f"write callbacks.{name}.enabled=false, and ask its checkpoints with `train.run_tasks`"
+            message = f"callbacks.{name}: tasks are not supported with {split[0]}; `lm-eval` is"
+            hint = f"set callbacks.{name}.enabled=false, and evaluate checkpoints with `train.run_tasks`"
             yield Problem(message, "unsupported-model", hint=hint)
 
 
@@ -118,7 +120,7 @@ def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
     if rows % groups:
         best = max(1, round(rows / groups)) * groups * data.sequence_length
         yield Problem(
-            f"data.batch_tokens: {rows} rows of {data.sequence_length} tokens do not divide by {groups} data-parallel "
+            f"data.batch_tokens: {rows} rows of {data.sequence_length} tokens are not divisible by {groups} data-parallel "
             "processes",
             "shape-conflict",
             hint=f"try data.batch_tokens={best}, or a number of processes that divides {rows}",
@@ -128,7 +130,7 @@ def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
     if strict is not None:
         if rows % strict.shards:
             yield Problem(
-                f"parallel.strict.shards: {rows} rows of a batch do not divide into {strict.shards} shards",
+                f"parallel.strict.shards: {rows} rows of a batch are not divisible into {strict.shards} shards",
                 "shape-conflict",
                 hint=f"choose a power of two that divides {rows}",
             )
@@ -137,7 +139,7 @@ def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
     if share % at_once:
         divisor = max(count for count in range(1, at_once + 1) if share % count == 0)
         yield Problem(
-            f"data.microbatch_tokens: {share} rows of a process do not divide into microbatches of {at_once}",
+            f"data.microbatch_tokens: {share} rows of a process are not divisible into microbatches of {at_once}",
             "shape-conflict",
             hint=f"try data.microbatch_tokens={divisor * data.sequence_length}",
         )
@@ -152,7 +154,7 @@ def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:
     most = share if data.microbatch_tokens is None else data.microbatch_tokens // data.sequence_length
     misfit = pipeline.misfit(share, num)
     if not misfit and share // num > most:
-        misfit = f"{num} microbatches are of {share // num} rows, and data.microbatch_tokens of {most}"
+        misfit = f"{num} microbatches have {share // num} rows each, but data.microbatch_tokens allows {most}"
     if misfit:
         fits = [count for count in range(1, share + 1) if not pipeline.misfit(share, count) and share // count <= most]
         best = min(fits, key=lambda count: abs(count - num), default=None)

@@ -1,4 +1,4 @@
-"""How large a model is and what a token costs: of a decoder from its settings, of one's own by making it without weights."""
+"""Size of a model and cost of a token: from a decoder's settings, or from a custom model built without weights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def figures_of(recipe: Recipe) -> Figures:
     try:
         import torch  # lazy: costs seconds, and a decoder needs none of it
     except ModuleNotFoundError as error:
-        message = f"model: {recipe.model.target} cannot be counted: torch is not installed here"
+        message = f"model: cannot count {recipe.model.target}: torch is not installed"
         raise SpecError([Problem(message, "extra-missing", hint='pip install "windlass[train]"')]) from error
     from windlass.train.targets.model import build_own_model, flops_of, own_vocab_size
 

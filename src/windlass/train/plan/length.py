@@ -1,4 +1,4 @@
-"""How long a run is: steps and tokens, as far as the recipe and its data say it."""
+"""Length of a run in steps and tokens, as far as the recipe and its data determine it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def steps_of(duration: Duration, recipe: Recipe, facts: DataFacts | None = None)
 
 
 def run_length(recipe: Recipe, facts: DataFacts | None = None) -> Length:
-    """What this recipe will train: its duration, or what `stop` leaves of it.
+    """Return the length that this recipe will train: its duration, or what `stop` leaves of it.
 
     Args:
         facts: of its data, where that is on this machine; they turn epochs into steps.

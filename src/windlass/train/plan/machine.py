@@ -1,4 +1,4 @@
-"""What a plan is for: so many processes, one GPU each, and what such a GPU can do.
+"""Hardware of a plan: number of processes, one GPU each, and the properties of that GPU.
 
 Peaks in bfloat16 are those of `callbacks/device_peaks.py`. Memory, and float32 without tensor cores: vendors' data sheets.
 NVIDIA: A100 (2021), H100 (2023), H200 (2024), GH200 (2024), L40S (2023), DGX B200 (2024), Ada architecture white paper
@@ -92,17 +92,25 @@ class MachineSpec:
         if gpu and gpu not in GPUS:
             close = next((name for name in GPUS if name.startswith(gpu.lower())), "") or nearest(gpu.lower(), GPUS)
             hint = f"did you mean `gpu={close}`?" if close else f"there are {', '.join(GPUS)}"
-            raise UsageError(f"the table of GPUs has no `{gpu}`", hint=hint, code="unknown-name")
+            raise UsageError(f"unknown GPU `{gpu}`", hint=hint, code="unknown-name")
         mfu = _number(words, "mfu", DEFAULT_MFU)
         if not 0 < mfu <= 1:
-            raise UsageError(f"`mfu={words['mfu']}` is no share", hint="write one such as `mfu=0.4`", code="bad-value")
+            raise UsageError(
+                f"invalid mfu `{words['mfu']}`: it must be above 0 and at most 1",
+                hint="write one such as `mfu=0.4`",
+                code="bad-value",
+            )
         return cls(world=_count(words, "world", 1), gpu=gpu, mfu=mfu, per_node=_count(words, "per_node", 8))
 
 
 def _count(words: Mapping[str, str], name: str, default: int) -> int:
     text = words.get(name, str(default))
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"`{name}={text}` is no count", hint=f"write one such as `{name}=8`", code="bad-value")
+        raise UsageError(
+            f"invalid {name} `{text}`: it must be a positive integer",
+            hint=f"write one such as `{name}=8`",
+            code="bad-value",
+        )
     return int(text)
 
 
@@ -111,4 +119,4 @@ def _number(words: Mapping[str, str], name: str, default: float) -> float:
         return float(words.get(name, default))
     except ValueError:
         hint = f"write one such as `{name}={default}`"
-        raise UsageError(f"`{name}={words[name]}` is no number", hint=hint, code="bad-value") from None
+        raise UsageError(f"invalid {name} `{words[name]}`: it must be a number", hint=hint, code="bad-value") from None

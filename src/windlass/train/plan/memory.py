@@ -54,7 +54,7 @@ class MemoryEstimate:
 
 
 def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None = None) -> MemoryEstimate:
-    """What the process with the most needs; without activations and logits where the model is the user's own."""
+    """Estimate the memory of the largest process; without activations and logits for custom models."""
     model = recipe.model
     counts = counts or figures_of(recipe).counts
     is_sharded = shape.data in {"fsdp", "hsdp"}

@@ -40,7 +40,7 @@ def _facts(plan: TrainPlan) -> Iterator[tuple[str, str]]:
     yield "data", _data(plan)
     length = plan.length
     if length.steps is None or length.tokens is None:
-        yield "length", "as the data says"
+        yield "length", "given by the data"
     else:
         per_weight = length.tokens / plan.parameters.active
         about = "at most " if length.is_bound else "" if length.is_exact else "about "
@@ -60,7 +60,7 @@ def _data(plan: TrainPlan) -> str:
     if facts is None:
         return f"unknown: {plan.data.note}"
     about = "" if facts.is_exact else "about "
-    raw = f", {size(facts.text_bytes)} of text to tokenise" if facts.text_bytes else ""
+    raw = f", {size(facts.text_bytes)} of text to tokenize" if facts.text_bytes else ""
     return f"{about}{_count(facts.tokens)} tokens{raw}; {about}{facts.batches_per_epoch:,} steps an epoch"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from windlass.core.errors import SpecError, WindlassError
+from windlass.train.data.config import DataConfig
+from windlass.train.data.facts import DataFacts, describe
+from windlass.train.model.config import ModelConfig
 from windlass.train.model.flops import ParameterCounts
 from windlass.train.parallel.mesh import MeshShape
 from windlass.train.plan.checks import checked_shape
-from windlass.train.plan.data import DataEstimate, data_of, data_warnings
 from windlass.train.plan.figures import figures_of
 from windlass.train.plan.length import Length, run_length, steps_of
 from windlass.train.plan.machine import GPUS, MachineSpec
@@ -16,14 +19,58 @@ from windlass.train.plan.memory import MemoryEstimate, memory_of, rows_at_once, 
 from windlass.train.plan.warnings import warnings_of
 from windlass.train.recipe import Recipe
 
-__all__ = ["Applied", "CheckpointEstimate", "SpeedEstimate", "TrainPlan", "plan_recipe"]
+__all__ = [
+    "Applied",
+    "CheckpointEstimate",
+    "DataEstimate",
+    "SpeedEstimate",
+    "TrainPlan",
+    "data_of",
+    "data_warnings",
+    "plan_recipe",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataEstimate:
+    """The mixture, counted or estimated; or why nothing is known of it.
+
+    Attributes:
+        note: why not, such as data that lies on another machine; empty where `facts` are there.
+    """
+
+    note: str = ""
+    facts: DataFacts | None = None
+
+
+def data_of(recipe: Recipe, vocab_size: int | None) -> DataEstimate:
+    """Look at manifests and sizes of files; a plan can be made far from the data, so nothing that is missing raises."""
+    if not isinstance(recipe.data, DataConfig):
+        return DataEstimate(note=f"{recipe.data.target} gives it")
+    if vocab_size is None:
+        return DataEstimate(note="unknown vocabulary size of the model")
+    try:
+        return DataEstimate(facts=describe(recipe.data, vocab_size=vocab_size))
+    except SpecError as error:
+        return DataEstimate(note="; ".join(problem.message for problem in error.problems))
+    except (WindlassError, OSError) as error:
+        return DataEstimate(note=str(error))
+
+
+def data_warnings(recipe: Recipe, data: DataEstimate, vocab_size: int | None) -> Iterator[str]:
+    """Yield warnings about the data that a run would refuse, or notice late."""
+    for source in () if data.facts is None else data.facts.sources:
+        if source.max_id is not None and vocab_size is not None and source.max_id >= vocab_size:
+            name = "model.vocab_size" if isinstance(recipe.model, ModelConfig) else "the model's vocabulary"
+            yield f"{source.name} has token {source.max_id}, but {name} is {vocab_size}"
+
 
 _SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedEstimate:
-    """What a kind of GPU makes of it, at the stated share of its peak.
+    """Speed on a kind of GPU, at the stated share of its peak.
 
     Attributes:
         memory_share: of a GPU's memory that a process needs.
@@ -39,7 +86,7 @@ class SpeedEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointEstimate:
-    """What checkpoints take.
+    """Size and number of checkpoints.
 
     Attributes:
         bytes_each: weights and the optimiser's state, all processes together.
@@ -95,7 +142,7 @@ class TrainPlan:
 
 
 def plan_recipe(recipe: Recipe, machine: MachineSpec, *, apply: bool = True) -> TrainPlan:
-    """What a recipe costs on a machine.
+    """Compute the cost of a recipe on a machine.
 
     Args:
         apply: where torch is installed, also apply the parallel plan to a model without weights, on a fake world of as
@@ -128,7 +175,7 @@ def plan_recipe(recipe: Recipe, machine: MachineSpec, *, apply: bool = True) -> 
         memory=memory,
         checkpoints=_checkpoints(recipe, length, data, figures.counts),
         speeds=tuple(_speed(gpu, recipe, machine, memory, each, length) for gpu in gpus),
-        applied=_applied(recipe, machine) if apply else Applied(note="not asked for", facts={}),
+        applied=_applied(recipe, machine) if apply else Applied(note="not requested", facts={}),
         warnings=(
             *warnings_of(recipe, machine, shape, memory, length, figures),
             *data_warnings(recipe, data, figures.vocab_size),
@@ -161,7 +208,7 @@ def _applied(recipe: Recipe, machine: MachineSpec) -> Applied:
     from importlib.util import find_spec  # lazy: only a plan that is applied needs it
 
     if find_spec("torch") is None:
-        return Applied(note="torch is not installed here", facts={})
+        return Applied(note="torch is not installed", facts={})
     from windlass.train.parallel.dry import dry_apply_recipe  # lazy: torch costs seconds
 
     return Applied(facts=dry_apply_recipe(recipe, machine.world))

@@ -1,4 +1,4 @@
-"""What can be, and is probably not meant."""
+"""Warnings of a plan: settings that work and are probably not intended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROOM = 0.9
 def warnings_of(
     recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate, length: Length, figures: Figures
 ) -> Iterator[str]:
-    """One sentence each, with what to try."""
+    """Yield warnings of one sentence each, with what to try."""
     yield from _of_memory(recipe, machine, shape, memory)
     yield from _of_speed(recipe, machine, shape, figures.counts.total)
     yield from _of_length(recipe, length)
@@ -39,10 +39,10 @@ def suspects_of(recipe: Recipe) -> Iterator[str]:
     if recipe.loss.z_loss > 1:
         yield f"loss.z_loss={recipe.loss.z_loss:g} outweighs the loss; the usual weight is 1e-5 to 1e-3"
     if isinstance(recipe.model, ModelConfig) and recipe.model.init_std > 1:
-        yield f"model.init_std={recipe.model.init_std:g}: the usual spread of first weights is about 0.02"
+        yield f"model.init_std={recipe.model.init_std:g}: the usual standard deviation of initial weights is about 0.02"
     stop, end = recipe.stop, recipe.duration
     if stop is not None and stop.unit == end.unit and stop.value > end.value:
-        yield f"stop={stop} is behind the end of the run at {end}, and changes nothing"
+        yield f"stop={stop} is after the end of the run at {end} and has no effect"
 
 
 def _of_rates(optim: OptimConfig) -> Iterator[str]:
@@ -53,11 +53,11 @@ def _of_rates(optim: OptimConfig) -> Iterator[str]:
         rates["optim.adamw_lr"] = optim.adamw_lr
     for name, rate in rates.items():
         if rate == 0:
-            yield f"{name}=0: these parameters learn nothing; `is_frozen` of a group says so without their optimiser"
+            yield f"{name}=0: these parameters do not train; set `is_frozen` of a group to save their optimiser state"
         elif rate is not None and rate > _LARGE_LR:
             yield f"{name}={rate:g} is larger than any rate that trains; the usual ones are below 0.01"
         if rate is not None and rate * optim.weight_decay >= 1:
-            yield f"{name}={rate:g} with optim.weight_decay={optim.weight_decay:g} removes whole weights in each step"
+            yield f"{name}={rate:g} with optim.weight_decay={optim.weight_decay:g} decays weights to zero in a single step"
 
 
 def _of_memory(recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate) -> Iterator[str]:
@@ -86,12 +86,12 @@ def _of_speed(recipe: Recipe, machine: MachineSpec, shape: MeshShape, num_parame
     plan = recipe.parallel
     if plan.tensor > machine.per_node:
         yield (
-            f"parallel.tensor={plan.tensor} crosses nodes of {machine.per_node} GPUs: each layer waits for the network"
+            f"parallel.tensor={plan.tensor} spans nodes of {machine.per_node} GPUs: each layer waits for the network"
         )
     if machine.gpu and plan.precision == "float32":
-        yield "parallel.precision=float32 leaves tensor cores idle; try parallel.precision=bfloat16"
+        yield "parallel.precision=float32 does not use tensor cores; try parallel.precision=bfloat16"
     if machine.gpu and not plan.compile:
-        yield "parallel.compile=false: compiled blocks are usually faster by a fifth or more"
+        yield "parallel.compile=false: compiled blocks are usually at least 20% faster"
     if shape.data == "fsdp" and shape.dp_shard > 8 * machine.per_node:
         groups = shape.dp_shard // (8 * machine.per_node)
         yield f"weights are gathered from {shape.dp_shard} processes; try parallel.data=hsdp parallel.replicas={groups}"
@@ -101,7 +101,7 @@ def _of_speed(recipe: Recipe, machine: MachineSpec, shape: MeshShape, num_parame
 
 def _of_length(recipe: Recipe, length: Length) -> Iterator[str]:
     if recipe.duration.unit == "epochs" and (length.steps is None or length.is_bound):
-        yield f"duration is {recipe.duration}: how many steps that is depends on the data"
+        yield f"duration is {recipe.duration}: the number of steps depends on the data"
     every = recipe.checkpoint.every
     between = None if every is None else steps_of(every, recipe)
     if length.steps is not None and between is not None and between > length.steps and not recipe.no_checkpoints:
@@ -118,11 +118,11 @@ def _of_proof(recipe: Recipe) -> Iterator[str]:
     }
     for name, is_used in used.items():
         if is_used:
-            yield f"{name} is proven on CPU and in small worlds only, not on GPUs"
+            yield f"{name} is tested on CPU with few processes only, not on GPUs"
 
 
 def _of_own_parts(recipe: Recipe, figures: Figures) -> Iterator[str]:
     if figures.is_own:
-        yield "what the layers of a model of your own keep for the backward pass is unknown: memory is without activations"
+        yield "activations of a custom model are unknown: memory is without activations"
     if isinstance(recipe.optim, OptimTarget):
         yield f"the state of {recipe.optim.target} is counted as two numbers for each weight, as AdamW's"

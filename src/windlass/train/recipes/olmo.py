@@ -124,7 +124,7 @@ def _pretraining(
     stop: Duration | None = None,
     checkpointing: FullCheckpointing | None = None,
 ) -> Recipe:
-    """What all of them share: 2,000 steps of warm-up, a cosine to a tenth, z-loss 1e-5, bfloat16, compiled blocks."""
+    """Return the settings that all share: 2,000 warm-up steps, cosine to a tenth, z-loss 1e-5, bfloat16."""
     return Recipe(
         name=name,
         model=model,

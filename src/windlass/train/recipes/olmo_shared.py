@@ -1,4 +1,4 @@
-"""What the recipes of all stages of OLMo 2 and OLMo 3 have in common."""
+"""Settings that recipes of all stages of OLMo 2 and OLMo 3 share."""
 
 from __future__ import annotations
 

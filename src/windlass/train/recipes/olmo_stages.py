@@ -179,7 +179,7 @@ def _stage(
     warmup: int = 0,
     seed: int = SEED,
 ) -> Recipe:
-    """What all of them share: a straight line to zero and z-loss 1e-5."""
+    """Return settings that all share: linear decay to zero and z-loss 1e-5."""
     return Recipe(
         name=name,
         model=model,

@@ -73,8 +73,8 @@ def check_target(config: TargetConfig, part: str, where: str, origins: Mapping[s
     for name in config.args:
         if name in signature.given:
             place = places.get(join_path((*where.split("."), "args", name)), here)
-            message = f"`{where}.args.{name}` is what windlass passes to {config.target}"
-            found.problems.append(Problem(message, "unknown-key", place, "leave it out"))
+            message = f"`{where}.args.{name}` is passed to {config.target} by windlass"
+            found.problems.append(Problem(message, "unknown-key", place, "remove it"))
             known.pop(name)
     fields = fields_of(signature.schema)
     if signature.takes_any:
@@ -136,13 +136,13 @@ def whole_target(config: TargetConfig, part: str, where: str) -> Callable[..., A
             kind = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
             message = f"{where}: {config.target} failed: {kind}"
             place = place_of_error(error, config.target)
-            raise SpecError([Problem(message, "recipe-failed", place, "-v shows the traceback")]) from error
+            raise SpecError([Problem(message, "user-code-failed", place, "-v shows the traceback")]) from error
 
     return call
 
 
 def call_target(config: TargetConfig, part: str, where: str, **offered: object) -> object:
-    """What the target makes; a dataclass with a method `build` is built.
+    """Call the target; a dataclass with a method `build` is built.
 
     Raises:
         SpecError: it cannot be imported or fails; names the line of the user's own code.

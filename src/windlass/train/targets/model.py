@@ -33,12 +33,12 @@ def build_own_model(recipe: Recipe, config: ModelTarget, *, device: torch.device
         made = call_target(config, "model", "model", seed=recipe.seed, recipe=recipe)
     if isinstance(made, nn.Module):
         return made
-    message = f"model: {config.target} makes a {type(made).__name__}, which is no torch.nn.Module"
+    message = f"model: {config.target} returned a {type(made).__name__}, not a torch.nn.Module"
     raise SpecError([Problem(message, "recipe-wrong", hint="return the module")])
 
 
 class ForwardForm:
-    """How a model is called.
+    """Calling convention of a model.
 
     Attributes:
         gives: sums: with labels it gives sums of losses itself, as Decoder; logits: it gives those, or something that

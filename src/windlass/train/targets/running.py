@@ -30,7 +30,7 @@ _MODULE = (
 
 
 def build_own_loader(recipe: Recipe, config: LoaderTarget, world: World, vocab_size: int | None) -> Loader[Any]:
-    """What gives the batches.
+    """Build the user's own data loader.
 
     Raises:
         SpecError: it fails, or lacks something that the trainer needs.
@@ -55,7 +55,7 @@ def build_own_loader(recipe: Recipe, config: LoaderTarget, world: World, vocab_s
 def build_own_module(
     recipe: Recipe, config: ModuleTarget, model: torch.nn.Module, optimizer: torch.optim.Optimizer, world: World
 ) -> TrainModule[Any]:
-    """What is done with a batch.
+    """Build the user's own train module.
 
     Raises:
         SpecError: it fails, lacks something that the trainer needs, or ignores a setting of the recipe.
@@ -67,10 +67,8 @@ def build_own_module(
         if is_set and name.rpartition(".")[2] not in given
     ]
     if unused:
-        message = (
-            f"`{unused[0]}` is set, and {config.target} has no parameter of that name, so nothing would come of it"
-        )
-        hint = f"give it the parameter `{unused[0].rpartition('.')[2]}`, or leave out `{unused[0]}`"
+        message = f"`{unused[0]}` is set, but {config.target} has no parameter of that name and would ignore it"
+        hint = f"add the parameter `{unused[0].rpartition('.')[2]}`, or remove `{unused[0]}`"
         raise SpecError([Problem(message, "setting-unused", hint=hint)])
     made = call_target(
         config,
@@ -93,5 +91,5 @@ def _require(made: object, names: Sequence[str], config: TargetConfig, where: st
     missing = [name for name in names if not hasattr(made, name)]
     if missing:
         message = f"{where}: {config.target} makes a {type(made).__name__} without {', '.join(missing)}"
-        hint = "docs/concepts/training.md says what each of them does"
+        hint = "see docs/concepts/training.md"
         raise SpecError([Problem(message, "recipe-wrong", hint=hint)])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.optim.lengths import Rates, Unit, convert
+from windlass.train.optim.schedules import Rates, Unit, convert
 from windlass.train.reference import load_reference
 from windlass.train.targets.calling import OFFERS, whole_target
 
@@ -37,8 +37,8 @@ def own_schedule(recipe: Recipe, config: ScheduleTarget, rates: Rates) -> Callab
         progress = _progress(recipe, rates, step, tokens)
         found = call(step=step, tokens=tokens, progress=progress, **offered)
         if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found) or found < 0:
-            message = f"schedule: {config.target} gives {found!r} at step {step}, which is no share of the peak"
-            raise SpecError([Problem(message, "wrong-value", hint="return a number from 0 on; 1 is the peak")])
+            message = f"schedule: {config.target} returned {found!r} at step {step}, not a share of the peak"
+            raise SpecError([Problem(message, "wrong-value", hint="return a non-negative number; 1 is the peak")])
         return float(found)
 
     factor(1, rates.batch_tokens or 0)
@@ -47,8 +47,8 @@ def own_schedule(recipe: Recipe, config: ScheduleTarget, rates: Rates) -> Callab
 
 def _named_alone(made: object, config: ScheduleTarget) -> Callable[..., object]:
     if not callable(made):
-        message = f"schedule: {config.target} makes a {type(made).__name__} that cannot be called"
-        raise SpecError([Problem(message, "recipe-wrong", hint="give the class a `__call__(self, step)`")])
+        message = f"schedule: {config.target} returned a {type(made).__name__}, which cannot be called"
+        raise SpecError([Problem(message, "recipe-wrong", hint="add `__call__(self, step)` to the class")])
     names = [name for name in inspect.signature(made).parameters if name in OFFERS["schedule"]]
 
     def call(**offered: object) -> object:

@@ -1,4 +1,4 @@
-"""What the code that a recipe names takes: its parameters as fields that a file can hold."""
+"""Signature of a recipe's target: its parameters as fields that a file can set."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_signature(target: str, offers: Collection[str]) -> Signature:
         elif name in offers and parameter.kind is not parameter.VAR_POSITIONAL:
             given.append(name)
         elif parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
-            message = f"`{target}` takes `{name}` by position alone, and `args` are passed by name"
+            message = f"`{target}` has the positional-only parameter `{name}`, but `args` are passed by name"
             raise UsageError(message, hint="remove the `/` from its signature", code="wrong-value")
         elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
             fields.append(_field_of(parameter, hints.get(name, Any)))

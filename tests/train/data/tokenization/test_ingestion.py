@@ -17,7 +17,7 @@ from windlass.core.errors import SpecError, WindlassError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.corpus import Corpus
 from windlass.train.data.opening import open_corpus
-from windlass.train.data.tokenization import ingestion, pool, readers, units
+from windlass.train.data.tokenization import ingestion, readers, tokenizing, units
 from windlass.train.data.tokenization.ingestion import ingest
 from windlass.train.data.tokenization.readers import Span, cut_spans, documents
 from windlass.train.data.tokenization.units import Unit, UnitResult, WorkerSettings
@@ -98,7 +98,7 @@ def test_parquet_and_datasets(tmp_path: Path) -> None:
         make(tmp_path, tmp_path / "a.parquet")
     assert (caught.value.code, caught.value.hint) == (
         "text-broken",
-        "set `text_field` of the source; there are: body, n",
+        "set `text_field` of the source to one of: body, n",
     )
 
 
@@ -122,11 +122,11 @@ def test_datasets_of_a_folder_and_parts_of_them(tmp_path: Path, monkeypatch: pyt
     ("name", "content", "words"),
     [
         ("a.jsonl", b'{"text": "x"}\n{"text"\n', "a.jsonl:2 is not valid JSON"),
-        ("a.jsonl", b'[\n {"text": "x"}\n]\n', "a.jsonl is a JSON array, and documents are read as JSON Lines"),
-        ("a.json", b'[{"text": "x"}]', "a.json is a JSON array, and documents are read as JSON Lines"),
+        ("a.jsonl", b'[\n {"text": "x"}\n]\n', "a.jsonl is a JSON array; documents must be JSON Lines"),
+        ("a.json", b'[{"text": "x"}]', "a.json is a JSON array; documents must be JSON Lines"),
         ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', "a.jsonl:2 has no text in `text`"),
         ("a.jsonl", b"[1]\n", "a.jsonl:1 has no text in `text`"),
-        ("a.txt", b"ab\xff", "a.txt is no UTF-8 at byte 2"),
+        ("a.txt", b"ab\xff", "a.txt is not valid UTF-8 at byte 2"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 99, mtime=0)[:-12], "a.jsonl.gz cannot be read"),
         ("a.txt.gz", b"no gzip", "a.txt.gz cannot be read"),
         ("a.jsonl.zst", b"no zstd", "a.jsonl.zst cannot be read"),
@@ -151,7 +151,7 @@ def test_nothing_but_empty_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
     with pytest.raises(SpecError) as caught:
         make(tmp_path, tmp_path / "a.txt")
-    assert caught.value.code == "source-empty"
+    assert caught.value.code == "data-too-small"
 
 
 @given(st.lists(st.text(max_size=20), max_size=15), st.integers(1, 40), st.booleans())
@@ -205,7 +205,7 @@ def test_what_decides_the_tokens_decides_the_key(tmp_path: Path, many: SourceCon
 def test_what_was_done_is_kept(
     tmp_path: Path, many: SourceConfig, monkeypatch: pytest.MonkeyPatch, killed_after: int
 ) -> None:
-    true_run = pool.run_units
+    true_run = tokenizing.run_units
     made: list[int] = []
 
     def run(limit: int | None) -> Callable[..., Iterator[UnitResult]]:
@@ -247,7 +247,7 @@ def test_a_unit_whose_files_were_cut_is_made_again(
 def test_text_that_changes_meanwhile_is_not_committed(
     tmp_path: Path, many: SourceConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true_run = pool.run_units
+    true_run = tokenizing.run_units
 
     def touching(*args: object, **fields: object) -> Iterator[UnitResult]:
         yield from true_run(*args, **fields)  # type: ignore[arg-type]
@@ -256,7 +256,10 @@ def test_text_that_changes_meanwhile_is_not_committed(
     monkeypatch.setattr(ingestion, "run_units", touching)
     with pytest.raises(TrainingError) as caught:
         ingest(many, BYTES, cache=tmp_path / "cache", num_workers=1)
-    assert (caught.value.code, caught.value.message) == ("text-changing", f"{many.path[0]} changed while it was read")
+    assert (caught.value.code, caught.value.message) == (
+        "text-changing",
+        f"{many.path[0]} changed while it was being read",
+    )
     assert not list((tmp_path / "cache").glob("*/manifest.json"))
 
 
@@ -268,7 +271,7 @@ def test_a_full_disk_says_where(tmp_path: Path, many: SourceConfig, monkeypatch:
     with pytest.raises(TrainingError) as caught:
         ingest(many, BYTES, cache=tmp_path / "cache", num_workers=1)
     assert caught.value.code == "cache-unwritable"
-    assert caught.value.message == f"tokens cannot be written below {tmp_path / 'cache'}: No space left on device"
+    assert caught.value.message == f"cannot write tokens to {tmp_path / 'cache'}: No space left on device"
 
 
 def test_progress_ends_at_the_size_of_the_text(tmp_path: Path, many: SourceConfig) -> None:
@@ -295,7 +298,7 @@ def test_a_vocabulary_that_is_too_small_is_refused_before_work(tmp_path: Path) -
     (tmp_path / "a.txt").write_text("text")
     with pytest.raises(SpecError) as caught:
         open_corpus(SourceConfig(path=(str(tmp_path / "a.txt"),)), BYTES, vocab_size=257, cache=tmp_path / "cache")
-    assert caught.value.message == "the tokenizer bytes has 258 ids, the model's vocabulary 257"
+    assert caught.value.message == "the tokenizer bytes has 258 ids; the model's vocabulary has 257"
     assert not (tmp_path / "cache").exists()
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from windlass.train.data.tokenization.progress import IngestProgress
+from windlass.train.data.tokenization.ingestion import IngestProgress
 
 
 def test_a_line_comes_now_and_then() -> None:
@@ -10,6 +10,6 @@ def test_a_line_comes_now_and_then() -> None:
         now[0] = second
         tell(done * 500_000_000, 4_000_000_000)
     assert lines == [
-        "making tokens: 953.7 MiB of 3.7 GiB of text\n",
-        "making tokens: 1.9 GiB of 3.7 GiB of text\n",
+        "tokenizing: 953.7 MiB of 3.7 GiB\n",
+        "tokenizing: 1.9 GiB of 3.7 GiB\n",
     ]

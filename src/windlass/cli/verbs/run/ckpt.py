@@ -46,8 +46,8 @@ def ckpt_command() -> None:
 @json_option
 def ls_command(folder: str, is_json: bool) -> None:
     """List the complete checkpoints of a folder, oldest first."""
-    from windlass.train.checkpoint.storage.files import open_files  # lazy: here and below, not for a help page
-    from windlass.train.checkpoint.storage.listing import list_committed
+    from windlass.train.checkpoint.files import open_files  # lazy: here and below, not for a help page
+    from windlass.train.checkpoint.listing import list_committed
 
     found = list_committed(open_files(folder))
     if is_json:
@@ -71,8 +71,8 @@ def ls_command(folder: str, is_json: bool) -> None:
 @json_option
 def verify_command(checkpoint: str, is_json: bool) -> None:
     """Verify every byte of a checkpoint against its manifest."""
-    from windlass.train.checkpoint.storage.files import open_files  # lazy: see above
-    from windlass.train.checkpoint.verifying import find_checkpoint, verify_files
+    from windlass.train.checkpoint.files import open_files  # lazy: see above
+    from windlass.train.checkpoint.listing import find_checkpoint, verify_files
 
     files = find_checkpoint(open_files(checkpoint))
     found = verify_files(files)

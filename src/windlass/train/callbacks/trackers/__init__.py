@@ -1,1 +1,1 @@
-"""Metrics to where people look at them."""
+"""Experiment trackers."""

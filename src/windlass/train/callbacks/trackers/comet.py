@@ -1,4 +1,4 @@
-"""Comet: one experiment of theirs over all restarts."""
+"""Comet tracker: one experiment over all restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USER = "callbacks of kind `comet`"
 
 
 class Comet(TrainerCallback):
-    """Logs on rank 0; the experiment's key is in checkpoints, so that a restart goes on in the same one.
+    """Logs on rank 0; the experiment's key is in checkpoints, so that a restart continues the same one.
 
     The API key comes from Comet's own settings (`COMET_API_KEY`, `comet login`).
 
@@ -31,13 +31,13 @@ class Comet(TrainerCallback):
         self._experiment: Any = None
 
     def on_attach(self) -> None:
-        """Refuse to begin without the package."""
+        """Raise if the package is missing."""
         ensure_there("comet_ml", "comet-ml", USER)
         if self.trainer.world.is_main:
             self._comet = require("comet_ml", "comet-ml", USER)
 
     def on_start(self) -> None:
-        """Begin or go on with the experiment."""
+        """Start or resume the experiment."""
         if self._comet is None:
             return
         self._experiment = self._comet.start(
@@ -59,15 +59,15 @@ class Comet(TrainerCallback):
             self._experiment.log_metrics(dict(metrics), step=step)
 
     def on_end(self) -> None:
-        """Send what is left."""
+        """Send the remaining data."""
         experiment, self._experiment = self._experiment, None
         if experiment is not None:
             experiment.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """The experiment's key; rank 0 knows it."""
+        """Return the experiment's key; only rank 0 has it."""
         return {"key": self._key}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with that experiment."""
+        """Resume that experiment."""
         self._key = str(state.get("key", ""))

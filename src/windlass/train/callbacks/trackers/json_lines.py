@@ -1,4 +1,4 @@
-"""Metrics as one JSON object a step in a file that a resumed run continues without a doubled or missing step."""
+"""JSON Lines tracker: an object per step; resumed runs neither repeat nor miss a step."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["JsonLines", "cut_after"]
 
 
 class JsonLines(TrainerCallback):
-    """Writes `{"step": 1, "train/loss": 3.2, ...}` on rank 0; numbers that JSON lacks are the texts nan, inf and -inf.
+    """Writes `{"step": 1, "train/loss": 3.2, ...}` on rank 0; nan, inf and -inf are written as strings.
 
-    Metrics up to a step are written before that step's checkpoint, and a run that goes on from it cuts what stands behind.
+    Metrics up to a step are written before that step's checkpoint, and a run that resumes from it removes later lines.
 
     Args:
         path: empty: `metrics.jsonl` in the task's output or beside the checkpoints.
@@ -31,7 +31,7 @@ class JsonLines(TrainerCallback):
         self._file: TextIO | None = None
 
     def on_start(self) -> None:
-        """Cut the file to where training stands, and go on behind."""
+        """Remove later lines from the file and continue it."""
         if not self.trainer.world.is_main:
             return
         path = Path(self.path) if self.path else run_folder(self.trainer) / "metrics.jsonl"
@@ -41,13 +41,13 @@ class JsonLines(TrainerCallback):
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
             raise PreconditionError(
-                f"metrics cannot be written to {path}: {error.strerror or error}",
+                f"cannot write metrics to {path}: {error.strerror or error}",
                 hint="set `path` of the `jsonl` callback",
                 code="file-unwritable",
             ) from error
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append a line; it is with the operating system when this returns."""
+        """Append a line; it has been handed to the operating system when this returns."""
         if self._file is not None:
             values = {name: value if math.isfinite(value) else str(value) for name, value in metrics.items()}
             self._file.write(json.dumps({"step": step, **values}) + "\n")
@@ -61,14 +61,14 @@ class JsonLines(TrainerCallback):
 
 
 _BEGINNING = b'{"step"'
-"""Of a line, also of a torn one."""
+"""Start of a line, also of an incomplete one."""
 
 
 def cut_after(path: Path, step: int) -> None:
-    """Remove the lines of later steps, and a torn last one; nothing where there is no file.
+    """Remove the lines of later steps and an incomplete last one; does nothing without a file.
 
     Raises:
-        PreconditionError: the file begins with no metrics, so it is somebody's own.
+        PreconditionError: the file does not begin with metrics, so it is not ours.
     """
     try:
         file = path.open("r+b")
@@ -79,9 +79,9 @@ def cut_after(path: Path, step: int) -> None:
         for line in file:
             if not end and _step_of(line) == math.inf and not _BEGINNING.startswith(line[: len(_BEGINNING)]):
                 raise PreconditionError(
-                    f"{path} holds something else than metrics, and is left as it is",
+                    f"{path} is not a metrics file; it was not changed",
                     hint="give the `jsonl` callback another `path`",
-                    code="not-metrics",
+                    code="metrics-log",
                 )
             if not line.endswith(b"\n") or _step_of(line) > step:
                 break
@@ -92,7 +92,7 @@ def cut_after(path: Path, step: int) -> None:
 
 
 def _step_of(line: bytes) -> float:
-    """The step of a line; infinite where it is none, so that it is cut."""
+    """Return the step of a line; infinite for an invalid line, so that it is removed."""
     try:
         return int(decode_json(line)["step"])
     except (ValueError, KeyError, TypeError):

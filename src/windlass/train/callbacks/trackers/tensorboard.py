@@ -18,7 +18,7 @@ USER = "callbacks of kind `tensorboard`"
 class TensorBoard(TrainerCallback):
     """Writes on rank 0, through torch's writer where `tensorboard` is installed, else through `tensorboardX`.
 
-    A restart tells TensorBoard to forget the steps that come again.
+    A restart makes TensorBoard discard the steps that are repeated.
 
     Args:
         folder: empty: `tensorboard` in the task's output or beside the checkpoints.
@@ -30,7 +30,7 @@ class TensorBoard(TrainerCallback):
         self._make: Any = None
 
     def on_attach(self) -> None:
-        """Refuse to begin without a package that writes."""
+        """Raise if no package that writes event files is installed."""
         name = "torch.utils.tensorboard" if is_there("tensorboard") else "tensorboardX"
         if name == "tensorboardX":
             ensure_there(name, name, USER)
@@ -38,7 +38,7 @@ class TensorBoard(TrainerCallback):
             self._make = require(name, "tensorboardX", USER).SummaryWriter
 
     def on_start(self) -> None:
-        """Open a file; steps from here on count anew."""
+        """Open a file; it replaces earlier values from this step on."""
         if self._make is not None:
             folder = Path(self.folder) if self.folder else run_folder(self.trainer) / "tensorboard"
             step = self.trainer.step
@@ -52,7 +52,7 @@ class TensorBoard(TrainerCallback):
                 self._writer.add_scalar(name, value, step)
 
     def on_save(self, path: str, step: int) -> None:
-        """Flush: what a checkpoint knows, the file knows."""
+        """Flush, so that the file is as complete as the checkpoint."""
         if self._writer is not None:
             self._writer.flush()
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run of theirs over all restarts, and a tag that stops training."""
+"""Weights & Biases tracker: one run over all restarts, and a tag that stops training."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ USER = "callbacks of kind `wandb`"
 
 
 class Wandb(TrainerCallback):
-    """Logs on rank 0; the id of the run is in checkpoints, so that a restart goes on in the same one.
+    """Logs on rank 0; the id of the run is in checkpoints, so that a restart continues the same one.
 
-    Steps that were logged before and come again after a restart are left to W&B, which keeps the first. Names, mode and
-    key come from its own environment variables (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...) where nothing is said here.
+    Steps that are logged again after a restart are ignored by W&B, which keeps the first. Names, mode and
+    key come from its own environment variables (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...) by default.
 
     Args:
         project: empty: W&B's own choice.
-        entity: a team or person; likewise.
+        entity: a team or user; likewise.
         tags: of the run.
-        cancel_tags: when one of them is put on the run in the browser, training stops at the next step, with a checkpoint.
-        poll_s: seconds between looks at the tags, in a thread of its own.
+        cancel_tags: when one of them is added to the run in the browser, training stops at the next step, with a checkpoint.
+        poll_s: seconds between checks of the tags, in a separate thread.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Wandb(TrainerCallback):
         self._watcher: threading.Thread | None = None
 
     def on_attach(self) -> None:
-        """Refuse to begin without the package."""
+        """Raise if the package is missing."""
         ensure_there("wandb", "wandb", USER)
         if self.trainer.world.is_main:
             self._wandb = require("wandb", "wandb", USER)
 
     def on_start(self) -> None:
-        """Begin or go on with the run."""
+        """Start or resume the run."""
         if self._wandb is None:
             return
         self._run = self._wandb.init(
@@ -82,19 +82,19 @@ class Wandb(TrainerCallback):
         self._finish(1)
 
     def on_end(self) -> None:
-        """Send what is left."""
+        """Send the remaining data."""
         self._finish(0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The id of the run; rank 0 knows it."""
+        """Return the id of the run; only rank 0 has it."""
         return {"id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with that run."""
+        """Resume that run."""
         self._id = str(state.get("id", ""))
 
     def is_cancelled(self) -> bool:
-        """Whether a cancel tag is on the run. Asks the server, blocking."""
+        """Return whether the run has a cancel tag. Asks the server, blocking."""
         tags: Sequence[str] = self._wandb.Api().run(self._run.path).tags
         return bool(self.cancel_tags.intersection(tags))
 
@@ -111,7 +111,7 @@ class Wandb(TrainerCallback):
                 is_cancelled = self.is_cancelled()
             except Exception as error:  # noqa: BLE001 - a server that does not answer now stops no training
                 if not has_complained:
-                    sys.stderr.write(f"windlass: W&B does not say whether to cancel ({error}); it is asked on\n")
+                    sys.stderr.write(f"windlass: cannot check W&B for a cancel tag ({error}); will retry\n")
                 has_complained = True
                 continue
             if is_cancelled:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -20,9 +22,10 @@ from typing import Any, cast
 from windlass.core.errors import Problem, SpecError
 from windlass.core.files import fsync_directory, lock, sha256_file, write_json
 from windlass.core.json_text import read_json
+from windlass.core.phrases import size
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.manifest import MANIFEST, TokenManifest, dtype_for, remember_seen
-from windlass.train.data.tokenization.pool import run_units
+from windlass.train.data.tokenization.tokenizing import run_units
 from windlass.train.data.tokenization.units import (
     IngestPlan,
     Unit,
@@ -33,7 +36,7 @@ from windlass.train.data.tokenization.units import (
 )
 from windlass.train.errors import TrainingError
 
-__all__ = ["Progress", "ingest"]
+__all__ = ["IngestProgress", "Progress", "ingest"]
 
 _NUM_SYNCS = 8
 
@@ -75,8 +78,8 @@ def ingest(
             if not (folder / MANIFEST).is_file():
                 _make(plan, folder, num_workers or num_processors(), on_progress)
     except OSError as error:
-        message = f"tokens cannot be written below {root}: {error.strerror or error}"
-        hint = "make room or set `data.cache` to another folder; what is done is kept"
+        message = f"cannot write tokens to {root}: {error.strerror or error}"
+        hint = "free some space or set `data.cache` to another folder; finished files are kept"
         raise TrainingError(message, hint=hint, code="cache-unwritable") from error
     return folder
 
@@ -112,7 +115,7 @@ def _commit(plan: IngestPlan, results: Sequence[UnitResult], partial: Path, fold
     files = tuple(result.file for result in results if result.file is not None)
     if not files:
         hint = f"look at {plan.source.path[0]}"
-        raise SpecError([Problem(f"{plan.source.path[0]} holds no text", "source-empty", hint=hint)])
+        raise SpecError([Problem(f"{plan.source.path[0]} has no text", "data-too-small", hint=hint)])
     manifest = TokenManifest(
         dtype=dtype_for(plan.tokenizer.vocab_size),
         files=files,
@@ -175,4 +178,31 @@ def _check_inputs(plan: IngestPlan) -> None:
     for before, now in zip(plan.identity, identity_of(plan.files), strict=True):
         if before != now:
             hint = "wait until it is complete, then try again"
-            raise TrainingError(f"{before[0]} changed while it was read", hint=hint, code="text-changing")
+            raise TrainingError(f"{before[0]} changed while it was being read", hint=hint, code="text-changing")
+
+
+_EVERY_S = 10.0
+
+
+class IngestProgress:
+    """Takes what ingestion tells and writes a line now and then; silent where all is done in a few seconds.
+
+    Give one to each process: only the one that makes the tokens, while the others wait for it, is told anything.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], object] | None = None,
+        *,
+        every_s: float = _EVERY_S,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write, self._every_s, self._now = write or sys.stderr.write, every_s, now
+        self._last_at = now()
+
+    def __call__(self, num_done: int, num_bytes: int) -> None:
+        """So many bytes of text are tokens now, of so many."""
+        if self._now() - self._last_at < self._every_s:
+            return
+        self._last_at = self._now()
+        self._write(f"tokenizing: {size(num_done)} of {size(num_bytes)}\n")

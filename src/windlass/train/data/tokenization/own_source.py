@@ -51,8 +51,8 @@ def make_own(source: SourceTarget, tokenizer: TokenizerConfig, *, vocab_size: in
             if not (folder / MANIFEST).is_file():
                 _make(source, tokenizer, folder, vocab_size)
     except OSError as error:
-        message = f"tokens cannot be written below {root}: {error.strerror or error}"
-        hint = "make room or set `data.cache` to another folder"
+        message = f"cannot write tokens to {root}: {error.strerror or error}"
+        hint = "free some space or set `data.cache` to another folder"
         raise TrainingError(message, hint=hint, code="cache-unwritable") from error
     return folder
 
@@ -82,8 +82,8 @@ def _make(source: SourceTarget, tokenizer: TokenizerConfig, folder: Path, vocab_
     )
     if not manifest.files:
         shutil.rmtree(partial, ignore_errors=True)
-        message = f"{source.target} gave no documents"
-        raise SpecError([Problem(message, "data-missing", hint="let it yield text, or lists of token ids")])
+        message = f"{source.target} yielded no documents"
+        raise SpecError([Problem(message, "data-missing", hint="yield text, or lists of token ids")])
     os.rename(partial, folder)
     fsync_directory(folder.parent)
 
@@ -105,10 +105,10 @@ def _documents(source: SourceTarget, tokenizer: TokenizerConfig, vocab_size: int
         except Exception as error:
             message = f"{source.target} failed: {type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
             place = place_of_error(error, source.target)
-            raise SpecError([Problem(message, "recipe-failed", place, "-v shows the traceback")]) from error
+            raise SpecError([Problem(message, "user-code-failed", place, "-v shows the traceback")]) from error
         if isinstance(document, str):
             if words is None:
-                message = f"{source.target} gives text, and no tokenizer is named"
+                message = f"{source.target} yields text, but no tokenizer is set"
                 raise SpecError([Problem(message, "tokenizer-missing", hint="set `data.tokenizer.path`")])
             begin = [] if words.ids.bos_id is None else [words.ids.bos_id]
             end = [] if words.ids.eos_id is None else [words.ids.eos_id]
@@ -124,10 +124,12 @@ def _checked(source: SourceTarget, document: Sequence[object], vocab_size: int) 
     if len(ids) == len(document):
         return ids
     other = next(token for token in document if not (isinstance(token, int) and 0 <= token < vocab_size))
-    message = f"{source.target} gives {other!r}, which is no id of a vocabulary of {vocab_size}"
-    raise TrainingError(message, hint="give whole numbers from 0 to the vocabulary's size", code="token-outside")
+    message = f"{source.target} yields {other!r}, not an id of a vocabulary of {vocab_size}"
+    raise TrainingError(
+        message, hint="yield integers from 0 to below the vocabulary's size", code="vocabulary-too-small"
+    )
 
 
 def _wrong(source: SourceTarget, found: object, verb: str) -> SpecError:
-    message = f"{source.target} {verb} a {type(found).__name__}, which is no document"
-    return SpecError([Problem(message, "recipe-wrong", hint="let it yield text, or lists of token ids")])
+    message = f"{source.target} {verb} a {type(found).__name__}, not a document"
+    return SpecError([Problem(message, "recipe-wrong", hint="yield text, or lists of token ids")])

@@ -73,8 +73,8 @@ def documents(span: Span, field: str) -> Iterator[str]:
     try:
         yield from read(span, field)
     except (EOFError, OSError, ValueError, zlib.error) as error:  # pyarrow's errors are ValueErrors
-        hint = "fetch or make it again"
-        raise TrainingError(f"{span.path} cannot be read: {error}", hint=hint, code="text-broken") from error
+        hint = "download or create it again"
+        raise TrainingError(f"cannot read {span.path}: {error}", hint=hint, code="text-broken") from error
 
 
 def text_bytes(path: str) -> int:
@@ -115,7 +115,7 @@ def _parse(line: bytes, field: str, path: str, place: int) -> str:
         if _is_array(path):
             raise _array(path) from error
         raise TrainingError(
-            f"{_line(path, place)} is not valid JSON: {error}", hint="mend or remove it", code="text-broken"
+            f"{_line(path, place)} is not valid JSON: {error}", hint="fix or remove it", code="text-broken"
         ) from error
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
         raise _array(path)
@@ -128,13 +128,13 @@ def _parse(line: bytes, field: str, path: str, place: int) -> str:
 
 
 def _array(path: str) -> TrainingError:
-    hint = f"`jq -c '.[]' {path} > NEW.jsonl` writes one document a line; give that file"
-    message = f"{path} is a JSON array, and documents are read as JSON Lines"
+    hint = f"`jq -c '.[]' {path} > NEW.jsonl` writes one document per line; use that file"
+    message = f"{path} is a JSON array; documents must be JSON Lines"
     return TrainingError(message, hint=hint, code="text-broken")
 
 
 def _is_array(path: str) -> bool:
-    """Whether the first character of a file begins an array over several lines."""
+    """Return whether the first character of a file begins an array over several lines."""
     with closing(_open(path)) as file:
         line = file.readline()
         while line.isspace():
@@ -186,7 +186,7 @@ def _texts(values: list[object], path: str, field: str) -> Iterator[str]:
 
 
 def _no_field(path: str, field: str, names: list[str]) -> TrainingError:
-    hint = f"set `text_field` of the source; there are: {', '.join(names)}"
+    hint = f"set `text_field` of the source to one of: {', '.join(names)}"
     return TrainingError(f"{path} has no column `{field}`", hint=hint, code="text-broken")
 
 
@@ -199,7 +199,9 @@ def _row_groups(path: str) -> list[Span]:
         with pq.ParquetFile(path) as file:
             sizes = [file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups)]
     except (OSError, ValueError) as error:
-        raise TrainingError(f"{path} is no Parquet: {error}", hint="fetch it again", code="text-broken") from error
+        raise TrainingError(
+            f"{path} is not a valid Parquet file: {error}", hint="fetch it again", code="text-broken"
+        ) from error
     return [
         Span(kind="parquet", path=path, start=number, stop=number + 1, num_bytes=size)
         for number, size in enumerate(sizes)
@@ -245,7 +247,7 @@ def _decode(path: str, content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        message = f"{path} is no UTF-8 at byte {error.start}"
+        message = f"{path} is not valid UTF-8 at byte {error.start}"
         raise TrainingError(
-            message, hint="convert it: `iconv -t utf-8`, or leave it out", code="text-broken"
+            message, hint="convert it with `iconv -t utf-8`, or remove it", code="text-broken"
         ) from error

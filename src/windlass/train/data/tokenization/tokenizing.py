@@ -1,4 +1,4 @@
-"""One unit of ingestion: some spans of text become one pair of token files. Also what a worker process runs.
+"""Tokenizing a unit, some spans of text into a pair of token files, in this process or in workers.
 
 A worker is told by lines of JSON on its input and answers by lines on its output; it ends when its input does, so none
 outlives the process that began it.
@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -26,10 +27,10 @@ from windlass.train.data.tokenization.writing import TokenWriter
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 from windlass.train.errors import TrainingError
 
-__all__ = ["run_unit", "worker"]
+__all__ = ["run_unit", "run_units", "worker"]
 
 _BATCH_CHARACTERS = 1 << 16
-"""Of texts that are encoded at once: what `tokenizers` makes of more leaves the processor's cache, and takes 20 % longer."""
+"""Of texts that are encoded at once: what `tokenizers` makes of more leaves the processor's cache, not 20 % longer."""
 
 _BATCH_DOCUMENTS = 1024
 
@@ -40,8 +41,8 @@ def run_unit(unit: Unit, settings: WorkerSettings, tokenizer: Tokenizer) -> Unit
         for texts in _batches(unit.spans, settings.text_field):
             writer.add([_marked(ids, tokenizer) for ids in _encode(texts, tokenizer)])
         if writer.max_id >= tokenizer.vocab_size:
-            message = f"the tokenizer gave the id {writer.max_id} beyond its vocabulary of {tokenizer.vocab_size}"
-            raise TrainingError(message, hint="look at `data.tokenizer`", code="token-outside")
+            message = f"the tokenizer returned the id {writer.max_id}; its vocabulary has {tokenizer.vocab_size}"
+            raise TrainingError(message, hint="check `data.tokenizer`", code="vocabulary-too-small")
         file = writer.commit(is_durable=False) if writer.num_tokens else None  # synced with the manifest
         return UnitResult(number=unit.number, file=file, max_id=writer.max_id)
 
@@ -109,3 +110,100 @@ def _marked(ids: Sequence[int], tokenizer: Tokenizer) -> Sequence[int]:
     if marks.eos_id is not None:
         found.append(marks.eos_id)
     return found
+
+
+_PROGRAM = "from windlass.train.data.tokenization.tokenizing import worker; worker()"
+_ALONE_BYTES = 1 << 21
+"""Text that is tokenised sooner than a process starts."""
+
+
+def run_units(
+    units: Sequence[Unit], settings: WorkerSettings, tokenizer: Tokenizer, *, num_workers: int
+) -> Iterator[UnitResult]:
+    """Results as they come, in any order; a generator that is closed ends all workers.
+
+    Raises:
+        TrainingError: what a worker raised, or a worker died (`worker-died`).
+        OSError: what a worker met, such as a full disk.
+    """
+    num_workers = min(num_workers, len(units))
+    if num_workers <= 1 or sum(span.num_bytes for unit in units for span in unit.spans) < _ALONE_BYTES:
+        for unit in units:
+            yield run_unit(unit, settings, tokenizer)
+        return
+    largest_first = sorted(units, key=lambda unit: -sum(span.num_bytes for span in unit.spans))
+    todo: queue.SimpleQueue[Unit] = queue.SimpleQueue()
+    for unit in largest_first:
+        todo.put(unit)
+    answers: queue.SimpleQueue[UnitResult | Exception] = queue.SimpleQueue()
+    workers = [_Worker(settings) for _ in range(num_workers)]
+    threads = [threading.Thread(target=worker.serve, args=(todo, answers), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in units:
+            answer = answers.get()
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+    finally:
+        for worker in workers:
+            worker.end()
+        for thread in threads:
+            thread.join()
+
+
+class _Worker:
+    """A worker process and the connection to it."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"},
+        )
+        self._settings = json.dumps(asdict(settings))
+
+    def serve(self, todo: queue.SimpleQueue[Unit], answers: queue.SimpleQueue[UnitResult | Exception]) -> None:
+        """Give the child one unit after another, until none is left or something is wrong."""
+        try:
+            self._tell(self._settings)
+            while True:
+                unit = todo.get_nowait()
+                answers.put(self._ask(unit))
+        except queue.Empty:
+            return
+        except Exception as error:  # noqa: BLE001  (raised where the answers are taken)
+            answers.put(error)
+
+    def end(self) -> None:
+        """Kill the child; what it was at is made again another time."""
+        self._child.kill()
+        self._child.wait()
+
+    def _ask(self, unit: Unit) -> UnitResult:
+        self._tell(json.dumps(asdict(unit)))
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            code = self._child.wait()
+            message = f"a tokenizing process of {unit.spans[0].path} exited with code {code}"
+            hint = "code -9 often means out of memory: lower `data.num_workers`; finished files are kept"
+            raise TrainingError(message, hint=hint, code="worker-died")
+        answer: dict[str, Any] = decode_json(line)
+        if "error" in answer:
+            raise TrainingError(answer["error"]["message"], hint=answer["error"]["hint"], code=answer["error"]["code"])
+        if "os_error" in answer:
+            raise OSError(*answer["os_error"])
+        return UnitResult.from_data(answer["result"])
+
+    def _tell(self, line: str) -> None:
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(line + "\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            return  # it died: seen when it is asked

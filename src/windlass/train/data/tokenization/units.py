@@ -1,4 +1,4 @@
-"""What an ingestion does: its inputs, its key, its units. Imports neither torch nor numpy."""
+"""Plan of an ingestion: its inputs, its key, its units. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from windlass.core.errors import Problem, SpecError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.inputs import Input, find_inputs
 from windlass.train.data.manifest import MANIFEST, DType, TokenFile
-from windlass.train.data.tokenization.datasets_library import dataset_files
-from windlass.train.data.tokenization.readers import Span, SpanKind, cut_spans
+from windlass.train.data.tokenization.readers import Span, SpanKind, cut_spans, require
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["IngestPlan", "Unit", "UnitResult", "WorkerSettings", "cache_folder", "find_ingested", "identity_of"]
+__all__ = [
+    "IngestPlan",
+    "Unit",
+    "UnitResult",
+    "WorkerSettings",
+    "cache_folder",
+    "dataset_files",
+    "find_ingested",
+    "identity_of",
+]
 
 _VERSION = 1
 _UNIT_BYTES = (1 << 20, 1 << 25)
@@ -36,7 +44,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitResult:
-    """What a unit made; None where it held no text."""
+    """Files that a unit wrote; None if it held no text."""
 
     number: int
     file: TokenFile | None
@@ -51,7 +59,7 @@ class UnitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What all units of an ingestion share."""
+    """Settings that all units of an ingestion share."""
 
     folder: str
     dtype: DType
@@ -61,7 +69,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestPlan:
-    """What shall be made of what."""
+    """Units of an ingestion and the key of its result."""
 
     files: tuple[tuple[SpanKind, str], ...]
     identity: tuple[tuple[str, int, int], ...]
@@ -75,8 +83,8 @@ class IngestPlan:
         inputs = [found for found in find_inputs(source) if not found.is_tokens]
         files = tuple(file for found in inputs for file in _files(found, source, root))
         if not files:
-            hint = "give text, JSONL, Parquet or a dataset"
-            raise SpecError([Problem(f"{source.path[0]} has no text to make tokens from", "data-missing", hint=hint)])
+            hint = "use text, JSONL, Parquet or a dataset"
+            raise SpecError([Problem(f"{source.path[0]} has no text to tokenize", "data-missing", hint=hint)])
         return cls(
             files=files, identity=identity_of(files), source=source, tokenizer=tokenizer, tokenizer_config=config
         )
@@ -138,3 +146,59 @@ def _groups(spans: Iterable[Span], piece_bytes: int) -> Iterator[tuple[Span, ...
         size += span.num_bytes
     if group:
         yield tuple(group)
+
+
+_SAVED = ("dataset_dict.json", "state.json")
+
+
+def dataset_files(name: str, source: SourceConfig, cache: Path) -> list[tuple[SpanKind, str]]:
+    """The files of a dataset of the hub or of a folder; fetched and prepared where `datasets` did not before.
+
+    A part of a split (`train[:1%]`) has no files of its own: it is written below `cache`, once.
+
+    Raises:
+        SpecError: there is no such dataset (`data-missing`).
+        WindlassError: the library is missing (`extra-missing`).
+    """
+    try:
+        import datasets  # lazy: 2 s, only for `hf:`
+    except ImportError as error:
+        raise require("datasets", f"hf:{name}") from error
+    try:
+        found = _load(datasets, name, source)
+    except Exception as error:
+        hint = "check its name, `split` and `subset`; set HF_TOKEN for a private one"
+        raise SpecError([Problem(f"cannot read the dataset {name}: {error}", "data-missing", hint=hint)]) from error
+    paths = [entry["filename"] for entry in found.cache_files]
+    if paths and found._indices is None and _num_rows(paths) == len(found):
+        return [("arrow", path) for path in paths]
+    return [("parquet", _written(found, cache))]
+
+
+def _load(datasets: Any, name: str, source: SourceConfig) -> Any:
+    place = Path(name).expanduser()
+    if not any((place / mark).is_file() for mark in _SAVED):
+        return datasets.load_dataset(str(place) if place.exists() else name, source.subset or None, split=source.split)
+    found = datasets.load_from_disk(str(place))
+    return found[source.split] if isinstance(found, datasets.DatasetDict) else found
+
+
+def _num_rows(paths: list[str]) -> int:
+    import pyarrow as pa  # lazy: `datasets` brought it
+
+    count = 0
+    for path in paths:
+        with pa.memory_map(path) as file, pa.ipc.open_stream(file) as reader:
+            count += sum(batch.num_rows for batch in reader)
+    return count
+
+
+def _written(found: Any, cache: Path) -> str:
+    """A Parquet file with exactly these rows, named by the fingerprint that `datasets` gave them."""
+    path = cache / "datasets" / f"{found._fingerprint}.parquet"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hidden = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        found.to_parquet(str(hidden))
+        os.replace(hidden, path)
+    return str(path)

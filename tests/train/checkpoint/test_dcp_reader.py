@@ -22,8 +22,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from windlass.train.checkpoint.dcp.metadata import UnsafeMetadataError, parse_metadata
-from windlass.train.checkpoint.dcp.reader import read_dcp
+from windlass.train.checkpoint.dcp_metadata import UnsafeMetadataError, parse_metadata
+from windlass.train.checkpoint.dcp_reader import read_dcp
 from windlass.train.checkpoint.layout import Box
 from windlass.train.errors import CheckpointError
 
@@ -111,19 +111,19 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         "it calls torch.distributed.checkpoint.metadata.MetadataIndex",
     ),
     "getattr": (pickle.dumps(Calls(getattr, 1, "x")), "it names builtins.getattr"),
-    "dtype called": (b"\x80\x04\x8c\x05torch\x8c\x07float32\x93)R.", "a str stands where a _Global must be"),
+    "dtype called": (b"\x80\x04\x8c\x05torch\x8c\x07float32\x93)R.", "found a str instead of a _Global"),
     "inst": (b"(S'x'\niposix\nsystem\n.", "opcode STRING is not needed"),
     "extension": (b"\x80\x02\x82\x01.", "opcode EXT1 is not needed"),
     "persistent": (b"Px\n.", "opcode PERSID is not needed"),
     "huge text": (b"\x80\x04\x8d" + (1 << 60).to_bytes(8, "little") + b"x.", "expected 1152921504606846976 bytes"),
     "huge array": (b"\x80\x05\x96" + (1 << 60).to_bytes(8, "little") + b"x.", "expected 1152921504606846976 bytes"),
-    "huge memo": (b"\x80\x04Nr\xff\xff\xff\x7fN.", "is no pickle|is not what"),
+    "huge memo": (b"\x80\x04Nr\xff\xff\xff\x7fN.", "invalid pickle|does not have torch's format"),
     "deep": (deep(20_000), "is not what torch writes"),
     "bomb": (bomb(), "a key is a tuple"),
     "short stack": (b"\x80\x04\x86.", "the stack is too short"),
-    "empty": (b"", "no pickle of metadata"),
-    "no end": (b"\x80\x04N", "no pickle of metadata"),
-    "not a pickle": (b"hello", "no pickle of metadata"),
+    "empty": (b"", "invalid pickle of metadata"),
+    "no end": (b"\x80\x04N", "invalid pickle of metadata"),
+    "not a pickle": (b"hello", "invalid pickle of metadata"),
     "a number": (pickle.dumps(1), "is not what torch writes"),
     "ordered": (pickle.dumps(collections.Counter()), "it names collections.Counter"),
 }
@@ -155,10 +155,10 @@ def tensor_file(tmp_path: Path, *, file: str, length: int, shape: tuple[int, ...
 @pytest.mark.parametrize(
     ("file", "length", "shape", "problem"),
     [
-        ("../secret", 64, (2,), r"'\.\./secret' lies elsewhere"),
-        ("/etc/passwd", 64, (2,), "'/etc/passwd' lies elsewhere"),
-        ("x.bin", 64, (1 << 40, 1 << 20), r"'x' of \[1099511627776, 1048576\] is said to lie in 64 bytes"),
-        ("x.bin", 1 << 50, (2,), "x.bin has 8 bytes, and is said to have 1125899906842624"),
+        ("../secret", 64, (2,), r"'\.\./secret' is outside the checkpoint"),
+        ("/etc/passwd", 64, (2,), "'/etc/passwd' is outside the checkpoint"),
+        ("x.bin", 64, (1 << 40, 1 << 20), r"'x' of shape \[1099511627776, 1048576\] does not match its 64 bytes"),
+        ("x.bin", 1 << 50, (2,), "x.bin has 8 bytes; expected at least 1125899906842624"),
         ("y.bin", 8, (2,), "y.bin is missing"),
     ],
 )

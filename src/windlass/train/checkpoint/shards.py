@@ -1,7 +1,7 @@
-"""One process's file of tensors: the safetensors format, checksummed while it is written, read by ranges.
+"""Shard of a process: a safetensors file, checksummed while it is written, read by ranges.
 
-A shard is a safetensors file like any other. Its header also tells where each piece lies in its tensor, in the way that
-torch's HuggingFaceStorageReader expects. Source: safetensors, "Format"; torch.distributed.checkpoint.hf_storage.
+A shard is a safetensors file like any other. Its header also has the offsets of each piece in its tensor, as
+torch's HuggingFaceStorageReader expects them. Source: safetensors, "Format"; torch.distributed.checkpoint.hf_storage.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from torch import Tensor
 
 from windlass.record.manifest import Entry
+from windlass.train.checkpoint.files import Files
 from windlass.train.checkpoint.layout import BLOCK_BYTES, Box, FileSums
-from windlass.train.checkpoint.storage.files import Files
 from windlass.train.checkpoint.tensors import bytes_of, dtype_name
 
 __all__ = ["Shard", "StagedTensor", "Sums", "write_bytes", "write_shard"]
 
 _ALIGN = 64
-"""Where the pieces begin; larger elements come first, so that all can be mapped as tensors."""
+"""Alignment of the data; larger elements come first, so that all can be mapped as tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Sums:
         self._crc32 = 0
 
     def add(self, content: memoryview) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self._sha256.update(content)
         while content:
             room = BLOCK_BYTES - self.size % BLOCK_BYTES
@@ -67,20 +67,20 @@ class Sums:
                 self._crc32 = 0
 
     def entry(self, name: str) -> Entry:
-        """The file's line of the manifest."""
+        """Return the file's entry of the manifest."""
         return Entry(name, self.size, self._sha256.hexdigest())
 
     def blocks(self) -> FileSums:
-        """The checksums of its blocks."""
+        """Return the checksums of its blocks."""
         last = (self._crc32,) if self.size % BLOCK_BYTES else ()
         return FileSums(crc32=(*self._blocks, *last))
 
 
 def write_shard(files: Files, name: str, parts: Sequence[StagedTensor]) -> Shard:
-    """Write one file of pieces; every byte is hashed on its way. Blocking; durable when it returns.
+    """Write a file of pieces, hashing every byte. Blocking; durable when it returns.
 
     Raises:
-        OSError: the disk is full, or the store does not answer.
+        OSError: the disk is full, or the store does not respond.
     """
     header, starts = _header(parts)
     sums = Sums()
@@ -101,7 +101,7 @@ def write_bytes(files: Files, name: str, content: bytes) -> Entry:
 
 
 def _header(parts: Sequence[StagedTensor]) -> tuple[bytes, list[int]]:
-    """The file's head, and where each part begins in the file; the format allows no gaps between them."""
+    """Return the file's header and the start of each part; the format allows no gaps."""
     ends = list(itertools.accumulate(part.tensor.numel() * part.tensor.element_size() for part in parts))
     begins = [0, *ends[:-1]]
     keys = _keys(parts)
@@ -117,7 +117,7 @@ def _header(parts: Sequence[StagedTensor]) -> tuple[bytes, list[int]]:
 
 
 def _keys(parts: Sequence[StagedTensor]) -> list[str]:
-    """Names in the file; a second piece of the same tensor carries its place."""
+    """Return the names in the file; further pieces of a tensor include their offsets."""
     keys: dict[str, None] = {}
     for part in parts:
         key = part.name if part.name not in keys else f"{part.name}@{','.join(map(str, part.box.offsets))}"

@@ -1,4 +1,4 @@
-"""One trainer at a time in a folder of checkpoints: a lock that dies with the process that holds it."""
+"""Lock of a folder of checkpoints, released when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 __all__ = ["LOCK_FILE", "sole_trainer"]
 
 LOCK_FILE = ".trainer.lock"
-"""In the folder of checkpoints; stays there, and says who held it last."""
+"""In the folder of checkpoints; never removed; names its last holder."""
 
 _WAIT_S, _WAIT_FOR_OWN_S, _PAUSE_S = 5.0, 60.0, 0.1
-"""For a process that is leaving. An attempt of the same task may be saving still, on another machine."""
+"""Wait for a process that is ending. An attempt of the same task may still be saving on another machine."""
 
 _held: set[int] = set()
 
 
 @contextlib.contextmanager
 def sole_trainer(store: CheckpointStore | None, world: World) -> Iterator[None]:
-    """Be the only trainer that writes to a store's folder. Collective as it begins; only rank 0 holds the lock.
+    """Lock a store's folder against a second trainer. Collective when entered; only rank 0 holds the lock.
 
-    Buckets, and stores of other kinds, have no locks: there nobody is kept out.
+    Buckets and other stores have no locks: a second trainer is not detected there.
 
     Raises:
-        PreconditionError: on every process, when another trainer is at work there.
+        PreconditionError: on every process, when another trainer uses the folder.
     """
     descriptor: int | None = None
     error: PreconditionError | None = None
@@ -51,7 +51,7 @@ def sole_trainer(store: CheckpointStore | None, world: World) -> Iterator[None]:
             except PreconditionError as caught:
                 error = caught
         if world.sum_on_host([float(error is not None)])[0] > 0:
-            raise error or PreconditionError(f"rank 0 cannot have {store.path} to itself", code="checkpoint-folder")
+            raise error or PreconditionError(f"rank 0 cannot lock {store.path}", code="checkpoint-folder")
     try:
         yield
     finally:
@@ -61,14 +61,14 @@ def sole_trainer(store: CheckpointStore | None, world: World) -> Iterator[None]:
 
 
 def _take(folder: Path) -> int | None:
-    """The lock, held until it is closed; None where the file system has none."""
+    """Take the lock, held until it is closed; None if the file system has no locks."""
     path = folder / LOCK_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise PreconditionError(
-            f"checkpoints cannot be written to {folder}: {error.strerror or error}",
+            f"cannot write checkpoints to {folder}: {error.strerror or error}",
             hint="set `checkpoint.folder`, or `no_checkpoints=true`",
             code="checkpoint-folder",
         ) from error
@@ -85,14 +85,14 @@ def _take(folder: Path) -> int | None:
 
 
 def _lock_in_time(descriptor: int, path: Path) -> bool:
-    """Wait a little for a holder that is leaving; False where training goes on without the lock, which is told."""
+    """Wait briefly for a holder that is ending; False, with a message, if training continues without the lock."""
     began_at, is_told = time.monotonic(), False
     while True:
         try:
             take_lock(descriptor, path)
             return True
         except PreconditionError as error:  # a file system without locks
-            _tell(f"{error.message}; nobody keeps a second trainer out of this folder")
+            _tell(f"{error.message}; a second trainer in this folder will not be detected")
             return False
         except BlockingIOError:
             holder = _holder(path)
@@ -101,35 +101,35 @@ def _lock_in_time(descriptor: int, path: Path) -> bool:
             if not is_own:
                 raise _busy(path.parent, holder)
             _tell(
-                f"{_named(holder)}, of this task, has not let go of {path.parent} yet; going on, for this attempt counts"
+                f"{_named(holder)}, an earlier attempt of this task, still holds {path.parent}; continuing without the lock"
             )
             return False
         if not is_told:
             is_told = True
-            _tell(f"waiting for {_named(holder)} to leave {path.parent}")
+            _tell(f"waiting for {_named(holder)} to release {path.parent}")
         time.sleep(_PAUSE_S)
 
 
 def _busy(folder: Path, holder: Mapping[str, Any]) -> PreconditionError:
     return PreconditionError(
-        f"{folder} is in use: {_named(holder)} trains there",
-        hint="set `checkpoint.folder` to another folder, or end that process first",
+        f"{folder} is in use by {_named(holder)}",
+        hint="set `checkpoint.folder` to another folder, or stop that process first",
         code="checkpoint-folder-busy",
     )
 
 
 def _sign(descriptor: int) -> None:
-    """Say in the lock file who holds it."""
+    """Write the holder into the lock file."""
     place = report.place()
     signature = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     text = json.dumps({**signature, "run": place.run, "task": place.task, "rank": place.global_rank}) + "\n"
-    with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+    with contextlib.suppress(OSError):  # the lock is held even if the disk is full
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
 
 
 def _holder(path: Path) -> Mapping[str, Any]:
-    """What the holder wrote; empty while it has not."""
+    """Return the holder's signature; empty until it has been written."""
     try:
         found = read_json(path)
     except (OSError, ValueError):
@@ -144,7 +144,7 @@ def _named(holder: Mapping[str, Any]) -> str:
 
 
 def _is_of_this_task(holder: Mapping[str, Any]) -> bool:
-    """Whether windlass started it in this process's stead before: then it is on its way out, or fenced off."""
+    """Return whether the holder is an earlier attempt of the same task, which is ending or fenced off."""
     place = report.place()
     mine = {"run": place.run, "task": place.task, "rank": place.global_rank}
     return bool(place.run) and all(holder.get(key) == value for key, value in mine.items())
@@ -156,7 +156,7 @@ def _tell(text: str) -> None:
 
 
 def _forget_in_child() -> None:
-    """A forked child that outlives the trainer must not hold its lock."""
+    """Release the lock in forked children, which may outlive the trainer."""
     while _held:
         os.close(_held.pop())
 

@@ -1,4 +1,4 @@
-"""A checkpoint on its way to its name, and what killed saves left behind."""
+"""Drafts of checkpoints, and cleanup of what killed saves left behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 
 from windlass.record.manifest import FOLDER_MANIFEST
-from windlass.train.checkpoint.storage.files import Files
+from windlass.train.checkpoint.files import Files
 
 __all__ = ["Draft", "begin_draft", "drop", "recover", "sweep"]
 
@@ -22,7 +22,7 @@ class Draft:
     Attributes:
         parent: folder of the checkpoints.
         name: the name that it will have, `step-N`.
-        token: its hidden name: of its folder, or in a bucket of an object that tells of it.
+        token: hidden name of its folder, or in a bucket of an object that marks it.
         files: where its files are written.
     """
 
@@ -34,12 +34,12 @@ class Draft:
 
     @classmethod
     def of(cls, parent: Files, name: str, token: str) -> Draft:
-        """The draft of a token that rank 0 gave out."""
+        """Return the draft of a token that rank 0 created."""
         files = parent.at(token if parent.can_rename else name)
         return cls(parent=parent, name=name, token=token, files=files)
 
     def begin(self) -> None:
-        """Make its folder and hold it, so that nobody sweeps it; on rank 0, before anybody writes."""
+        """Create its folder and lock it against sweeps; on rank 0, before any process writes."""
         if self.parent.can_rename:
             os.makedirs(self.files.path)
             self._lock = _hold(self.files.path)
@@ -50,7 +50,7 @@ class Draft:
             self.parent.remove(self.name)
 
     def commit(self, marker: bytes) -> None:
-        """Write the marker, and give the checkpoint its name."""
+        """Write the marker and rename the checkpoint to its name."""
         with self.files.create(FOLDER_MANIFEST) as file:
             file.write(marker)
         if self.parent.can_rename:
@@ -85,7 +85,7 @@ def begin_draft(parent: Files, name: str, owner: str) -> Draft:
 
 
 def drop(parent: Files, name: str, owner: str) -> None:
-    """Remove a checkpoint: it ends to be one at once, then its bytes go. Idempotent."""
+    """Remove a checkpoint: it becomes invalid at once, then its files are deleted. Idempotent."""
     aside = f"{_DROPPED}-{owner}-{os.urandom(4).hex()}-{name}"
     if parent.can_rename:
         try:
@@ -101,9 +101,9 @@ def drop(parent: Files, name: str, owner: str) -> None:
 
 
 def sweep(parent: Files, owner: str) -> list[str]:
-    """Remove what killed saves of this owner left; returns their hidden names.
+    """Remove the files of this owner's killed saves; returns their hidden names.
 
-    Drafts of others stay, and those that a living process of this machine holds.
+    Drafts of others are kept, and those locked by a running process on this machine.
     """
     recover(parent, owner)
     removed = []
@@ -117,7 +117,7 @@ def sweep(parent: Files, owner: str) -> list[str]:
 
 
 def recover(parent: Files, owner: str) -> None:
-    """Give a checkpoint its name back whose replacement was killed between two renames."""
+    """Restore a checkpoint whose replacement was killed between two renames."""
     for name, kind, final in _hidden(parent, owner) if parent.can_rename else []:
         if kind == _REPLACED and FOLDER_MANIFEST in parent.at(name).names() and final not in parent.names():
             parent.rename(name, final)
@@ -125,7 +125,7 @@ def recover(parent: Files, owner: str) -> None:
 
 
 def _hidden(parent: Files, owner: str) -> list[tuple[str, str, str]]:
-    """(name, kind, name that it would have) of this owner's hidden things."""
+    """Yield (name, kind, final name) of this owner's hidden entries."""
     found = []
     for name in parent.names():
         kind, _, rest = name.partition("-")
@@ -154,7 +154,7 @@ def _sweep_objects(parent: Files, name: str, final: str) -> None:
 
 
 def _hold(folder: str) -> int | None:
-    """Lock a folder until this process dies; None where another holds it, or it is gone."""
+    """Lock a folder until this process ends; None if another process holds it, or it is gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -164,6 +164,6 @@ def _hold(folder: str) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    except OSError:  # a network file system without locks: the owner's name must do
+    except OSError:  # a network file system without locks: rely on the owner's name
         return descriptor
     return descriptor

@@ -18,9 +18,9 @@ from tests.train.tiny import QUIET, Diary, PointLoader, Points, point_module
 from windlass import report
 from windlass.core.errors import PreconditionError
 from windlass.report.place import Place
-from windlass.train.checkpoint.storage import lock
-from windlass.train.checkpoint.storage.listing import list_committed
-from windlass.train.checkpoint.storage.lock import LOCK_FILE, sole_trainer
+from windlass.train.checkpoint import lock
+from windlass.train.checkpoint.listing import list_committed
+from windlass.train.checkpoint.lock import LOCK_FILE, sole_trainer
 from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.duration import Duration
 from windlass.train.parallel.world import World
@@ -84,14 +84,14 @@ def test_a_second_trainer_is_refused_and_the_first_one_ends_well(tmp_path: Path)
 
     assert trainer_in(tmp_path, Rival()).fit().is_finished
     assert refused[0].code == "checkpoint-folder-busy"
-    assert f"{tmp_path} is in use: process {os.getpid()} on {os.uname().nodename} (since " in refused[0].message
+    assert f"{tmp_path} is in use by process {os.getpid()} on {os.uname().nodename} (since " in refused[0].message
     assert [item.step for item in list_committed(store_in(tmp_path).files)] == [4]
     assert trainer_in(tmp_path, steps=6).fit().step == 6
 
 
 def test_another_process_is_named_and_what_sigkill_leaves_blocks_nobody(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path) as process:
-        with pytest.raises(PreconditionError, match=rf"process {process.pid} on .* \(since noon\) trains there"):
+        with pytest.raises(PreconditionError, match=rf"is in use by process {process.pid} on .* \(since noon\)"):
             trainer_in(tmp_path).fit()
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -115,11 +115,11 @@ def test_an_attempt_of_the_same_task_is_waited_for_and_then_passed(
     monkeypatch.setattr(report, "place", lambda: Place(run="r1", task="train", attempt=2))
     with held_elsewhere(tmp_path, signature=OWN), sole_trainer(store_in(tmp_path), ALONE):
         pass
-    assert "of this task, has not let go" in capsys.readouterr().err
+    assert "an earlier attempt of this task, still holds" in capsys.readouterr().err
     for other in ({"run": "r2"}, {"rank": 1}):
         with (
             held_elsewhere(tmp_path, signature={**OWN, **other}),
-            pytest.raises(PreconditionError, match="trains there"),
+            pytest.raises(PreconditionError, match="is in use by"),
             sole_trainer(store_in(tmp_path), ALONE),
         ):
             pass
@@ -134,7 +134,7 @@ def test_a_file_system_without_locks_is_told_once(
     monkeypatch.setattr(lock, "take_lock", refuse)
     assert trainer_in(tmp_path).fit().is_finished
     told = capsys.readouterr().err
-    assert told.count("has no file locks; nobody keeps a second trainer out of this folder") == 1
+    assert told.count("has no file locks; a second trainer in this folder will not be detected") == 1
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_other_ranks_take_nothing_and_hear_of_the_first_ones_error(tmp_path: Pat
             return [1.0]
 
     with (
-        pytest.raises(PreconditionError, match="rank 0 cannot have"),
+        pytest.raises(PreconditionError, match="rank 0 cannot lock"),
         sole_trainer(store_in(tmp_path), Second(rank=1, size=2, device=torch.device("cpu"))),
     ):
         pass

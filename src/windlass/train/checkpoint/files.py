@@ -1,4 +1,4 @@
-"""Folders of checkpoints: on a file system by name, in a bucket through fsspec; the same few things from both."""
+"""Folders of checkpoints, on a file system or in a bucket through fsspec, behind one interface."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ __all__ = ["BucketFiles", "Files", "LocalFiles", "open_files"]
 
 
 class Files(Protocol):
-    """A folder. Names are relative, with `/`. Everything blocks; what is not there raises FileNotFoundError."""
+    """A folder. Names are relative, with `/`. Everything blocks; missing files raise FileNotFoundError."""
 
     @property
     def path(self) -> str:
-        """Where it is, absolute, or its URL."""
+        """Absolute path, or URL."""
 
     @property
     def can_rename(self) -> bool:
-        """Whether a whole folder changes its name at once."""
+        """Return whether a whole folder can be renamed atomically."""
 
     def at(self, name: str) -> Files:
-        """The folder of that name in it; need not be there."""
+        """Return a subfolder; it need not exist."""
 
     def names(self) -> list[str]:
-        """What is directly in it, sorted; nothing where it is not there."""
+        """Return the sorted names directly in the folder; an empty list if the folder is missing."""
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Bytes of a file; fewer at its end."""
+        """Read bytes of a file; fewer at its end."""
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        """Fill a buffer with the bytes of a file from `start` on; returns how many there were."""
+        """Fill a buffer with the bytes of a file from `start` on; returns the number of bytes read."""
 
     def create(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
         """Write a new file; whole and durable when the block ends without an error. Makes folders."""
 
     def sync(self, *, is_deep: bool = False) -> None:
-        """Make the names in it survive a power cut, and those in its folders where `is_deep`."""
+        """Make its entries durable, and those of its subfolders if `is_deep`."""
 
     def rename(self, old: str, new: str) -> None:
-        """Change a folder's name, where `can_rename`."""
+        """Rename a folder, if `can_rename`."""
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with all in it; idempotent."""
 
 
 def open_files(path: str) -> Files:
-    """The folder at a local path or at an URL of fsspec, such as `s3://bucket/run`.
+    """Open the folder at a local path or a URL of fsspec, such as `s3://bucket/run`.
 
     Raises:
         PreconditionError: what this kind of URL needs is not installed.
@@ -145,7 +145,7 @@ class _Whole:
 
 
 class BucketFiles:
-    """A folder of a store that fsspec knows: a file is there when it was closed, and no folder is ever renamed."""
+    """A folder in an fsspec store: a file exists once it is closed, and folders are never renamed."""
 
     can_rename = False
 
@@ -154,7 +154,7 @@ class BucketFiles:
 
     @classmethod
     def open(cls, url: str) -> BucketFiles:
-        """The folder at an URL."""
+        """Open the folder at a URL."""
         kind = url.partition("://")[0]
         try:
             import fsspec  # lazy: only for URLs
@@ -162,8 +162,8 @@ class BucketFiles:
             system, root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise PreconditionError(
-                f"{url} cannot be opened: {error}",
-                hint=f"`pip install fsspec` and what it needs for `{kind}:`, such as `s3fs` or `gcsfs`",
+                f"cannot open {url}: {error}",
+                hint=f"`pip install fsspec` and its package for `{kind}:`, such as `s3fs` or `gcsfs`",
                 code="checkpoint-storage",
             ) from error
         return cls(system, str(root), url)
@@ -172,15 +172,15 @@ class BucketFiles:
         return BucketFiles(self._system, f"{self._root}/{name}", f"{self.path}/{name}")
 
     def names(self) -> list[str]:
-        self._system.invalidate_cache()  # a listing from before another process's save is of no use
+        self._system.invalidate_cache()  # a cached listing misses other processes' saves
         try:
             found = self._system.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        except Exception as error:  # each kind of storage has errors of its own, such as for missing credentials
+        except Exception as error:  # each storage raises its own errors, such as for missing credentials
             raise PreconditionError(
-                f"{self.path} cannot be listed: {error}",
-                hint="look at its name, and at the credentials of this storage",
+                f"cannot list {self.path}: {error}",
+                hint="check the URL and the credentials of this storage",
                 code="checkpoint-storage",
             ) from error
         return sorted({str(entry).rstrip("/").rpartition("/")[2] for entry in found} - {""})
@@ -203,7 +203,7 @@ class BucketFiles:
     def create(self, name: str) -> Iterator[IO[bytes]]:
         try:
             file = self._system.open(self._full(name), "wb")
-        except FileNotFoundError:  # one with real folders; buckets have none, and some let nobody ask for them
+        except FileNotFoundError:  # a store with real folders; buckets have none, and some do not allow listing them
             self._system.makedirs(self._full(name).rpartition("/")[0], exist_ok=True)
             file = self._system.open(self._full(name), "wb")
         try:
@@ -215,7 +215,7 @@ class BucketFiles:
         file.close()
 
     def sync(self, *, is_deep: bool = False) -> None:
-        """Nothing: an object is durable when its upload is answered."""
+        """Do nothing: an object is durable when its upload has been acknowledged."""
 
     def rename(self, old: str, new: str) -> None:
         raise NotImplementedError(f"{self.path} cannot rename {old} to {new}")

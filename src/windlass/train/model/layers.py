@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["RMSNorm"]
+__all__ = ["FeedForward", "RMSNorm"]
 
 
 class RMSNorm(nn.Module):
@@ -30,3 +30,18 @@ class RMSNorm(nn.Module):
     def extra_repr(self) -> str:
         """Size and eps, for print(model)."""
         return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+class FeedForward(nn.Module):
+    """down(silu(gate(x)) * up(x)), without biases. Source: Shazeer 2020, "GLU variants improve transformer"."""
+
+    def __init__(self, d_model: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, hidden, bias=False)
+        self.up = nn.Linear(d_model, hidden, bias=False)
+        self.down = nn.Linear(hidden, d_model, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """Same shape as the input."""
+        out_BTD: Tensor = self.down(F.silu(self.gate(x_BTD)) * self.up(x_BTD))
+        return out_BTD

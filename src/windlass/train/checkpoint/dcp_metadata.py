@@ -1,6 +1,6 @@
-"""The pickled `.metadata` of torch's distributed checkpoints, read as data: nothing that it names is imported or called.
+"""Parser of the pickled `.metadata` of torch's distributed checkpoints; nothing it names is imported or called.
 
-The few opcodes with which such a file is written are carried out by this module itself. Classes become `PickledObject`s, calls are
+This module executes the few opcodes that such a file uses. Classes become `PickledObject`s, calls are
 those four that torch's metadata needs, and everything else is refused. Source: pickletools; torch.distributed.checkpoint
 .metadata and .filesystem, torch 2.13.
 """
@@ -55,12 +55,12 @@ _DTYPES = frozenset(
 
 
 class UnsafeMetadataError(ValueError):
-    """The file does something that no metadata does; nothing of it was carried out."""
+    """The file contains something that metadata never does; none of it was executed."""
 
 
 @dataclass(eq=False, slots=True)
 class PickledObject:
-    """An object of a named class, with its fields; the class itself is never looked for."""
+    """An object of a named class, with its fields; the class itself is never imported."""
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)
@@ -93,13 +93,13 @@ _CALLS: dict[tuple[str, str], Callable[[tuple[Any, ...]], Any]] = {
 
 
 def parse_metadata(content: bytes) -> Any:
-    """The object of a pickle that holds torch's metadata and nothing else.
+    """Parse a pickle that holds torch's metadata and nothing else.
 
     Cost: some microseconds for each opcode; memory in proportion to the file.
 
     Raises:
         UnsafeMetadataError: it names anything but torch's metadata classes, uses an opcode that such a file never needs,
-            is no pickle, or is larger than 1 GiB.
+            is not a pickle, or is larger than 1 GiB.
     """
     if len(content) > MAX_BYTES:
         raise UnsafeMetadataError(f"it has {len(content)} bytes, more than {MAX_BYTES}")
@@ -112,12 +112,12 @@ def parse_metadata(content: bytes) -> Any:
     except UnsafeMetadataError:
         raise
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise UnsafeMetadataError(f"it is no pickle of metadata ({error!r})") from error
-    raise UnsafeMetadataError("it has no end")
+        raise UnsafeMetadataError(f"invalid pickle of metadata ({error!r})") from error
+    raise UnsafeMetadataError("the pickle is truncated")
 
 
 class _Machine:
-    """The stack, the marks and the memo of a pickle under way."""
+    """Stack, marks and memo of the pickle machine."""
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
@@ -125,12 +125,12 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def end(self) -> Any:
-        """The one object that is left."""
+        """Return the resulting object."""
         (result,) = self._stack
         return result
 
     def step(self, name: str, argument: Any) -> None:
-        """Carry out one opcode."""
+        """Execute one opcode."""
         if name in _PUSHED:
             self._stack.append(argument)
         elif name in _CONSTANTS:
@@ -138,7 +138,7 @@ class _Machine:
         elif name in _STEPS:
             _STEPS[name](self, argument)
         elif name not in ("PROTO", "FRAME"):
-            raise UnsafeMetadataError(f"opcode {name} is not needed for metadata")
+            raise UnsafeMetadataError(f"opcode {name} is not allowed in metadata")
 
     def mark(self, _: Any) -> None:
         self._marks.append(len(self._stack))
@@ -185,7 +185,7 @@ class _Machine:
     def _set(self, items: list[Any]) -> None:
         target = _as(dict, self._stack[-1])
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, str | int | PickledObject):  # to hash a tuple of tuples may take for ever
+            if not isinstance(key, str | int | PickledObject):  # hashing nested tuples may take exponential time
                 raise UnsafeMetadataError(f"a key is a {type(key).__name__}")
             target[key] = value
 
@@ -209,7 +209,7 @@ class _Machine:
     def new(self, _: Any) -> None:
         arguments, kind = self._stack.pop(), _as(_Global, self._stack.pop())
         if kind.key not in _RECORDS or arguments != ():
-            raise UnsafeMetadataError(f"{kind.name} is made in a way that metadata never is")
+            raise UnsafeMetadataError(f"{kind.name} is constructed in an unexpected way")
         self._stack.append(PickledObject(kind.name))
 
     def reduce(self, _: Any) -> None:
@@ -228,7 +228,7 @@ class _Machine:
 
 def _as(kind: type[Any], value: Any) -> Any:
     if type(value) is not kind:
-        raise UnsafeMetadataError(f"a {type(value).__name__} stands where a {kind.__name__} must be")
+        raise UnsafeMetadataError(f"found a {type(value).__name__} instead of a {kind.__name__}")
     return value
 
 

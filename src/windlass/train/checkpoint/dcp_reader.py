@@ -1,9 +1,9 @@
-"""Checkpoints that torch's distributed checkpointing wrote, such as OLMo-core's: named tensors, read when asked for.
+"""Reader of torch's distributed checkpoints (DCP), such as OLMo-core's: named tensors, read on demand.
 
     found = read_dcp("gs://bucket/step1000/model_and_optim")
     found["model.embeddings.weight"].read()
 
-Their `.metadata` is a pickle, which `foreign_metadata` reads as data; each piece of a tensor is a file of torch's, loaded
+Their `.metadata` is a pickle, which `dcp_metadata` reads as data; each piece of a tensor is a file of torch's, loaded
 with `weights_only`, or plain bytes.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from windlass.train.checkpoint.dcp.metadata import PickledObject, UnsafeMetadataError, parse_metadata
+from windlass.train.checkpoint.dcp_metadata import PickledObject, UnsafeMetadataError, parse_metadata
+from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.layout import Box, overlap
-from windlass.train.checkpoint.storage.files import Files, open_files
 from windlass.train.errors import CheckpointError
 
 __all__ = ["DcpCheckpoint", "DcpTensor", "read_dcp"]
@@ -31,7 +31,7 @@ _MAX_DIMS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blob:
-    """Bytes of a file."""
+    """Return the size of a file in bytes."""
 
     file: str
     offset: int
@@ -53,10 +53,10 @@ class DcpTensor:
     pieces: tuple[tuple[Box, _Blob], ...]
 
     def read(self, box: Box | None = None) -> Tensor:
-        """Its values on the host, those of a box where one is named; reads the pieces that touch it, one at a time.
+        """Read the tensor, or a box of it, onto the host; reads one piece at a time.
 
         Raises:
-            CheckpointError: a piece is missing, damaged, of another shape, or no plain tensor.
+            CheckpointError: a piece is missing, damaged, of another shape, or not a plain tensor.
         """
         wanted = box or Box.whole(self.shape)
         result = torch.empty(wanted.shape, dtype=self.dtype)
@@ -74,7 +74,7 @@ class DcpTensor:
         size = held.num_elements * self.dtype.itemsize
         content = _content(self.files, blob, size)
         if len(content) < size:
-            raise self._refused(f"{len(content)} bytes cannot hold {list(held.shape)}")
+            raise self._refused(f"{len(content)} bytes are too few for shape {list(held.shape)}")
         if len(content) == size and not content.startswith(b"PK\x03\x04"):  # safetensors' way: the bare bytes
             return torch.frombuffer(bytearray(content), dtype=self.dtype).view(held.shape)
         found = _torch_load(self.files, blob, content)
@@ -87,10 +87,10 @@ class DcpTensor:
 
 
 class DcpCheckpoint(Mapping[str, DcpTensor]):
-    """The tensors of a checkpoint by name, and what else it holds.
+    """Tensors of a checkpoint by name, and its other values.
 
     Attributes:
-        value_names: what is no tensor, such as settings of the optimiser.
+        value_names: names of other values, such as settings of the optimiser.
     """
 
     def __init__(self, files: Files, tensors: Mapping[str, DcpTensor], values: Mapping[str, _Blob]) -> None:
@@ -108,11 +108,11 @@ class DcpCheckpoint(Mapping[str, DcpTensor]):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Names of what is no tensor."""
+        """Names of values that are not tensors."""
         return tuple(self._values)
 
     def value(self, name: str) -> Any:
-        """One of them: a number, a text, or plain containers of such.
+        """Read a value that is not a tensor: a number, a text, or plain containers of these.
 
         Raises:
             CheckpointError: it is damaged or something else.
@@ -122,7 +122,7 @@ class DcpCheckpoint(Mapping[str, DcpTensor]):
 
 
 def read_dcp(folder: str) -> DcpCheckpoint:
-    """Look at a folder or URL with torch's `.metadata`; tensors are read later, one by one.
+    """Open a folder or URL with torch's `.metadata`; tensors are read later, one by one.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it holds more than metadata (`checkpoint-unsafe`).
@@ -133,7 +133,7 @@ def read_dcp(folder: str) -> DcpCheckpoint:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(
             f"{folder} holds no {_FILE}",
-            hint="name the folder that torch.distributed.checkpoint wrote; OLMo-core calls it `model_and_optim`",
+            hint="pass the folder that torch.distributed.checkpoint wrote; OLMo-core calls it `model_and_optim`",
             code="no-checkpoint",
         ) from error
     except UnsafeMetadataError as error:
@@ -141,7 +141,7 @@ def read_dcp(folder: str) -> DcpCheckpoint:
     try:
         return _understood(files, metadata)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _refused(files, f"{_FILE} is not what torch writes: {error}") from error
+        raise _refused(files, f"{_FILE} does not have torch's format: {error}") from error
 
 
 def _understood(files: Files, metadata: PickledObject) -> DcpCheckpoint:
@@ -166,38 +166,38 @@ def _tensor(
         box = Box(_sizes(chunk.fields["offsets"]), _sizes(chunk.fields["sizes"]))
         ends = [offset + size for offset, size in zip(box.offsets, box.shape, strict=True)]
         if any(end > size for end, size in zip(ends, shape, strict=True)):
-            raise ValueError(f"a piece of {name!r} reaches beyond {list(shape)}")
+            raise ValueError(f"a piece of {name!r} exceeds its shape {list(shape)}")
         if box.num_elements:
             pieces.append((box, blobs[name, box.offsets]))
     num_held, num_bytes = sum(box.num_elements for box, _ in pieces), sum(blob.length for _, blob in pieces)
     if num_held != math.prod(shape) or num_held * dtype.itemsize > num_bytes:
-        raise ValueError(f"{name!r} of {list(shape)} is said to lie in {num_bytes} bytes")
+        raise ValueError(f"{name!r} of shape {list(shape)} does not match its {num_bytes} bytes")
     return DcpTensor(name=name, dtype=dtype, shape=shape, files=files, pieces=tuple(pieces))
 
 
 def _blob(info: PickledObject) -> _Blob:
     if info.get("transform_descriptors"):
-        raise ValueError(f"pieces are packed by {info.get('transform_descriptors')}, which is not supported")
+        raise ValueError(f"pieces are transformed by {info.get('transform_descriptors')}, which is not supported")
     file = _text(info.fields["relative_path"])
     if file.startswith("/") or ".." in file.split("/"):
-        raise ValueError(f"{file!r} lies elsewhere")
+        raise ValueError(f"{file!r} is outside the checkpoint")
     offset, length = _sizes((info.fields["offset"], info.fields["length"]))
     return _Blob(file=file, offset=offset, length=length)
 
 
 def _content(files: Files, blob: _Blob, size: int) -> bytes:
-    """A blob's bytes; never more than its file has."""
+    """Read a blob's bytes; never more than its file has."""
     try:
         held = files.size(blob.file)
         if blob.offset + blob.length > held:
-            raise _refused(files, f"{blob.file} has {held} bytes, and is said to have {blob.offset + blob.length}")
+            raise _refused(files, f"{blob.file} has {held} bytes; expected at least {blob.offset + blob.length}")
         return files.read(blob.file, blob.offset, blob.offset + blob.length)
     except FileNotFoundError as error:
-        raise _refused(files, f"{blob.file} is missing; it would hold {size} bytes") from error
+        raise _refused(files, f"{blob.file} is missing ({size} bytes)") from error
 
 
 def _torch_load(files: Files, blob: _Blob, content: bytes) -> Any:
-    """What `torch.save` wrote, tensors and plain containers only."""
+    """Load the content of a `torch.save` file, tensors and plain containers only."""
     try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises nearly everything for a broken file
@@ -207,8 +207,8 @@ def _torch_load(files: Files, blob: _Blob, content: bytes) -> Any:
 
 def _refused(files: Files, problem: str) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint {files.path} cannot be read: {problem}",
-        hint="only plain tensors are read from a checkpoint made elsewhere; fetch it anew from where you trust it",
+        f"cannot read the checkpoint {files.path}: {problem}",
+        hint="only plain tensors are loaded from foreign checkpoints; download it again from a source you trust",
         code="checkpoint-unsafe",
     )
 
@@ -222,13 +222,13 @@ def _slices(shared: Box, within: Box) -> tuple[slice, ...]:
 
 def _text(value: object) -> str:
     if type(value) is not str:
-        raise TypeError(f"{type(value).__name__} where a name must be")
+        raise TypeError(f"expected a name, found {type(value).__name__}")
     return value
 
 
 def _sizes(values: Any) -> tuple[int, ...]:
     if not isinstance(values, tuple | list) or len(values) > _MAX_DIMS:
-        raise TypeError("sizes are no short list")
+        raise TypeError("invalid list of sizes")
     if not all(type(value) is int and 0 <= value < 1 << 62 for value in values):
-        raise ValueError("a size is no whole number from 0 on")
+        raise ValueError("a size is not a non-negative integer")
     return tuple(values)

@@ -1,1 +1,0 @@
-"""Checkpoints that torch's distributed checkpointing wrote."""

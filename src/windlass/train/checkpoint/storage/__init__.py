@@ -1,1 +1,0 @@
-"""Files of checkpoints: folders and buckets, locks, what killed saves left."""
