@@ -141,7 +141,7 @@ def test_the_script_for_isambard_is_rendered_from_any_machine(planned: Planned) 
 
 def test_learners_that_leave_no_cpus_are_refused_with_the_arithmetic(planned: Planned) -> None:
     said = planned("params.learners_per_node=4", code=3)
-    assert "[bundles-too-big]" in said
+    assert "[does-not-fit]" in said
     assert "each takes 40 CPUs, and nodes with GPUs left have 32 CPUs left at most" in said
 
 

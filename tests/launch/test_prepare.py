@@ -164,20 +164,20 @@ def test_everything_that_is_wrong_comes_at_once_with_its_place(bench: Bench) -> 
     with pytest.raises(SpecError) as caught:
         prepare_file(path, options=Options(allow_dirty=True), home=bench.home)
     found = {problem.code: problem for problem in caught.value.problems}
-    assert set(found) == {"unknown-token", "does-not-fit", "not-honoured"}
+    assert set(found) == {"unknown-token", "does-not-fit", "unsupported-setting"}
     assert found["unknown-token"].message == "unknown token `${params.lrr}` in tasks.a.run"
     assert found["unknown-token"].hint == "did you mean `${params.lr}`?"
     places = {code: problem.place for code, problem in found.items()}
     assert {code: place.line for code, place in places.items() if place is not None} == {
         "unknown-token": 5,
         "does-not-fit": 5,
-        "not-honoured": 3,
+        "unsupported-setting": 3,
     }
 
 
 def test_best_effort_notes_what_is_not_kept(bench: Bench) -> None:
     data = {"tasks": {"main": {"run": "true", "disk": "1GiB"}}}
-    assert [problem.code for problem in refusal(bench, data).problems] == ["not-honoured"]
+    assert [problem.code for problem in refusal(bench, data).problems] == ["unsupported-setting"]
     plan = bench.prepare(data, Options(allow_dirty=True, best_effort=True)).plan
     assert len(plan.notes) == 2  # the other: code in place
     assert plan.notes[0].startswith("tasks.main.disk=1GiB is ignored (--best-effort): ")

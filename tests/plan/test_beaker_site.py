@@ -104,13 +104,13 @@ REFUSED = [
     (GANG, {"fs": {}}, "site-no-shared-folder", "takes 3 nodes"),
     (ONE, {"beaker": {"workspace": "lab/main"}, "fs": {}}, "no-image", "neither the experiment nor `lab` names one"),
     (ONE, {"beaker": {"image": "beaker:i"}, "fs": {}}, "beaker-workspace", "names no workspace"),
-    ("{name: x, run: f, env: {uv: .}}", {}, "not-honoured", "brings its environment"),
-    ("{name: x, run: f, env: {python: /usr/bin/python3}}", {}, "not-honoured", "brings its environment"),
-    ("{name: x, tasks: {t: {run: f, disk: 1GiB}}}", {}, "not-honoured", "sets no disk space aside"),
-    ("{name: x, tasks: {t: {run: f, features: big}}}", {}, "not-honoured", "by cluster and host alone"),
-    ("{name: x, run: f, env: {image: {name: i, network: private}}}", {}, "not-honoured", "network=private"),
+    ("{name: x, run: f, env: {uv: .}}", {}, "unsupported-setting", "brings its environment"),
+    ("{name: x, run: f, env: {python: /usr/bin/python3}}", {}, "unsupported-setting", "brings its environment"),
+    ("{name: x, tasks: {t: {run: f, disk: 1GiB}}}", {}, "unsupported-setting", "sets no disk space aside"),
+    ("{name: x, tasks: {t: {run: f, features: big}}}", {}, "unsupported-setting", "by cluster and host alone"),
+    ("{name: x, run: f, env: {image: {name: i, network: private}}}", {}, "unsupported-setting", "network=private"),
     ("{name: x, tasks: {t: {run: f, gpus: 5}}}", {}, "needs-reshape", "a node of `lab` has 4"),
-    ("{name: x, tasks: {t: {run: f, gpus: 1 x b200}}}", {}, "gpu-type", "`lab` has h100"),
+    ("{name: x, tasks: {t: {run: f, gpus: 1 x b200}}}", {}, "does-not-fit", "`lab` has h100"),
 ]
 
 
@@ -125,7 +125,7 @@ def test_what_is_refused(text: str, changes: dict[str, Any], code: str, message:
 def test_an_unknown_cluster_is_answered_with_the_nearest() -> None:
     with pytest.raises(SpecError) as caught:
         beaker_plan(ONE, site=beaker_site("alpah"))
-    assert caught.value.problems[0].code == "unknown-partition"
+    assert caught.value.problems[0].code == "unknown-queue"
     assert caught.value.problems[0].hint.startswith("did you mean --on lab/alpha?")
 
 
@@ -134,7 +134,7 @@ def test_storage_that_a_cluster_lacks_is_refused_with_one_that_has_it() -> None:
     place = {**PLACE["beaker"], "mounts": mounts}
     with pytest.raises(SpecError) as caught:
         beaker_plan(ONE, site=beaker_site(fs={"shared": "/scratch/me"}, beaker=place))
-    assert caught.value.problems[0].code == "beaker-no-storage"
+    assert caught.value.problems[0].code == "site-no-shared-folder"
     assert "--on lab/lab/alpha" in caught.value.problems[0].hint
 
 

@@ -120,13 +120,13 @@ def test_the_page_says_hit_or_miss_and_the_size() -> None:
         (
             "data.tokens.build=t ${out} ${run}",
             "`${run}` in data.tokens.build is another one in every run",
-            "token-in-build",
+            "unknown-token",
         ),
-        ("data.tokens.build=t ${tasks.score.out}", "`${tasks.score.out}` in data.tokens.build", "token-in-build"),
+        ("data.tokens.build=t ${tasks.score.out}", "`${tasks.score.out}` in data.tokens.build", "unknown-token"),
         (
             "data.tokens.build=t ${data.promts} ${out}",
             "unknown data `${data.promts}` in data.tokens.build",
-            "unknown-data",
+            "unknown-name",
         ),
         (
             "data.tokens.build=t ${data.packed} ${out}",
@@ -139,7 +139,7 @@ def test_the_page_says_hit_or_miss_and_the_size() -> None:
             "dependency-cycle",
         ),
         ("data.tokens.from=packed", "the data is built from itself", "dependency-cycle"),
-        ("data.tokens.from=prompt", "unknown data `prompt` in data.tokens.from", "unknown-data"),
+        ("data.tokens.from=prompt", "unknown data `prompt` in data.tokens.from", "unknown-name"),
         ("data.tokens.build=t ${params.len}", "unknown token `${params.len}` in data.tokens.build", "unknown-token"),
         ("data.prompts.cpus=2", "`cpus` has no effect without `build`", "setting-unused"),
         ("data.tokens.task=train", "`task` has no effect without `adapter`", "setting-unused"),
@@ -224,7 +224,7 @@ def test_the_adapter_keeps_the_interpreter_and_quotes() -> None:
 def test_a_command_that_the_adapter_cannot_read_is_refused(run: str | list[str]) -> None:
     with pytest.raises(SpecError) as caught:
         adapted(run)
-    assert caught.value.problems[0].code == "adapter-no-script"
+    assert caught.value.problems[0].code == "wrong-value"
 
 
 def test_the_adapter_needs_to_know_whose_command() -> None:

@@ -63,7 +63,7 @@ def test_it_follows_the_shape() -> None:
     ],
 )
 def test_bundles_that_do_not_fit(overrides: list[str], why: str) -> None:
-    message, hint = refused(RL, *overrides)["bundles-too-big"]
+    message, hint = refused(RL, *overrides)["does-not-fit"]
     assert message.startswith(f"the bundles of task `main` do not fit: {why}")
     assert "together: " in message
     assert hint.startswith("change tasks.main.bundles.")
@@ -75,8 +75,8 @@ def test_strategies_differ_in_what_they_leave() -> None:
         "{small: {count: 2, gpus: 1, strategy: pack}, big: {count: 1, gpus: 4}}}}\nlimit: {time: 1h}\n"
     )
     assert planned(text).tasks[0].bundles
-    assert "bundles-too-big" in refused(text, "tasks.main.bundles.small.strategy=spread")
-    assert "bundles-too-big" in refused(text, "tasks.main.bundles.small.strategy=strict-spread")
+    assert "does-not-fit" in refused(text, "tasks.main.bundles.small.strategy=spread")
+    assert "does-not-fit" in refused(text, "tasks.main.bundles.small.strategy=strict-spread")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_secret_that_is_a_file_is_shown_as_a_file(kind: Any, shown: str) -> No
 @pytest.mark.parametrize(
     ("kind", "image", "code", "words"),
     [
-        ("none", "a:1", "no-containers", "`env.image` is `a:1`, and site `isambard` runs no containers"),
+        ("none", "a:1", "unsupported-setting", "`env.image` is `a:1`, and site `isambard` runs no containers"),
         ("apptainer", "./Dockerfile", "image-not-built", "apptainer builds nothing from a Dockerfile"),
         ("enroot", "a:1", "image-not-imported", "enroot starts image files only"),
     ],
@@ -140,7 +140,7 @@ def test_what_starts_other_processes_outside_is_refused(cluster: Any) -> None:
 
 def test_an_environment_beside_an_image_is_refused() -> None:
     experiment = Experiment(name="x", env=Env(uv="."), tasks={"main": Task(run="true")})
-    assert "not-honoured" in [code for code, _ in refused(experiment)]
+    assert "unsupported-setting" in [code for code, _ in refused(experiment)]
 
 
 def container_of(image: Image, *, in_image: bool = False, **settings: Any) -> ContainerConfig:

@@ -26,7 +26,7 @@ def test_a_task_by_name() -> None:
 def test_a_plan_of_another_version_is_refused() -> None:
     with pytest.raises(PreconditionError, match=r"schema `windlass\.plan/9`, expected `windlass\.plan/1`") as caught:
         Plan.from_data({**data(), "schema": "windlass.plan/9"})
-    assert caught.value.code == "plan-schema"
+    assert caught.value.code == "plan-broken"
 
 
 @pytest.mark.parametrize("broken", [None, [], 3, {}])

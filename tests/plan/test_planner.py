@@ -146,19 +146,19 @@ BAD = [
     (
         "{name: x, run: 'f ${out'}",
         "`${out` has no closing `}` in tasks.main.run",
-        "token-open",
+        "token-literal",
         "write `$${` for a literal `${`",
     ),
     (
         "{name: x, tasks: {a: {run: f}, b: {run: 'g ${tasks.a.out}'}}}",
         "`${tasks.a.out}` in tasks.b.run needs task `a`, which `b` does not wait for",
-        "token-not-upstream",
+        "unknown-token",
         "add `after: a` to tasks.b",
     ),
     (
         "{name: x, tasks: {a: {run: 'f ${tasks.a.out}'}}}",
         "task `a` names itself in `${tasks.a.out}` in tasks.a.run",
-        "token-not-upstream",
+        "unknown-token",
         "write `${out}`",
     ),
     (
@@ -182,7 +182,7 @@ BAD = [
     (
         "{name: x, params: {m: '${out}/m'}, run: 'f ${params.m}'}",
         "params.m holds `${out}/m`; tokens are replaced in `run` and `vars` only",
-        "token-in-param",
+        "unknown-token",
         "write the token in the command, or `$${` for a literal `${`",
     ),
     (
@@ -227,7 +227,7 @@ BAD = [
     (
         "{name: x, tasks: {t: {run: f, nodes: 3, total_gpus: 4}}}",
         "tasks.t.total_gpus=4 cannot be shared evenly by tasks.t.nodes=3",
-        "gpus-uneven",
+        "does-not-fit",
         "use a number of nodes from: 1, 2, 4",
     ),
     (
@@ -263,25 +263,25 @@ BAD = [
     (
         "{name: x, env: {image: Dockerfile}, run: f}",
         "env.image=Dockerfile cannot be honoured on `local`: containers run on `docker` and `podman`, and at sites that have them",
-        "not-honoured",
+        "unsupported-setting",
         "remove it: ~env.image, or run without it: --best-effort",
     ),
     (
         "{name: x, tasks: {t: {run: f, gpus: 1 x gh200}}}",
         "tasks.t.gpus.type=gh200 cannot be honoured on `local`: the type of this machine's GPUs is not known",
-        "not-honoured",
+        "unsupported-setting",
         "write the count alone: tasks.t.gpus=1, or run without it: --best-effort",
     ),
     (
         "{name: x, tasks: {t: {run: f, disk: 1TiB}}}",
         "tasks.t.disk=1TiB cannot be honoured on `local`: disk space is neither set aside nor limited here",
-        "not-honoured",
+        "unsupported-setting",
         "remove it: ~tasks.t.disk, or run without it: --best-effort",
     ),
     (
         "{name: x, limit: {gpu_hours: 4800}, tasks: {t: {run: f, gpus: 1}}}",
         "limit.gpu_hours=4800 cannot be honoured on `local`: GPU-hours are not limited here",
-        "not-honoured",
+        "unsupported-setting",
         "remove it: ~limit.gpu_hours, or run without it: --best-effort",
     ),
     (
@@ -310,7 +310,7 @@ def test_a_refusal_points_at_its_line() -> None:
     assert {(problem.code, problem.place.line) for problem in caught.value.problems if problem.place} == {
         ("unknown-token", 4),
         ("unknown-token", 6),
-        ("not-honoured", 7),
+        ("unsupported-setting", 7),
     }
 
 

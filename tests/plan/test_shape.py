@@ -48,15 +48,17 @@ def test_nodes_of_ones_own_are_kept() -> None:
 
 
 def test_total_gpus_that_no_nodes_share_evenly() -> None:
-    message, hint = refused(TOTAL, "tasks.main.total_gpus=41")["gpus-uneven"]
+    message, hint = refused(TOTAL, "tasks.main.total_gpus=41")["does-not-fit"]
     assert message == "tasks.main.total_gpus=41 cannot be shared evenly by nodes of 4 GPUs (`lab/gpu`)"
     assert hint == "write tasks.main.total_gpus=40 or tasks.main.total_gpus=44"
 
 
 def test_total_gpus_where_nobody_knows_the_nodes() -> None:
-    message, hint = refused(TOTAL, at=site("~partitions.gpu.gpus"))["gpus-uneven"]
+    message, hint = refused(TOTAL, at=site("~partitions.gpu.gpus"))["does-not-fit"]
     assert message == "tasks.main.total_gpus=40: how many GPUs a node of `lab/gpu` has is not known"
-    assert list(refused(TOTAL, "tasks.main.bundles={a: {gpus: 9}}", at=site("~partitions.gpu.gpus"))) == ["gpus-uneven"]
+    assert list(refused(TOTAL, "tasks.main.bundles={a: {gpus: 9}}", at=site("~partitions.gpu.gpus"))) == [
+        "does-not-fit"
+    ]
     assert hint == "write both: tasks.main.nodes=N tasks.main.gpus=N ~tasks.main.total_gpus"
 
 

@@ -28,12 +28,12 @@ def test_a_whole_profile() -> None:
 
 WRONG = [
     ("beaker.workspace=main", "`main` is no full name", "wrong-value"),
-    ("beaker.clusters=lab/alpah", "`lab/alpah` is not among the clusters", "unknown-partition"),
+    ("beaker.clusters=lab/alpah", "`lab/alpah` is not among the clusters", "unknown-queue"),
     ("beaker.image=me/image", "says neither whose image", "wrong-value"),
     ("beaker.mounts=[{path: /weka/a}]", "names neither a bucket nor a folder", "site-contradiction"),
     ("beaker.mounts=[{path: /weka/a, weka: a, host_path: /b}]", "both a bucket and a folder", "site-contradiction"),
     ("beaker.mounts=[{path: /weka/a, host_path: a}]", "no absolute path", "wrong-value"),
-    ("beaker.mounts=[{path: /weka/a, weka: a, clusters: lab/b}]", "none of `beaker.clusters`", "unknown-partition"),
+    ("beaker.mounts=[{path: /weka/a, weka: a, clusters: lab/b}]", "none of `beaker.clusters`", "unknown-queue"),
     ("beaker.mounts=[{path: /weka/a, weka: a, read_only: true}]", "may only read", "site-contradiction"),
     ("beaker.results=results", "no absolute path", "wrong-value"),
     ("fs.shared=/home/me", "is on none of `beaker.mounts`", "site-contradiction"),

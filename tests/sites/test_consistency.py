@@ -33,11 +33,11 @@ def test_a_good_profile_has_no_findings() -> None:
     ("more", "message", "code", "hint"),
     [
         ("scheduler: {priority: {hihg: {nice: 5}}}", "`hihg` is no priority", "unknown-name", "did you mean `high`?"),
-        ("scheduler: {partition: gpo}\npartitions: {gpu: {}}", "no partition `gpo`", "unknown-partition", "`gpu`"),
-        ("scheduler: {account: abd, accounts: [abc]}", "no account `abd`", "unknown-account", "`abc`"),
-        ("scheduler: {qos: fast, qos_known: [normal]}", "no QOS `fast`", "unknown-qos", "the profile knows: normal"),
-        ("scheduler: {preemptible: {partition: x}}\npartitions: {gpu: {}}", "no partition `x`", "unknown-partition", ""),
-        ("env: {build_partition: x}\npartitions: {gpu: {}}", "no partition `x`", "unknown-partition", "knows: gpu"),
+        ("scheduler: {partition: gpo}\npartitions: {gpu: {}}", "no partition `gpo`", "unknown-queue", "`gpu`"),
+        ("scheduler: {account: abd, accounts: [abc]}", "no account `abd`", "unknown-queue", "`abc`"),
+        ("scheduler: {qos: fast, qos_known: [normal]}", "no QOS `fast`", "unknown-queue", "the profile knows: normal"),
+        ("scheduler: {preemptible: {partition: x}}\npartitions: {gpu: {}}", "no partition `x`", "unknown-queue", ""),
+        ("env: {build_partition: x}\npartitions: {gpu: {}}", "no partition `x`", "unknown-queue", "knows: gpu"),
         ("partitions: {gpu: {gpus: 0, gpu_type: h100}}", "has no GPUs, but GPUs of type `h100`", "site-contradiction", ""),
         ("partitions: {gpu: {num_nodes: 2, max_nodes: 3}}", "3 nodes of `gpu`, which has 2", "site-contradiction", ""),
         ("net: {vars: [A=1, A=2]}", "`A` is set twice", "site-contradiction", "keep one"),
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_named_with_its_place(more: str, message: str, code: st
 
 def test_every_problem_is_reported_at_once() -> None:
     text = GOOD.replace("partition: gpu,", "partition: gpo,").replace("num_nodes: 4", "num_nodes: four")
-    assert [line.split(" | ")[2] for line in problems(text)] == ["unknown-partition", "wrong-type"]
+    assert [line.split(" | ")[2] for line in problems(text)] == ["unknown-queue", "wrong-type"]
     assert "mine.yaml:2:" in problems(text)[0]
 
 

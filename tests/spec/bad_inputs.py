@@ -171,7 +171,7 @@ run: python a.py
 run: python b.py
 """,
         """\
-error: the key `run` stands twice                             [duplicate-key]
+error: the key `run` stands twice                             [yaml-syntax]
   exp.yaml:3:1   run: python b.py
 hint: the first one is in line 2
 """,
@@ -783,7 +783,7 @@ env:
   secrets: [HF_TOKEN, HF_TOKEN]
 """,
         """\
-error: the secret `HF_TOKEN` is listed twice                  [duplicate-secret]
+error: the secret `HF_TOKEN` is listed twice                  [settings-conflict]
   exp.yaml:4:23   secrets: [HF_TOKEN, HF_TOKEN]
 hint: remove one
 """,
@@ -963,7 +963,7 @@ data:
   tokens: {from: prompts, build: python prep.py}
 """,
         """\
-error: unknown data `prompts` in data.tokens.from             [unknown-data]
+error: unknown data `prompts` in data.tokens.from             [unknown-name]
   exp.yaml:4:18   tokens: {from: prompts, build: python prep.py}
 hint: write a source that begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
@@ -1123,7 +1123,7 @@ run: python train.py
 name: other
 """,
         """\
-error: the file holds several documents                       [yaml-unsupported]
+error: the file holds several documents                       [yaml-syntax]
   exp.yaml:3:1   ---
 hint: keep one; remove the line `---`
 """,
@@ -1139,7 +1139,7 @@ tasks:
     nodes: 2
 """,
         """\
-error: merging with `<<` is not part of YAML 1.2              [yaml-unsupported]
+error: merging with `<<` is not part of YAML 1.2              [yaml-syntax]
   exp.yaml:5:5   <<: *a
 hint: write the keys out, or use `key: *alias` for a whole value
 error: missing key `run` in tasks.b                           [missing-key]
@@ -1179,7 +1179,7 @@ name: hello
 run: !!python/object/apply:os.system ["echo"]
 """,
         """\
-error: unknown tag `!!python/object/apply:os.system`          [yaml-unsupported]
+error: unknown tag `!!python/object/apply:os.system`          [yaml-syntax]
   exp.yaml:2:6   run: !!python/object/apply:os.system ["echo"]
 hint: remove it; tags have no meaning here
 """,
@@ -1192,7 +1192,7 @@ run: python train.py
 params: {[a, b]: 1}
 """,
         """\
-error: a key is text, not a list or a mapping                 [yaml-unsupported]
+error: a key is text, not a list or a mapping                 [yaml-syntax]
   exp.yaml:3:10   params: {[a, b]: 1}
 hint: quote it if it begins with `[` or `{`
 """,

@@ -200,7 +200,7 @@ def _declared(experiment: Experiment, diagnostics: Diagnostics) -> dict[str, _Bu
                 path = _command_path(name, source)
                 close = nearest(each, experiment.data)
                 hint = f"did you mean `${{data.{close}}}`?" if close else f"declare it: `data: {{{each}: file:PATH}}`"
-                diagnostics.add(path, f"unknown data `${{data.{each}}}` in {path}", "unknown-data", hint)
+                diagnostics.add(path, f"unknown data `${{data.{each}}}` in {path}", "unknown-name", hint)
         inputs = tuple(
             dict.fromkeys([*([origin] if origin else []), *(each for each in named if each in experiment.data)])
         )
@@ -220,7 +220,7 @@ def _refuse_varying(command: Command, path: str, diagnostics: Diagnostics) -> No
         if token in _VARYING or token.startswith("tasks."):  # names of data are looked at elsewhere
             message = f"`${{{token}}}` in {path} is another one in every run, and what is built serves many runs"
             hint = "leave it out; a build writes to ${out} and reads its inputs, ${code} and ${params.NAME}"
-            diagnostics.add(path, message, "token-in-build", hint)
+            diagnostics.add(path, message, "unknown-token", hint)
 
 
 def _is_refused(token: str) -> bool:

@@ -63,7 +63,7 @@ def bundles_of(name: str, experiment: Experiment, shape: TaskShape, diagnostics:
         group, why = problem
         message = f"the bundles of task `{name}` do not fit: {why} ({'; '.join(lines)})"
         hint = f"change tasks.{name}.bundles.{group.name}, or the shape of the task"
-        diagnostics.add(f"tasks.{name}.bundles.{group.name}", message, "bundles-too-big", hint)
+        diagnostics.add(f"tasks.{name}.bundles.{group.name}", message, "does-not-fit", hint)
     return tuple(lines)
 
 

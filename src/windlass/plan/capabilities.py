@@ -224,7 +224,7 @@ def apply_rules(
             message = f"{said} cannot be honoured on `{site.name}`: {rule.reason}"
             hint = _without(path, experiment)
             hint += ", or run without it: --best-effort" if rule.treatment is Treatment.REFUSED else ""
-            diagnostics.add(path, message, "not-honoured", hint)
+            diagnostics.add(path, message, "unsupported-setting", hint)
     return [*notes, *_judge_kept(experiment, site, diagnostics, is_best_effort=is_best_effort, target=target)]
 
 
@@ -247,7 +247,7 @@ def _judge_kept(
         else:
             hint = key.hint + ("" if key.is_impossible else ", or run without it: --best-effort")
             message = f"{said} cannot be honoured on `{site.name}`: {key.reason}"
-            diagnostics.add(key.path, message, "not-honoured", hint)
+            diagnostics.add(key.path, message, "unsupported-setting", hint)
     return notes
 
 

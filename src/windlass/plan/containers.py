@@ -46,7 +46,7 @@ def check_site_containers(experiment: Experiment, profile: Profile, diagnostics:
     for key, reason in reasons.items():
         path = f"env.image.{key}"
         message = f"{path}={getattr(image, key)} cannot be honoured on `{profile.name}`: {reason}"
-        diagnostics.add(path, message, "not-honoured", f"remove it: ~{path}")
+        diagnostics.add(path, message, "unsupported-setting", f"remove it: ~{path}")
 
 
 def _import_hint(image: str) -> str:
@@ -93,7 +93,7 @@ def container_argv(
         raise PreconditionError(
             f"`env.image` is `{image}`, and site `{site}` runs no containers",
             hint="use `env.uv`, or let `containers.kind` of its profile name apptainer or enroot",
-            code="no-containers",
+            code="unsupported-setting",
         )
     if PurePath(image).name.startswith("Dockerfile"):
         raise PreconditionError(

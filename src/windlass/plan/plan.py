@@ -167,7 +167,7 @@ class Plan:
         schema, stated = fields.pop("schema", None), fields.pop("plan_hash", None)
         if schema != PLAN_SCHEMA:
             message = f"this is no plan of this version: schema `{schema}`, expected `{PLAN_SCHEMA}`"
-            raise PreconditionError(message, hint="make the plan again: windlass plan", code="plan-schema")
+            raise PreconditionError(message, hint="make the plan again: windlass plan", code="plan-broken")
         try:
             plan = decode(cls, fields)
         except (TypeError, ValueError) as error:

@@ -122,7 +122,7 @@ def _check_params(params: Mapping[str, JsonValue], diagnostics: Diagnostics) -> 
             if isinstance(text, str) and any(isinstance(piece, Token) for piece in _pieces(text)):
                 message = f"{name} holds `{text}`; tokens are replaced in `run` and `vars` only"
                 diagnostics.add(
-                    name, message, "token-in-param", "write the token in the command, or `$${` for a literal `${`"
+                    name, message, "unknown-token", "write the token in the command, or `$${` for a literal `${`"
                 )
 
 
@@ -150,7 +150,7 @@ def _plan_task(
     try:
         started = launch(task.cluster, context)
     except SpecError as error:
-        diagnostics.take(error, f"{path}.{'cluster' if error.code == 'launcher-unsupported' else 'run'}")
+        diagnostics.take(error, f"{path}.run")
         return None, ()
     env = {**windlass_variables(name, shape, experiment.name, is_debug=is_debug), **started.env}
     planned = _task_plan(name, task, experiment, placed.tasks[name], started, env | user)

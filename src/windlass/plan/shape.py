@@ -44,7 +44,7 @@ def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
         fitting = [str(nodes) for nodes in range(1, task.total_gpus + 1) if task.total_gpus % nodes == 0]
         message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={num_nodes}"
         diagnostics.add(
-            f"{path}.total_gpus", message, "gpus-uneven", f"use a number of nodes from: {', '.join(fitting)}"
+            f"{path}.total_gpus", message, "does-not-fit", f"use a number of nodes from: {', '.join(fitting)}"
         )
         return 0
     return task.total_gpus // num_nodes
@@ -70,7 +70,7 @@ def shape_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostic
     elif per_node is None:
         message = f"{path}.total_gpus={task.total_gpus}: how many GPUs a node of `{target}` has is not known"
         hint = f"write both: {path}.nodes=N {path}.gpus=N ~{path}.total_gpus"
-        diagnostics.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
+        diagnostics.add(f"{path}.total_gpus", message, "does-not-fit", hint)
     elif per_node == 0:
         gpus = task.total_gpus
     else:
@@ -92,7 +92,7 @@ def _refuse_uneven(path: str, total: int, per_node: int, target: QueueTarget, di
     message = f"{path}.total_gpus={total} cannot be shared evenly by nodes of {per_node} GPUs (`{target}`)"
     fewer, more = total - total % per_node, total + per_node - total % per_node
     hint = f"write {path}.total_gpus={fewer} or {path}.total_gpus={more}"
-    diagnostics.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
+    diagnostics.add(f"{path}.total_gpus", message, "does-not-fit", hint)
 
 
 def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
             close = nearest(cluster, list(profile.partitions))
             hint = f"did you mean `{close}`?" if close else f"`partitions` knows: {', '.join(profile.partitions)}"
             message = f"`{cluster}` is not among the clusters that `partitions` describes"
-            yield f"beaker.clusters.{index}", message, "unknown-partition", hint
+            yield f"beaker.clusters.{index}", message, "unknown-queue", hint
     if place.image and not _IMAGE.fullmatch(place.image):
         message = f"`{place.image}` says neither whose image it is nor where"
         yield "beaker.image", message, "wrong-value", f"beaker:{place.image} or docker:{place.image}"
@@ -118,7 +118,7 @@ def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagno
     known = place.clusters
     for cluster in mount.clusters:
         if known and cluster not in known:
-            yield f"{path}.clusters", f"`{cluster}` is none of `beaker.clusters`", "unknown-partition", "spell it so"
+            yield f"{path}.clusters", f"`{cluster}` is none of `beaker.clusters`", "unknown-queue", "spell it so"
 
 
 def _shared(profile: Profile) -> Iterator[Diagnostic]:

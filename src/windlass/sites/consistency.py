@@ -184,7 +184,7 @@ def _queue(profile: Profile) -> Iterator[Diagnostic]:
 
 def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Diagnostic]:
     """A name that is not among those the profile lists; where it lists none, any goes."""
-    slugs = {"partition": "unknown-partition", "QOS": "unknown-qos", "account": "unknown-account"}
+    slugs = {"partition": "unknown-queue", "QOS": "unknown-queue", "account": "unknown-queue"}
     if name and known and name not in known:
         close = nearest(name, known)
         hint = f"did you mean `{close}`?" if close else f"the profile knows: {', '.join(known)}"

@@ -77,7 +77,7 @@ class Env:
         names = [secret.name for secret in self.secrets]
         for index, name in enumerate(names):
             if name in names[:index]:
-                yield f"secrets.{index}", f"the secret `{name}` is listed twice", "duplicate-secret", "remove one"
+                yield f"secrets.{index}", f"the secret `{name}` is listed twice", "settings-conflict", "remove one"
             if name in self.vars:
                 message = f"`{name}` is both a secret and a variable"
                 yield (

@@ -73,13 +73,13 @@ def _read(path: Path) -> bytes:
         if path.exists() and not path.is_file() and not path.is_dir():
             # Opening a pipe would wait for its other end.
             raise NotFoundError(
-                f"`{path}` is no regular file", hint="name the file: experiment.yaml", code="not-a-file"
+                f"`{path}` is no regular file", hint="name the file: experiment.yaml", code="file-unreadable"
             )
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except IsADirectoryError as error:
         raise NotFoundError(
-            f"`{path}` is a folder, not an experiment file", hint=_files_hint(path), code="not-a-file"
+            f"`{path}` is a folder, not an experiment file", hint=_files_hint(path), code="file-unreadable"
         ) from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(f"no such file: `{path}`", hint=_nearby_hint(path), code="file-missing") from error

@@ -60,7 +60,7 @@ def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:
                 if data.keys() - {name}
                 else f"write a source that begins with one of {schemes}"
             )
-            yield path, f"unknown data `{entry.from_}` in data.{name}.from", "unknown-data", hint
+            yield path, f"unknown data `{entry.from_}` in data.{name}.from", "unknown-name", hint
     cycle = find_cycle(edges)
     if cycle:
         path = join_path(("data", cycle[0], "from"))

@@ -99,7 +99,7 @@ class Sweep:
             hint = (
                 "add one: `limits: {trials: 100}`, `{time: 2h}`, `{gpu_hours: 10}` or `{cost: 50, prices: {GPU: 2.5}}`"
             )
-            yield "samples", "`samples: -1` never ends without a limit", "sweep-endless", hint
+            yield "samples", "`samples: -1` never ends without a limit", "wrong-value", hint
         for key in ("scheduler", "search"):
             yield from _check_algorithm(key, getattr(self, key))
         for name, bound in self.stop.items():
@@ -120,7 +120,7 @@ class Sweep:
             yield "metric", "`metric` is empty", "wrong-value", "write what the code reports, such as `loss`"
         elif len(self.metric) != len(self.mode):
             message = f"{len(self.metric)} metrics and {len(self.mode)} modes"
-            yield "mode", message, "sweep-goal", f"write one mode for each of {', '.join(self.metric)}"
+            yield "mode", message, "wrong-value", f"write one mode for each of {', '.join(self.metric)}"
 
 
 def _check_algorithm(key: str, value: Algorithm) -> Iterator[Diagnostic]:

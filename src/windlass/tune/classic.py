@@ -96,7 +96,7 @@ def run(run_or_experiment: Any, **arguments: Any) -> ExperimentAnalysis:
         run_or_experiment = experiment.run
     for name, hint in _REFUSED.items():
         if arguments.pop(name, None) is not None:
-            raise BadValueError(f"tune.run(..., {name}=) is not supported", hint=hint, code="not-honoured")
+            raise BadValueError(f"tune.run(..., {name}=) is not supported", hint=hint, code="unsupported-setting")
     check_known("tune.run", arguments, _KNOWN)
     shape = arguments.get("resources_per_trial")
     trainable = run_or_experiment if shape is None else _shaped(run_or_experiment, shape)

@@ -54,7 +54,7 @@ def read(tmp_path: Path, text: str) -> list[str]:
         ("", ["0 empty-file"]),
         ("[]", ["1 beaker-spec"]),
         ("version: v3\ntasks: 1", ["1 beaker-spec"]),
-        ("version: v2\n---\nversion: v2", ["2 yaml-unsupported"]),
+        ("version: v2\n---\nversion: v2", ["2 yaml-syntax"]),
         ("version: v2\ntasks: [", ["3 yaml-syntax"]),
         ('{"version": "v2", "tasks": [', ["2 yaml-syntax"]),
         ("version: v2", ["1 beaker-spec"]),

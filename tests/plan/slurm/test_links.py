@@ -63,7 +63,7 @@ def test_a_site_that_requeues_queues_one_job() -> None:
 def test_a_site_without_chains() -> None:
     at = ("scheduler.chain=none",)
     assert chain("limit.time=1h", at=at) == (4230, 1, 1, 1, "none")
-    message, hint = refused(PLAIN, "limit={time: 5d, per_job: 24h}", at=site(*at))["no-chain"]
+    message, hint = refused(PLAIN, "limit={time: 5d, per_job: 24h}", at=site(*at))["over-walltime"]
     assert message == "limit.time needs 5 jobs of 1d, and `lab` chains none"
     assert hint == "limit.time=1d, or `chain: successor` in the site's profile"
 

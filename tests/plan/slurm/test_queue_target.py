@@ -22,24 +22,24 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
 @pytest.mark.parametrize(
     ("overrides", "code", "message", "hint"),
     [
-        (["context.account=alfa"], "unknown-account", "you have no account `alfa` at `lab`", "`context.account=alpha`"),
-        (["context.account=zz"], "unknown-account", "no account `zz`", "the accounts are: alpha, beta"),
+        (["context.account=alfa"], "unknown-queue", "you have no account `alfa` at `lab`", "`context.account=alpha`"),
+        (["context.account=zz"], "unknown-queue", "no account `zz`", "the accounts are: alpha, beta"),
         (
             ["context.priority=urgent"],
-            "not-honoured",
+            "unsupported-setting",
             "context.priority=urgent cannot be honoured on `lab`: the site's profile says nothing about this priority",
             "~context.priority, or run without it: --best-effort",
         ),
-        (["tasks.main.gpus=2 x a100"], "gpu-type", "asks for `a100`, and `lab/gpu` has gh200", "tasks.main.gpus=2"),
-        (["tasks.main.gpus=2 x h100"], "gpu-type", "asks for `h100`", "a partition that has them: --on lab/big"),
+        (["tasks.main.gpus=2 x a100"], "does-not-fit", "asks for `a100`, and `lab/gpu` has gh200", "tasks.main.gpus=2"),
+        (["tasks.main.gpus=2 x h100"], "does-not-fit", "asks for `h100`", "a partition that has them: --on lab/big"),
         (["tasks.main.cpus=300"], "does-not-fit", "300 CPUs of a node, and one of `lab/gpu` has 288", "cpus=288"),
         (["tasks.main.memory=500GiB"], "does-not-fit", "500GiB of a node, and one of `lab/gpu` has 400GiB", "lab/big"),
         (["tasks.main.nodes=17"], "does-not-fit", "17 nodes of `lab/gpu`, and a job may have 16", "nodes=16, or"),
         (["tasks.main.features=[nvme]"], "does-not-fit", "no node of `lab/gpu` has the feature `nvme`", "are: ib"),
-        (["tasks.main.hosts=[n1,n2]"], "hosts-conflict", "the task takes 1 node", "tasks.main.nodes=2"),
-        (["tasks.main.hosts=n1,n2"], "hosts-conflict", "`n1,n2`, which is no name of one host", "hosts=[n1,n2]"),
-        (["tasks.main.hosts='n[1-2]'"], "hosts-conflict", "`n[1-2]`, which is no name of", "hosts=[n1,n2]"),
-        (["tasks.main.hosts=n13"], "hosts-conflict", "`n13`, which `lab` keeps away from: ECC errors", "another one"),
+        (["tasks.main.hosts=[n1,n2]"], "does-not-fit", "the task takes 1 node", "tasks.main.nodes=2"),
+        (["tasks.main.hosts=n1,n2"], "does-not-fit", "`n1,n2`, which is no name of one host", "hosts=[n1,n2]"),
+        (["tasks.main.hosts='n[1-2]'"], "does-not-fit", "`n[1-2]`, which is no name of", "hosts=[n1,n2]"),
+        (["tasks.main.hosts=n13"], "does-not-fit", "`n13`, which `lab` keeps away from: ECC errors", "another one"),
         (["limit.time=30h"], "over-walltime", "limit.time is 1d6h, and a job in `lab/gpu` may run 1d", "per_job=1d,"),
         (["limit.time=30h"], "over-walltime", "at most", "or another partition: --on lab/big"),
         (
@@ -48,8 +48,8 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
             "limit.per_job is 1d1h, and a job in `lab/gpu` may run 1d at most",
             "limit.per_job=1d, or another partition: --on lab/big",
         ),
-        (["env.image=torch:2"], "not-honoured", "names no way to run containers", "~env.image"),
-        (["tasks.main.shared_memory=1GiB"], "not-honoured", "shared memory has the size", "--best-effort"),
+        (["env.image=torch:2"], "unsupported-setting", "names no way to run containers", "~env.image"),
+        (["tasks.main.shared_memory=1GiB"], "unsupported-setting", "shared memory has the size", "--best-effort"),
         (["context={priority: high, preemptible: true}"], "", "", ""),
     ],
 )
@@ -65,8 +65,8 @@ def test_what_a_site_cannot_do_is_refused(overrides: list[str], code: str, messa
 @pytest.mark.parametrize(
     ("partition", "code", "message", "hint"),
     [
-        ("gpuu", "unknown-partition", "`lab` has no partition `gpuu`", "did you mean `--on lab/gpu`?"),
-        ("zz", "unknown-partition", "`lab` has no partition `zz`", "the partitions are: gpu, big, cpu, spare"),
+        ("gpuu", "unknown-queue", "`lab` has no partition `gpuu`", "did you mean `--on lab/gpu`?"),
+        ("zz", "unknown-queue", "`lab` has no partition `zz`", "the partitions are: gpu, big, cpu, spare"),
         ("cpu", "does-not-fit", "task `main` needs GPUs, and the nodes of `lab/cpu` have none", "--on lab/gpu"),
     ],
 )
@@ -98,13 +98,13 @@ def test_wishes_become_qos_partition_and_nice() -> None:
 
 
 def test_a_wish_for_a_partition_and_another_named_one() -> None:
-    message, hint = refused(PLAIN, "context.preemptible=true", at=site(partition="gpu"))["queue-conflict"]
+    message, hint = refused(PLAIN, "context.preemptible=true", at=site(partition="gpu"))["settings-conflict"]
     assert message == "context.preemptible means partition `spare` at `lab`, and where means `gpu`"
     assert hint == "keep one of them: ~context.preemptible, or --on lab/spare"
 
 
 def test_a_qos_that_is_not_there() -> None:
-    message, hint = refused(PLAIN, at=site("scheduler.qos=normal", "partitions.gpu.qos=[high]"))["unknown-qos"]
+    message, hint = refused(PLAIN, at=site("scheduler.qos=normal", "partitions.gpu.qos=[high]"))["unknown-queue"]
     assert message == "QOS `normal` may not be used in partition `gpu` of `lab`"
     assert hint == "partition `gpu` takes: high"
 
@@ -177,7 +177,7 @@ def test_a_gpu_type_that_the_site_does_not_name() -> None:
     wish = "tasks.main.gpus=2 x gh200"
     assert not any("gh200" in note for note in planned(PLAIN, wish).notes)
     nameless = site("~partitions.gpu.gpu_type", "~partitions.gpu.gres")
-    message, _ = refused(PLAIN, wish, at=nameless)["not-honoured"]
+    message, _ = refused(PLAIN, wish, at=nameless)["unsupported-setting"]
     assert message.endswith("the site's profile does not name the GPUs of this partition")
 
 
@@ -283,21 +283,21 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
         (
             "apptainer",
             ("env.image.name=base:1", "env.image.network=private"),
-            "not-honoured",
+            "unsupported-setting",
             "env.image.network=private cannot be honoured on `lab`: apptainer has the node's network",
             "remove it: ~env.image.network",
         ),
         (
             "apptainer",
             ("env.image.name=base:1", "env.image.code=image"),
-            "not-honoured",
+            "unsupported-setting",
             "env.image.code=image cannot be honoured on `lab`: the folder of the code in an image that is only named is not known",
             "remove it: ~env.image.code",
         ),
         (
             "none",
             ("env.image=base:1",),
-            "not-honoured",
+            "unsupported-setting",
             (
                 "env.image=base:1 cannot be honoured on `lab`: the site's profile names no way to run containers "
                 "(containers.kind); use `env.uv` or `env.python`"

@@ -36,7 +36,7 @@ def refused(*overrides: str) -> list[Problem]:
 def test_an_override_without_effect_is_refused(override: str, path: str, hint: str) -> None:
     (problem,) = refused(override)
     assert problem.message == f"no command or variable uses `{path}`, so this override has no effect"
-    assert (problem.code, problem.hint) == ("unknown-param", hint)
+    assert (problem.code, problem.hint) == ("unknown-name", hint)
     assert str(problem.place) == f"command line   {override}"
 
 

@@ -92,17 +92,17 @@ def expect_failed_and_gone(stage: SlurmStage, *words: str) -> Run:
 # --- known before anybody is asked ---------------------------------------------------------------------------------
 
 UNFIT = [
-    (["--on", "lab/nosuch"], 3, "unknown-partition", ["`nosuch`", "main, low, lowcancel, short"]),
+    (["--on", "lab/nosuch"], 3, "unknown-queue", ["`nosuch`", "main, low, lowcancel, short"]),
     (["--on", "labb"], 2, "unknown-site", ["no site `labb`", "did you mean `lab`?"]),
     (["--on", "lab", "limit.time=25h"], 3, "over-walltime", ["1d1h", "limit.per_job=1d"]),
     (["--on", "lab/short", "limit.time=5m"], 3, "over-walltime", ["2m at most", "--on lab/main"]),
     (["--on", "lab/short", "limit.time=9m", "limit.per_job=3m"], 3, "over-walltime", ["limit.per_job=2m"]),
     (["--on", "lab", "tasks.main.gpus=8"], 3, "needs-reshape", ["2 x 4", "--reshape"]),
-    (["--on", "lab", "tasks.main.gpus=1 x h100"], 3, "gpu-type", ["`h100`", "has fake"]),
+    (["--on", "lab", "tasks.main.gpus=1 x h100"], 3, "does-not-fit", ["`h100`", "has fake"]),
     (["--on", "lab", "tasks.main.nodes=5"], 3, "does-not-fit", ["5 nodes", "it has 4"]),
     (["--on", "lab", "tasks.main.cpus=9"], 3, "does-not-fit", ["9 CPUs", "has 8"]),
     (["--on", "lab", "tasks.main.memory=9000MiB"], 3, "does-not-fit", ["9000MiB", "8000MiB"]),
-    (["--on", "lab", "context.priority=urgent"], 3, "not-honoured", ["scheduler.priority"]),
+    (["--on", "lab", "context.priority=urgent"], 3, "unsupported-setting", ["scheduler.priority"]),
 ]
 
 
@@ -120,7 +120,7 @@ def test_what_the_profile_knows_is_refused_by_every_verb(
     ("old", "new", "slug", "said"),
     [
         ("kill_wait: 5s", "kill_wait: soon", "wrong-value", "a duration is a number with a unit"),
-        ("partition: main", "partition: nosuch", "unknown-partition", "main, low, lowcancel, short"),
+        ("partition: main", "partition: nosuch", "unknown-queue", "main, low, lowcancel, short"),
         ("partition: main", "partition: [main]", "wrong-type", "scheduler.partition"),
         ("partition: main", "partition: main, ", "yaml", "lab.yaml:5"),
         ("partition: main", "partitoin: main", "unknown-key", "did you mean `partition`?"),
@@ -145,7 +145,7 @@ def test_a_broken_profile_is_named_with_its_place(
 def test_an_account_that_is_not_among_those_of_the_profile(desk: SlurmStage, call: Call) -> None:
     desk.write_site(**{"  kill_wait": "  accounts: [abc, xyz]\n  kill_wait"})
     answer = call("launch", spec_of(desk), "--on", SITE, "context.account=abd", "--allow-dirty")
-    expect(answer, 3, "unknown-account", "no account `abd`", "context.account=abc")
+    expect(answer, 3, "unknown-queue", "no account `abd`", "context.account=abc")
 
 
 def test_a_home_that_only_this_machine_has(desk: SlurmStage, call: Call, tmp_path: Path) -> None:

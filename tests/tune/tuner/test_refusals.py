@@ -96,9 +96,9 @@ def test_combinations_are_refused_at_once(name: str, tmp_path: Path) -> None:
     [
         ({"stop": 3}, "stop-not-understood"),
         ({"stop": tune.stopper.MaximumIterationStopper}, "stop-not-understood"),
-        ({"checkpoint_config": tune.CheckpointConfig(checkpoint_frequency=2)}, "not-honoured"),
-        ({"checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=True)}, "not-honoured"),
-        ({"progress_reporter": object()}, "not-honoured"),
+        ({"checkpoint_config": tune.CheckpointConfig(checkpoint_frequency=2)}, "unsupported-setting"),
+        ({"checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=True)}, "unsupported-setting"),
+        ({"progress_reporter": object()}, "unsupported-setting"),
     ],
 )
 def test_a_run_config_that_cannot_be_honoured_is_refused(settings: dict[str, Any], code: str, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_an_executor_cannot_do_is_refused_before_anything_starts(
     tuner = tune.Tuner(bowl, param_space={"x": 1}, tune_config=here(**tuning), run_config=quiet(tmp_path, **run))
     with pytest.raises(WindlassError, match="cannot be honoured by the executor in-process") as caught:
         tuner.fit()
-    assert caught.value.code == "not-honoured"
+    assert caught.value.code == "unsupported-setting"
     assert not (tmp_path / "sweep").exists()
 
 

@@ -139,7 +139,7 @@ def test_what_only_a_new_sweep_can_be_told_is_refused(
     configs: dict[str, Any] = {"tune_config": here(**tuning), "run_config": tune.RunConfig(verbose=0, **run)}
     with pytest.raises(UsageError, match=name) as caught:
         tune.Tuner.restore(path, bowl, **configs)
-    assert caught.value.code == "not-honoured"
+    assert caught.value.code == "unsupported-setting"
     same = here(metric="loss", mode="min", num_samples=3)
     assert len(tune.Tuner.restore(path, bowl, tune_config=same, run_config=SILENT).fit()) == 3
 

@@ -42,7 +42,7 @@ _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 def decode_text(content: bytes, *, source: str) -> str:
     """Decode the text of a file; raises SpecError unless it is UTF-8."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = Problem("the file is UTF-16, not UTF-8", "not-utf8", Place(source), "save it as UTF-8")
+        problem = Problem("the file is UTF-16, not UTF-8", "yaml-syntax", Place(source), "save it as UTF-8")
         raise SpecError([problem])
     try:
         return content.decode("utf-8")
@@ -54,7 +54,7 @@ def decode_text(content: bytes, *, source: str) -> str:
         column = len(before[start:].decode("utf-8", "replace")) + 1
         message = f"the byte 0x{content[error.start]:02x} is not UTF-8"
         raise SpecError(
-            [Problem(message, "not-utf8", Place(source, line, column, _cut(excerpt)), "save the file as UTF-8")]
+            [Problem(message, "yaml-syntax", Place(source, line, column, _cut(excerpt)), "save the file as UTF-8")]
         ) from None
 
 
@@ -152,7 +152,7 @@ class _Composer:
         if isinstance(following, yaml.DocumentStartEvent):
             self._refuse(
                 "the file holds several documents",
-                "yaml-unsupported",
+                "yaml-syntax",
                 self._at(following.start_mark),
                 "keep one; remove the line `---`",
             )
@@ -221,9 +221,7 @@ class _Composer:
         is_plain = event.style is None or event.style == ""
         tag = event.tag
         if tag is not None and tag != "!" and tag not in _TAGS:
-            self._note(
-                f"unknown tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove it; tags have no meaning here"
-            )
+            self._note(f"unknown tag `{_tag_text(tag)}`", "yaml-syntax", place, "remove it; tags have no meaning here")
             return ScalarNode(text, text, place)
         if tag in ("!", "tag:yaml.org,2002:str") or (tag is None and not is_plain):
             return ScalarNode(text, text, place)
@@ -233,14 +231,12 @@ class _Composer:
             self._note(str(error), "out-of-range", place, "quote it if it is meant as text")
             return ScalarNode(text, text, place)
         if tag is not None and type(value) not in _TAGS[tag]:
-            self._note(f"`{text}` does not fit its tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove the tag")
+            self._note(f"`{text}` does not fit its tag `{_tag_text(tag)}`", "yaml-syntax", place, "remove the tag")
         return ScalarNode(value, text, place)
 
     def _check_collection_tag(self, tag: str | None, place: Place) -> None:
         if tag is not None and tag != "!" and tag not in _COLLECTION_TAGS:
-            self._note(
-                f"unknown tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove it; tags have no meaning here"
-            )
+            self._note(f"unknown tag `{_tag_text(tag)}`", "yaml-syntax", place, "remove it; tags have no meaning here")
 
     def _items(self, place: Place, depth: int) -> _Part:
         import yaml  # lazy: as in `document`
@@ -274,7 +270,7 @@ class _Composer:
             if key in entries:
                 first = entries[key].place
                 hint = f"the first one is in line {first.line}" if first.line else "keep one"
-                self._note(f"the key `{key}` stands twice", "duplicate-key", key_place, hint)
+                self._note(f"the key `{key}` stands twice", "yaml-syntax", key_place, hint)
                 continue
             entries[key] = MappingEntry(key, key_place, part.node)
         return _around(MappingNode(tuple((merged | entries).values()), place), parts)
@@ -284,7 +280,7 @@ class _Composer:
         sources = node.items if isinstance(node, SequenceNode) else (node,)
         for source in sources:
             if not isinstance(source, MappingNode):
-                self._note("`<<` merges mappings alone", "yaml-unsupported", place, "write `<<: *alias`")
+                self._note("`<<` merges mappings alone", "yaml-syntax", place, "write `<<: *alias`")
                 return
             yield from source.entries
 
@@ -293,15 +289,15 @@ class _Composer:
         if not isinstance(node, ScalarNode):
             self._note(
                 "a key is text, not a list or a mapping",
-                "yaml-unsupported",
+                "yaml-syntax",
                 place,
                 "quote it if it begins with `[` or `{`",
             )
         elif node.value is None:
-            self._note("a key is missing before `:`", "yaml-unsupported", place, "write `key: value`")
+            self._note("a key is missing before `:`", "yaml-syntax", place, "write `key: value`")
         elif node.text == "<<" and is_plain:
             hint = "write the keys out, or use `key: *alias` for a whole value"
-            self._note("merging with `<<` is not part of YAML 1.2", "yaml-unsupported", place, hint)
+            self._note("merging with `<<` is not part of YAML 1.2", "yaml-syntax", place, hint)
         else:
             return node.text
         return None

@@ -80,7 +80,7 @@ def builds_alone(experiment: Experiment, names: Sequence[str] = ()) -> Experimen
             close = nearest(name, built)
             hint = f"did you mean `{close}`?" if close else f"it builds: {', '.join(built) or 'nothing'}"
             message = f"{experiment.name} builds no data `{name}`" if name else f"{experiment.name} builds no data"
-            raise NotFoundError(message, hint=hint, code="unknown-data")
+            raise NotFoundError(message, hint=hint, code="unknown-name")
     chosen = names or built
     tasks = {"built": Task(run=("echo", *(f"${{data.{name}}}" for name in chosen)))}
     return replace(experiment, data=with_commands(experiment), tasks=tasks)

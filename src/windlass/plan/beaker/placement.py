@@ -64,7 +64,7 @@ def _image(experiment: Experiment, target: BeakerTarget, diagnostics: Diagnostic
         diagnostics.add("env.image", message, "no-image", hint)
     if asked and asked.network == "private":
         message = "env.image.network=private: Beaker's jobs have the network of their machine, or one of Beaker's"
-        diagnostics.add("env.image.network", message, "not-honoured", "remove it: ~env.image.network")
+        diagnostics.add("env.image.network", message, "unsupported-setting", "remove it: ~env.image.network")
     return name
 
 

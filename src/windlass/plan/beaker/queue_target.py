@@ -103,7 +103,7 @@ def _cluster(name: str, profile: Profile, diagnostics: Diagnostics) -> str:
     close = nearest(name, known) or nearest(name, [full.rpartition("/")[2] for full in known])
     listed = f"the clusters are: {', '.join(known)}"
     hint = f"did you mean --on {profile.name}/{close}? {listed}" if close else listed
-    diagnostics.add("where", f"`{profile.name}` has no cluster `{name}`", "unknown-partition", hint)
+    diagnostics.add("where", f"`{profile.name}` has no cluster `{name}`", "unknown-queue", hint)
     return name
 
 
@@ -125,7 +125,7 @@ def _storage(target: BeakerTarget, diagnostics: Diagnostics) -> str:
             f"fs.shared of `{target.profile.name}` is {shared}, and not all of {', '.join(target.clusters)} have it"
         )
         hint = f"--on {target.profile.name}/{having[0]}" if having else "correct `beaker.mounts` of the profile"
-        diagnostics.add("where", message, "beaker-no-storage", hint)
+        diagnostics.add("where", message, "site-no-shared-folder", hint)
     return ""
 
 

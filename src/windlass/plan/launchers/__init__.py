@@ -57,15 +57,12 @@ def launch(launcher: str, context: LaunchContext) -> Launch:
     """Return the command of every replica.
 
     Raises:
-        SpecError: the launcher does not exist here, or cannot work with the command.
+        SpecError: the launcher cannot start the command.
     """
     if launcher != "mpi" and _names_host_file(context.command):
         message = f"`${{hostfile}}` in {context.path}.run has no meaning with `cluster: {launcher}`"
         raise spec_error(message, "launcher-command", "write `cluster: mpi`, or remove it")
-    if launcher in LAUNCHERS:
-        return LAUNCHERS[launcher](context)
-    message = f"`{context.path}.cluster: {launcher}` is not there yet on the local backend"
-    raise spec_error(message, "launcher-unsupported", f"use one of: {', '.join(LAUNCHERS)}")
+    return LAUNCHERS[launcher](context)
 
 
 def _names_host_file(command: Command) -> bool:

@@ -47,18 +47,18 @@ def num_procs(written: str, context: LaunchContext, flag: str) -> int:
         return default
     if not written.isdecimal() or int(written) < 1:
         message = f"`{flag} {written}` in {context.path}.run is no number of processes"
-        raise spec_error(message, "launcher-flag", f"remove it, and set {context.path}.procs_per_node")
+        raise spec_error(message, "launcher-command", f"remove it, and set {context.path}.procs_per_node")
     if context.task.procs_per_node not in (None, int(written)):
         message = f"`{flag} {written}` in {context.path}.run contradicts procs_per_node={context.task.procs_per_node}"
-        raise spec_error(message, "launcher-flag", "keep one of them")
+        raise spec_error(message, "launcher-command", "keep one of them")
     return int(written)
 
 
 def refuse_owned(flag: str, value: str, context: LaunchContext) -> None:
     message = f"`{flag} {value}` in {context.path}.run is filled in by windlass"
-    raise spec_error(message, "launcher-flag", f"remove `{flag}` from the command")
+    raise spec_error(message, "launcher-command", f"remove `{flag}` from the command")
 
 
 def refuse_restarts(name: str, value: str, context: LaunchContext) -> None:
     message = f"`--{name} {value}` in {context.path}.run: attempts are counted by windlass, not by the launcher"
-    raise spec_error(message, "launcher-flag", f"remove it, and write `retry: {{failed: {value}}}`")
+    raise spec_error(message, "launcher-command", f"remove it, and write `retry: {{failed: {value}}}`")

@@ -123,7 +123,7 @@ def _check_torchrun_option(name: str, value: str, context: LaunchContext) -> Non
     if name == "standalone" and context.shape.nodes > 1:
         hint = "remove it: the leader's address and port are filled in"
         raise spec_error(
-            f"`--standalone` in {context.path}.run contradicts nodes={context.shape.nodes}", "launcher-flag", hint
+            f"`--standalone` in {context.path}.run contradicts nodes={context.shape.nodes}", "launcher-command", hint
         )
     if name in _TORCHRUN_OWNED - {"nproc-per-node", "standalone"} and value not in accepted.get(name, ()):
         refuse_owned(f"--{name}", value, context)

@@ -96,7 +96,7 @@ def _chained(
         if needed > 1:
             message = f"limit.time needs {needed} jobs of {format_duration(walltime)}, and `{target.profile.name}` chains none"
             hint = f"limit.time={format_duration(walltime)}, or `chain: successor` in the site's profile"
-            diagnostics.add("limit.time", message, "no-chain", hint)
+            diagnostics.add("limit.time", message, "over-walltime", hint)
         return LinkPlan(time_s=walltime)
     if most < needed:
         what = "limit.jobs" if most == limit.jobs else "retry"

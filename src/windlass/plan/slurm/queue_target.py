@@ -119,7 +119,7 @@ def _check_agreement(noun: str, asked: list[tuple[str, str]], profile: Profile, 
             message = f"{setting} means {noun} `{name}` at `{profile.name}`, and {asked[0][0]} means `{asked[0][1]}`"
             hint = f"keep one of them: ~{setting}"
             hint += f", or --on {profile.name}/{name}" if asked[0][0] == "where" else f", or ~{asked[0][0]}"
-            diagnostics.add(setting, message, "queue-conflict", hint)
+            diagnostics.add(setting, message, "settings-conflict", hint)
 
 
 def _check_partition(target: QueueTarget, diagnostics: Diagnostics) -> None:
@@ -127,7 +127,7 @@ def _check_partition(target: QueueTarget, diagnostics: Diagnostics) -> None:
     if target.partition and known and target.partition not in known:
         hint = _suggest(target.partition, known, "partitions", prefix=f"--on {target.profile.name}/")
         message = f"`{target.profile.name}` has no partition `{target.partition}`"
-        diagnostics.add("where", message, "unknown-partition", hint)
+        diagnostics.add("where", message, "unknown-queue", hint)
 
 
 def _check_qos(target: QueueTarget, diagnostics: Diagnostics) -> None:
@@ -135,12 +135,12 @@ def _check_qos(target: QueueTarget, diagnostics: Diagnostics) -> None:
     known = profile.scheduler.qos_known
     if target.qos and known and target.qos not in known:
         hint = _suggest(target.qos, known, "QOS") + f"; the profile of `{profile.name}` asks for it"
-        diagnostics.add("where", f"`{profile.name}` has no QOS `{target.qos}`", "unknown-qos", hint)
+        diagnostics.add("where", f"`{profile.name}` has no QOS `{target.qos}`", "unknown-queue", hint)
     elif target.qos and allowed and target.qos not in allowed:
         other = next(target.others(lambda partition: target.qos in partition.qos), "")
         hint = f"--on {other}" if other else f"partition `{target.partition}` takes: {', '.join(allowed)}"
         message = f"QOS `{target.qos}` may not be used in partition `{target.partition}` of `{profile.name}`"
-        diagnostics.add("where", message, "unknown-qos", hint)
+        diagnostics.add("where", message, "unknown-queue", hint)
 
 
 def _check_account(target: QueueTarget, context: Context, diagnostics: Diagnostics) -> None:
@@ -149,7 +149,7 @@ def _check_account(target: QueueTarget, context: Context, diagnostics: Diagnosti
         whose = "" if context.account else " (scheduler.account in its profile)"
         message = f"you have no account `{target.account}` at `{target.profile.name}`{whose}"
         hint = _suggest(target.account, known, "accounts", prefix="context.account=")
-        diagnostics.add("context.account", message, "unknown-account", hint)
+        diagnostics.add("context.account", message, "unknown-queue", hint)
 
 
 def _suggest(word: str, names: Iterable[str], what: str, prefix: str = "") -> str:

@@ -32,7 +32,7 @@ def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnosti
         overridden.add(path)
         place = Place("command line", excerpt=override)
         message = f"no command or variable uses `{path}`, so this override has no effect"
-        diagnostics.take(SpecError([Problem(message, "unknown-param", place, _hint(path, used))]), path)
+        diagnostics.take(SpecError([Problem(message, "unknown-name", place, _hint(path, used))]), path)
     unused = [name for name in _leaves(known) if not _is_used(name, used) and name not in overridden]
     rest = f" and {len(unused) - _MAX_LISTED} more" if len(unused) > _MAX_LISTED else ""
     return [f"{', '.join(unused[:_MAX_LISTED])}{rest}: no command or variable uses it"] if unused else []

@@ -78,7 +78,7 @@ def resolve_text(text: str, scope: Scope, diagnostics: Diagnostics, path: str, *
     try:
         pieces = parse_tokens(text)
     except ValueError as error:
-        diagnostics.add(path, f"{error} in {path}", "token-open", "write `$${` for a literal `${`")
+        diagnostics.add(path, f"{error} in {path}", "token-literal", "write `$${` for a literal `${`")
         return text
     scanner = ShellScanner() if is_shell else None
     resolved: list[str | Token] = []
@@ -182,9 +182,9 @@ def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[
         other = scope.blocked[token.name]
         if other == scope.task:
             own = token.name.rpartition(".")[2]
-            return f"task `{other}` names itself in `{token}` in {path}", "token-not-upstream", "write `${" + own + "}`"
+            return f"task `{other}` names itself in `{token}` in {path}", "unknown-token", "write `${" + own + "}`"
         message = f"`{token}` in {path} needs task `{other}`, which `{scope.task}` does not wait for"
-        return message, "token-not-upstream", f"add `after: {other}` to tasks.{scope.task}"
+        return message, "unknown-token", f"add `after: {other}` to tasks.{scope.task}"
     close = nearest(token.name, [*scope.values, *scope.later, *scope.blocked])
     message = f"unknown token `{token}` in {path}"
     if close:

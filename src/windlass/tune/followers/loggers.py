@@ -62,7 +62,7 @@ class WandbLoggerCallback(FollowerCallback):
 
     Raises:
         UsageError: two keys are given (`bad-value`), or arguments for images and videos, which reports cannot hold
-            (`not-honoured`).
+            (`unsupported-setting`).
     """
 
     target = "wandb"
@@ -88,7 +88,7 @@ class WandbLoggerCallback(FollowerCallback):
             raise BadValueError(
                 "video_kwargs and image_kwargs are not supported: reports hold numbers, text and lists",
                 hint="log pictures from the trial itself with wandb",
-                code="not-honoured",
+                code="unsupported-setting",
             )
         key = Path(api_key_file).expanduser().read_text().strip() if api_key_file else api_key
         options = {

@@ -127,12 +127,12 @@ def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, Plac
     """Refuse to drop checkpoints where this head cannot reach them.
 
     Raises:
-        SpecError: they lie at a site behind ssh (`not-honoured`).
+        SpecError: they lie at a site behind ssh (`unsupported-setting`).
     """
     if sweep.keep.best and profile is not None and profile.ssh:
         message = f"`keep: {{best: {sweep.keep.best}}}` cannot be honoured at {profile.name}, which is reached over ssh"
         hint = f"leave it out, or launch the sweep on a login node of {profile.name}"
-        raise SpecError([Problem(message, "not-honoured", origins.get("sweep.keep"), hint)])
+        raise SpecError([Problem(message, "unsupported-setting", origins.get("sweep.keep"), hint)])
 
 
 def _place_of(prepared: Prepared) -> str:

@@ -245,7 +245,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.storage_filesystem is not None:
             message = f"storage_filesystem={self.storage_filesystem!r} is not supported"
-            raise _refusal(message, "name the place by a URL: storage_path='s3://bucket/prefix'", "not-honoured")
+            raise _refusal(message, "name the place by a URL: storage_path='s3://bucket/prefix'", "unsupported-setting")
         if self.local_dir is not None and self.storage_path is not None:
             message = f"storage_path={str(self.storage_path)!r} and local_dir={self.local_dir!r} name two places"
             raise _refusal(message, "local_dir is the old name; leave it out")

@@ -58,7 +58,7 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
     """Refuse what was asked for and this kind of executor cannot do.
 
     Raises:
-        UsageError: it is one (`not-honoured`).
+        UsageError: it is one (`unsupported-setting`).
     """
     refusals = {
         "is_detached": setup.is_detached and not hasattr(executor, "detach"),
@@ -67,7 +67,7 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
     for name, is_refused in refusals.items():
         if is_refused:
             message = f"{name} cannot be honoured by the executor {executor.name}"
-            raise BadValueError(message, hint=f"leave out {name}, or take executor='local'", code="not-honoured")
+            raise BadValueError(message, hint=f"leave out {name}, or take executor='local'", code="unsupported-setting")
 
 
 class _Companions:

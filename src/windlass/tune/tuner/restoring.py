@@ -59,7 +59,7 @@ def make_restored(
     Raises:
         NotFoundError: there is no sweep (`no-such-sweep`).
         PreconditionError: it ran another trainable, or was begun with other settings.
-        UsageError: a setting that only a new sweep can be told (`not-honoured`).
+        UsageError: a setting that only a new sweep can be told (`unsupported-setting`).
     """
     code, shape = unwrap(resolve_trainable(trainable))
     check_trainable(code)
@@ -171,7 +171,7 @@ def _only_new(said: str, beginning: SweepOrigin, value: object) -> UsageError:
     return BadValueError(
         f"{said} is for a new sweep; {beginning.settings.name} has {value!r}",
         hint="leave it out; Tuner.extend changes samples, limits, stop condition and space",
-        code="not-honoured",
+        code="unsupported-setting",
     )
 
 

@@ -161,7 +161,7 @@ def place_of(name: str, run: RunConfig) -> tuple[SweepFolder, str]:
         if run.sync_config is not None and run.sync_config.sync_artifacts:
             message = f"sync_artifacts=True cannot be honoured with storage_path={stated!r}"
             hint = "report what is to be kept in a checkpoint: checkpoints go to the bucket"
-            raise BadValueError(message, hint=hint, code="not-honoured")
+            raise BadValueError(message, hint=hint, code="unsupported-setting")
         return SweepFolder(default_storage() / name), f"{stated.rstrip('/')}/{name}/checkpoints"
     root = Path(stated.removeprefix("file://")).expanduser().absolute() if stated else default_storage()
     folder = SweepFolder(root / name)
@@ -242,7 +242,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, objectives: Object
         if not is_class(code):
             hint = "report checkpoints in the function: tune.report(metrics, checkpoint=...)"
             message = f"{setting} is for classes, and {name_of(code)} is a function"
-            raise BadValueError(message, hint=hint, code="not-honoured")
+            raise BadValueError(message, hint=hint, code="unsupported-setting")
         if not can_save(code):
             hint = "override save_checkpoint and load_checkpoint"
             raise BadValueError(

@@ -136,7 +136,7 @@ def settings_of(reporter: object | None) -> ViewSettings:
     """The settings that a reporter stands for.
 
     Raises:
-        UsageError: it is none of ours, or it brings its own way to report, which nobody would call (`not-honoured`).
+        UsageError: it is none of ours, or it brings its own way to report, which nobody would call (`unsupported-setting`).
     """
     if reporter is None:
         return ViewSettings()
@@ -146,7 +146,7 @@ def settings_of(reporter: object | None) -> ViewSettings:
         raise BadValueError(
             f"progress_reporter={type(reporter).__name__} has {what}, which is not supported",
             hint="use CLIReporter(metric_columns=[...]), or a callback with on_trial_result for output of your own",
-            code="not-honoured",
+            code="unsupported-setting",
         )
     return reporter.settings
 
