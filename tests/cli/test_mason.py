@@ -152,7 +152,7 @@ def test_the_folder_of_a_launch_may_have_blanks(
     result = windlass("mason", "--cluster", "ai2/jupiter", *_COMMAND)
     assert result.out == f"cd '{tmp_path / 'a b'}' && python train.py\n"
     (tmp_path / "a b").rmdir()
-    assert "does not exist any more" in windlass("mason", "--cluster", "ai2/jupiter", *_COMMAND).err
+    assert "no longer exists" in windlass("mason", "--cluster", "ai2/jupiter", *_COMMAND).err
 
 
 def test_a_run_that_can_be_resumed_says_how(windlass: Windlass, service: type[_Service]) -> None:
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_told_and_nothing_is_sent(
 def test_nothing_is_asked_without_a_terminal(windlass: Windlass, service: type[_Service]) -> None:
     result = windlass("mason", *_LINE, "--num_nodes", "2", *_COMMAND)
     assert result.code == 0
-    assert "not known to join nodes by a fast network" in result.err
+    assert "not known to have a fast network between nodes" in result.err
     assert len(service.made) == 1
 
 

@@ -37,7 +37,7 @@ def test_a_spec_comes_in_and_goes_out_the_same(windlass: Windlass, spec: Path) -
     assert brought.code == 0
     assert brought.out.startswith("# Imported from 'My Spec.yaml', a Beaker spec; ")
     assert "name: my-spec\n" in brought.out
-    assert "note: tasks.0.owner is no key of Beaker's spec v2 and is kept" in brought.err
+    assert "note: tasks.0.owner is not a key of Beaker's spec v2 and is kept" in brought.err
     assert "kept for Beaker only: beaker.budget, tasks.train.beaker.timeout, tasks.train.beaker.owner" in brought.err
     Path("e.yaml").write_text(brought.out)
     taken = windlass("beaker", "export", "e.yaml")
@@ -66,7 +66,7 @@ def test_what_would_be_sent(windlass: Windlass, spec: Path) -> None:
 
 def test_what_stays_behind_is_named_and_what_changes_the_work_is_refused(windlass: Windlass, spec: Path) -> None:
     Path("e.yaml").write_text("{name: x, env: {image: i}, run: f, limit: {jobs: 2}}")
-    assert windlass("beaker", "export", "e.yaml").err == "note: limit.jobs: Beaker knows no such limit\n"
+    assert windlass("beaker", "export", "e.yaml").err == "note: limit.jobs: Beaker has no such limit\n"
     refused = windlass("beaker", "export", "e.yaml", "tasks.main.cluster=torchrun", "env={uv: .}")
     assert (refused.code, refused.out) == (3, "")
     assert refused.err.count("[beaker-export]") == 3

@@ -154,7 +154,7 @@ def test_a_silent_job_is_cancelled(fake: FakeBeaker, capfd: pytest.CaptureFixtur
     words = ["--name", "silent", "--no-python", "--show-logs", "--inactive-timeout", "1s"]
     assert run(*words, "--", "sleep", "600") == 7
     assert fake.wait("silent").status.name == "CANCELED"
-    assert "it has printed nothing for 1 s" in capfd.readouterr().err
+    assert "it printed nothing for 1 s" in capfd.readouterr().err
 
 
 def test_it_is_followed_over_a_preemption(fake: FakeBeaker, capfd: pytest.CaptureFixture[str]) -> None:

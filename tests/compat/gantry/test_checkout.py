@@ -61,7 +61,7 @@ def test_changes_are_refused_unless_allowed(pushed: Pushed) -> None:
     (pushed.folder / "README.md").write_text("changed")
     assert code_of(pushed.folder) == "dirty-tree"
     request = prepare(here(allow_dirty=True), folder=pushed.folder)
-    assert "changes that are not committed do not come along" in request.notes
+    assert "uncommitted changes are not included" in request.notes
     assert prepare(here(ref="HEAD"), folder=pushed.folder).checkout.is_dirty
 
 
@@ -125,7 +125,7 @@ def test_a_repository_that_is_not_here(pushed: Pushed, tmp_path: Path) -> None:
     assert (offline.ref, offline.files) == (commit, None)
     with pytest.raises(WindlassError, match="no branch `none`"):
         read_remote(address, ref=None, branch="none", is_online=True)
-    with pytest.raises(WindlassError, match="does not give the commit"):
+    with pytest.raises(WindlassError, match="does not serve commit"):
         read_remote(address, ref="0" * 40, branch=None, is_online=True)
     request = prepare(here(remote=address, ref=commit), folder=tmp_path)
     assert "a Python project is assumed" in request.notes[-1]

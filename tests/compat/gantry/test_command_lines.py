@@ -218,7 +218,7 @@ def test_command_line_becomes_spec(
 
 REFUSED: list[tuple[list[str], str, str]] = [
     (["--gpus", "1"], "missing-argument", "no `--` before the command"),
-    (["--gpus", "1", "--"], "missing-argument", "nothing stands behind `--`"),
+    (["--gpus", "1", "--"], "missing-argument", "no command after `--`"),
     (["--gpu", "1", "--", "x"], "unknown-option", "no option `--gpu`"),
     (["-z", "--", "x"], "unknown-option", "no option `-z`"),
     (["--preemptible", "false", "--", "x"], "usage", "`false` before `--`"),
@@ -230,23 +230,23 @@ REFUSED: list[tuple[list[str], str, str]] = [
     (["--priority", "top", "--", "x"], "bad-value", "`--priority top`"),
     (["--interconnect", "wifi", "--", "x"], "bad-value", "`--interconnect wifi`"),
     (["--task-timeout", "soon", "--", "x"], "bad-value", "`--task-timeout soon`"),
-    (["--task-timeout", "1 fortnight", "--", "x"], "bad-value", "is no duration"),
+    (["--task-timeout", "1 fortnight", "--", "x"], "bad-value", "is not a valid duration"),
     (["--start-timeout", "5x", "--show-logs", "--", "x"], "bad-value", "`--start-timeout 5x`"),
     (["--min-runtime", "9" * 30, "--", "x"], "bad-value", "292 years"),
     (["--dataset", "data", "--", "x"], "bad-mount", "`--dataset data`"),
     (["--dataset", "a:b:c:d", "--", "x"], "bad-mount", "`--dataset a:b:c:d`"),
-    (["--dataset", "a:b", "--", "x"], "bad-mount", "the mount `b` is no absolute path"),
+    (["--dataset", "a:b", "--", "x"], "bad-mount", "the mount `b` is not an absolute path"),
     (["--weka", "bucket", "--", "x"], "bad-mount", "`--weka bucket`"),
     (["--weka", "a:/m", "--mount", "/b:/m", "--", "x"], "bad-mount", "both mounted at `/m`"),
     (["--dataset", "a:/m", "--dataset", "b:/M/", "--", "x"], "bad-mount", "both mounted"),
     (["--upload", "a:/m.txt", "--", "x"], "bad-mount", "looks like a file"),
     (["--upload", "none:/m", "--", "x"], "bad-mount", "no such file"),
     (["--env", "NOT_SET_ANYWHERE", "--", "x"], "bad-variable", "`--env NOT_SET_ANYWHERE`"),
-    (["--env", "1A=b", "--", "x"], "bad-variable", "`1A` is no name"),
+    (["--env", "1A=b", "--", "x"], "bad-variable", "`1A` is not a valid variable name"),
     (["--env", "A=1", "--env", "A=2", "--", "x"], "bad-variable", "`A` is set twice"),
     (["--env", "A=1", "--env-secret", "A=S", "--", "x"], "bad-variable", "`--env` and `--env-secret`"),
     (["--env", "UV_CACHE_DIR=1", "--uv-cache-dir", "/c", "--", "x"], "bad-variable", "`UV_CACHE_DIR`"),
-    (["--env-secret", "A=", "--", "x"], "bad-variable", "names no secret"),
+    (["--env-secret", "A=", "--", "x"], "bad-variable", "does not name a secret"),
     (["--docker-image", "a", "--beaker-image", "b", "--", "x"], "options-conflict", "`--docker-image`"),
     (["--hostname", "h", "--cluster", "c", "--", "x"], "options-conflict", "`--cluster`"),
     (["--preemptible", "--min-runtime", "1h", "--", "x"], "options-conflict", "`--min-runtime`"),
@@ -261,12 +261,12 @@ REFUSED: list[tuple[list[str], str, str]] = [
     (["--replicas", "0", "--", "x"], "bad-value", "`--replicas 0`"),
     (["--results", "out", "--", "x"], "bad-value", "`--results out`"),
     (["--show-logs", "--timeout", "0", "--", "x"], "options-conflict", "`--timeout 0`"),
-    (["--start-timeout", "5m", "--", "x"], "options-conflict", "while somebody watches"),
+    (["--start-timeout", "5m", "--", "x"], "options-conflict", "while the launch is followed"),
     (["--emit", "yaml", "--", "x"], "bad-value", "`--emit yaml`"),
     (["--emit", "beaker", "--on", "local", "--", "x"], "options-conflict", "`--emit beaker`"),
     (["--online", "--", "x"], "options-conflict", "`--online`"),
     (["--remote", "no repository", "--branch", "b", "--", "x"], "bad-remote", "`no repository`"),
-    (["--remote", "lab/project", "--", "x"], "missing-argument", "which commit"),
+    (["--remote", "lab/project", "--", "x"], "missing-argument", "a branch or a commit"),
 ]
 
 
@@ -317,7 +317,7 @@ def test_project_settings_are_defaults(pushed: Pushed) -> None:
     (pushed.folder / "pyproject.toml").write_text(text)
     found = read_command_line(["--budget", "lab/other", "--", "x"])
     assert (found.recipe.workspace, found.recipe.budget, found.recipe.gh_token_secret) == ("lab/w", "lab/other", "T")
-    assert found.notes == ("[tool.gantry] workspce is not known; is `workspace` meant?",)
+    assert found.notes == ("[tool.gantry] workspce is not known; did you mean `workspace`?",)
 
 
 def test_a_project_gets_all_extras_and_conda_its_file(pushed: Pushed) -> None:

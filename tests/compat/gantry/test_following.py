@@ -108,7 +108,7 @@ def test_a_preempted_attempt_is_read_to_its_end_and_the_next_one_followed() -> N
     assert printed == b"first\nsecond\n"
     assert told == [
         "attempt 1 runs on host",
-        "attempt 1 is over (system preemption); Beaker starts it again",
+        "attempt 1 ended (system preemption); Beaker starts it again",
         "attempt 2 runs on host",
     ]
     assert ended is not None
@@ -123,9 +123,9 @@ def test_why_it_waits_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("limits", "jobs", "words"),
     [
-        ({"timeout_s": 5}, [running(1)], "it has not ended within 5 s"),
-        ({"show_logs": True, "start_timeout_s": 5}, [job(1)], "it has not started within 5 s"),
-        ({"show_logs": True, "inactive_timeout_s": 5}, [running(1)], "it has printed nothing for 5 s"),
+        ({"timeout_s": 5}, [running(1)], "it did not end within 5 s"),
+        ({"show_logs": True, "start_timeout_s": 5}, [job(1)], "it did not start within 5 s"),
+        ({"show_logs": True, "inactive_timeout_s": 5}, [running(1)], "it printed nothing for 5 s"),
     ],
 )
 def test_limits_end_the_watch(limits: dict[str, float], jobs: list[BeakerJob], words: str) -> None:
@@ -145,7 +145,7 @@ def test_a_limit_on_starting_does_not_hold_for_what_runs() -> None:
 def test_silence_is_warned_of_once_an_hour() -> None:
     scenes = [([running(1)], "running")] * 4000 + [([over(1, status="succeeded")], "succeeded")]
     told = watch(Script(scenes), FollowOptions.of(show_logs=True, inactive_soft_timeout_s=10))[1]
-    assert told[1:] == ["warning: it has printed nothing for 11 s", "warning: it has printed nothing for 3612 s"]
+    assert told[1:] == ["warning: it printed nothing for 11 s", "warning: it printed nothing for 3612 s"]
 
 
 def test_an_experiment_that_never_got_a_job_ends_too() -> None:

@@ -130,7 +130,7 @@ def test_ports_differ_by_name() -> None:
         ({"tags": ["a", "c"]}, "no-cluster", "name another cluster, or fewer tags and GPU types"),
         ({"beaker_image": "me/none"}, "beaker-no-image", "`--docker-image` is for public images"),
         ({"datasets": ["none:/d"]}, "beaker-not-found", "check its name"),
-        ({"group_names": ["other/none"]}, "no-group", "ask its owner to make it"),
+        ({"group_names": ["other/none"]}, "no-group", "ask its owner to create it"),
         ({"env_secrets": ["A=TOKENS"]}, "beaker-secret-missing", "did you mean `TOKEN`?"),
         ({"dataset_secrets": ["NONE:/s"]}, "beaker-secret-missing", "windlass beaker secret push NONE"),
         ({"aws_config_secret": "NONE"}, "beaker-secret-missing", "windlass beaker secret push NONE"),

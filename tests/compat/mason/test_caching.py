@@ -70,7 +70,7 @@ def test_caching_here_passes_words_on_as_they_are(tmp_path: Path, programs: dict
 
 
 def test_a_failure_ends_the_launch(tmp_path: Path, programs: dict[str, str]) -> None:
-    with pytest.raises(PreconditionError, match="ended with 3; nothing was submitted") as caught:
+    with pytest.raises(PreconditionError, match="exited with 3; nothing was submitted") as caught:
         cache_here(["python", FINETUNE, "--fail"], environ=programs, tokenizers=tmp_path, log=lambda _: None)
     assert caught.value.code == "mason-cache-failed"
 
@@ -86,5 +86,5 @@ def test_the_tokenizer_of_a_model_in_a_bucket_is_brought_once(tmp_path: Path, pr
 
 
 def test_a_missing_program_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PreconditionError, match="`python` cannot be started"):
+    with pytest.raises(PreconditionError, match="cannot start `python`"):
         cache_here(["python", FINETUNE], environ={"PATH": str(tmp_path)}, tokenizers=tmp_path, log=lambda _: None)

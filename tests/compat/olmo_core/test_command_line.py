@@ -53,9 +53,9 @@ def test_presets_are_those_that_are_installed(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--gpus", "1"], "no command behind `--`"),
+        (["--gpus", "1"], "no command after `--`"),
         (["--gpu", "1", "--", "x"], "unrecognized arguments: --gpu 1"),
-        (["--env", "A", "--beaker-image", "i", "--", "x"], "`--env A` is no NAME=VALUE"),
+        (["--env", "A", "--beaker-image", "i", "--", "x"], "`--env A` is not NAME=VALUE"),
         (["--gpus", "many", "--", "x"], "invalid int value"),
     ],
 )

@@ -157,7 +157,7 @@ def test_images_are_those_of_the_olmo_core_that_is_installed(tmp_path: Path, mon
 
 def test_no_image_without_olmo_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images_module, "find_spec", lambda name: None)
-    with pytest.raises(PreconditionError, match="names no image `stable`"):
+    with pytest.raises(PreconditionError, match="has no image `stable`"):
         BeakerLaunchConfig(name="a", cmd=["x"])
 
 
@@ -168,6 +168,6 @@ def test_priorities_are_texts() -> None:
 def test_what_is_not_honoured_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     plain = {"name": "x", "cmd": ["train.py"], "beaker_image": "i"}
     config_of({**plain, "num_execution_units": 2}).dry_run()
-    assert "note: num_execution_units: windlass chooses no hosts by their place" in capfd.readouterr().err
+    assert "note: num_execution_units: windlass does not choose hosts by location" in capfd.readouterr().err
     config_of(plain).dry_run()
     assert "num_execution_units" not in capfd.readouterr().err

@@ -75,8 +75,8 @@ def test_a_bare_number_that_is_hardly_meant_is_named(tmp_path: Path) -> None:
     other = "{image: {docker: x}, command: [x], timeout: 3600000000000, context: {minRuntime: 60}}"
     path.write_text(f"tasks: [{task}, {other}]")
     assert read_spec(path).notes == (
-        "tasks.0.timeout is 3600 nanoseconds, as a bare number is; write `3600s`",
-        "tasks.1.context.minRuntime is 60 nanoseconds, as a bare number is; write `60s`",
+        "tasks.0.timeout is 3600 nanoseconds, because it has no unit; for seconds write `3600s`",
+        "tasks.1.context.minRuntime is 60 nanoseconds, because it has no unit; for seconds write `60s`",
     )
 
 
@@ -84,7 +84,7 @@ def test_notes_name_keys_that_beaker_does_not_have(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("tasks: [{image: {docker: x}, comand: [a], resources: {gpuCont: 1}}]\nowner: me")
     notes = read_spec(path).notes
-    assert "tasks.0.comand is no key of Beaker's spec v2 and is kept; did you mean `command`?" in notes
+    assert "tasks.0.comand is not a key of Beaker's spec v2 and is kept; did you mean `command`?" in notes
     assert [note.partition(" ")[0] for note in notes] == ["owner", "tasks.0.comand", "tasks.0.resources.gpuCont"]
 
 

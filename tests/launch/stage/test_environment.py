@@ -258,7 +258,7 @@ def test_a_refused_build_job_is_told(stage: Stage) -> None:
         stage.ensure(shell=shell, build="compute", build_partition="nope")
     assert caught.value.code == "build-not-queued"
     assert (
-        "did not take the job that builds the environment: Slurm at lab rejected the job: no partition `nope`"
+        "rejected the job that builds the environment: Slurm at lab rejected the job: no partition `nope`"
         in caught.value.message
     )
 

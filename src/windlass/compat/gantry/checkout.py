@@ -66,7 +66,7 @@ def repository_of(url: str) -> tuple[str, str]:
     other = _OTHER.match(url)
     if other is None or url.startswith("-"):
         hint = "account/name, or the address of a git server"
-        raise UsageError(f"`{url}` is no address of a repository", hint=hint, code="bad-remote")
+        raise UsageError(f"`{url}` is not the address of a repository", hint=hint, code="bad-remote")
     return "/".join(other["path"].strip("/").split("/")[-2:]), url
 
 
@@ -110,7 +110,7 @@ def read_remote(address: str, *, ref: str | None, branch: str | None, is_online:
     repo, url = repository_of(address)
     if ref is None and branch is None:
         hint = f"add `--branch main`, or `--ref COMMIT`, to `--remote {address}`"
-        raise UsageError("`--remote` says not which commit", hint=hint, code="missing-argument")
+        raise UsageError("`--remote` needs a branch or a commit", hint=hint, code="missing-argument")
     with tempfile.TemporaryDirectory(prefix="windlass-remote-") as temporary:
         git = Git(folder=Path(temporary))
         commit = ref or _branch_tip(git, url, branch or "")
@@ -138,10 +138,10 @@ def _root(folder: Path) -> Repository:
     repository = open_repository(folder)
     if repository is None or repository.toplevel is None:
         hint = "go to the root of a git repository, or name one: `--remote account/name --branch main`"
-        raise PreconditionError(f"{folder} is in no git repository", hint=hint, code="not-a-repository")
+        raise PreconditionError(f"{folder} is not in a git repository", hint=hint, code="not-a-repository")
     if repository.subdir:
         hint = f"cd {repository.toplevel}"
-        message = f"{folder} is not the root of its repository, where the job will start"
+        message = f"{folder} is not the root of its repository, where the job starts"
         raise PreconditionError(message, hint=hint, code="not-the-root")
     return repository
 
@@ -150,7 +150,7 @@ def _remote(git: Git) -> str:
     remotes = git.lines("remote")
     if not remotes:
         hint = "git remote add origin URL, and push"
-        raise PreconditionError("the repository has no remote, and a job fetches from it", hint=hint, code="no-remote")
+        raise PreconditionError("the repository has no remote that a job could fetch from", hint=hint, code="no-remote")
     return "origin" if "origin" in remotes else remotes[0]
 
 
@@ -171,8 +171,8 @@ def _resolve(git: Git, ref: str | None, *, is_online: bool) -> str:
         raise PreconditionError(message, hint="git commit, and push", code="no-commits")
     if _COMMIT.match(ref) and is_online:
         return ref  # the server may have it; `_check_pushed` asks
-    hint = "git fetch, or write a commit that is here"
-    raise NotFoundError(f"`--ref {ref}` is no commit of this repository", hint=hint, code="revision-not-found")
+    hint = "git fetch, or use a commit that this clone has"
+    raise NotFoundError(f"`--ref {ref}` is not a commit of this repository", hint=hint, code="revision-not-found")
 
 
 def _check_pushed(git: Git, remote: str, commit: str, *, is_online: bool) -> None:
@@ -209,7 +209,7 @@ def _branch_tip(git: Git, url: str, branch: str) -> str:
 def _remote_files(git: Git, url: str, commit: str) -> frozenset[str]:
     done = _fetch(git, url, commit)
     if done.code != 0:
-        message = f"{url} does not give the commit {commit[:12]}: {last_lines(done.stderr, 1)}"
+        message = f"{url} does not serve commit {commit[:12]}: {last_lines(done.stderr, 1)}"
         raise NotFoundError(message, hint="write another `--ref`", code="revision-not-found")
     return frozenset(git.text("ls-tree", "--name-only", "-z", "FETCH_HEAD").split("\0"))
 
@@ -220,5 +220,5 @@ def _fetch(git: Git, url: str, commit: str) -> Completed:
 
 
 def _silent(where: str, done: Completed) -> UnreachableError:
-    message = f"the remote `{where}` does not answer: {last_lines(done.stderr, 1) or f'code {done.code}'}"
-    return UnreachableError(message, hint="try `git ls-remote` yourself, or `--dry-run`", code="remote-unreachable")
+    message = f"the remote `{where}` does not respond: {last_lines(done.stderr, 1) or f'code {done.code}'}"
+    return UnreachableError(message, hint="run `git ls-remote` by hand, or use `--dry-run`", code="remote-unreachable")

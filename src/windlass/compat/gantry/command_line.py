@@ -43,7 +43,7 @@ def read_words(argv: Sequence[str]) -> GantryCommandLine:
             values[option.field] = (*known, value)
         else:
             if option.field in values and values[option.field] != value:
-                notes.append(f"{option.name} is given twice: `{values[option.field]}` gives way to `{value}`")
+                notes.append(f"{option.name} is given twice: `{values[option.field]}` is replaced by `{value}`")
             values[option.field] = value
         if option.note and (note := f"{option.name}: {option.note}") not in notes:
             notes.append(note)
@@ -57,7 +57,7 @@ def _split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
     at = words.index("--")
     command = tuple(words[at + 1 :])
     if not command:
-        message = "nothing stands behind `--`"
+        message = "no command after `--`"
         raise UsageError(message, hint=f"{PROGRAM} --gpus 1 -- python train.py", code="missing-argument")
     return words[:at], command
 
@@ -66,7 +66,7 @@ def _next(words: list[str]) -> tuple[GantryOption, Value]:
     """The next option with its value; takes their words away."""
     word = words.pop(0)
     if not word.startswith("-") or word == "-":
-        hint = "a flag takes no value, and the command comes behind `--`"
+        hint = "flags take no value, and the command goes after `--`"
         raise UsageError(f"`{word}` before `--` is neither an option nor its value", hint=hint, code="usage")
     if word.startswith("--"):
         name, has_value, given = word.partition("=")
@@ -93,8 +93,10 @@ def _find(name: str) -> tuple[GantryOption, bool]:
 def _value(option: GantryOption, name: str, is_on: bool, given: str | None, words: list[str]) -> Value:
     if option.kind in ("flag", "switch"):
         if given is not None:
-            hint = f"write `{name}` alone" + (f", or `{option.off_names[0]}`" if option.off_names and is_on else "")
-            raise UsageError(f"`{name}` takes no value, and got `{given}`", hint=hint, code="bad-value")
+            hint = f"write `{name}` without a value" + (
+                f", or `{option.off_names[0]}`" if option.off_names and is_on else ""
+            )
+            raise UsageError(f"`{name}` takes no value, but got `{given}`", hint=hint, code="bad-value")
         return is_on
     if given is None:
         if not words:
@@ -102,8 +104,8 @@ def _value(option: GantryOption, name: str, is_on: bool, given: str | None, word
             raise UsageError(f"`{name}` needs a value", hint=hint, code="missing-argument")
         given = words.pop(0)
     if option.choices and given not in option.choices:
-        hint = f"it is one of {', '.join(option.choices)}"
-        raise UsageError(f"`{name} {given}`: no such value", hint=hint, code="bad-value")
+        hint = f"use one of {', '.join(option.choices)}"
+        raise UsageError(f"`{name} {given}`: invalid value", hint=hint, code="bad-value")
     return given if option.kind in ("text", "many") else _number(option, name, given)
 
 

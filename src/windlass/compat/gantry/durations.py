@@ -17,8 +17,8 @@ def to_nanoseconds(option: str, text: str) -> int:
     try:
         return parse_duration_ns(text, knows_days=True)
     except ValueError as error:
-        message = f"`{option} {text}` is no duration that can be meant: {error}"
-        raise UsageError(message, hint=f"such as `{option} 1h30m`", code="bad-value") from None
+        message = f"`{option} {text}` is not a valid duration: {error}"
+        raise UsageError(message, hint=f"write for example `{option} 1h30m`", code="bad-value") from None
 
 
 def to_seconds(option: str, text: str) -> float:

@@ -63,11 +63,11 @@ class FollowOptions:
         if show_logs is None:
             show_logs = timeout_s != 0
         if show_logs and timeout_s == 0:
-            message = "`--show-logs` with `--timeout 0`: logs are shown while one waits"
-            raise UsageError(message, hint="leave `--timeout` out", code="options-conflict")
+            message = "`--show-logs` with `--timeout 0`: logs are shown only while the launch waits"
+            raise UsageError(message, hint="remove `--timeout`", code="options-conflict")
         limits = (start_timeout_s, inactive_timeout_s, inactive_soft_timeout_s)
         if timeout_s == 0 and any(limit is not None for limit in limits):
-            message = "limits on starting or on silence hold only while somebody watches"
+            message = "limits on starting and on silence apply only while the launch is followed"
             raise UsageError(message, hint="add `--show-logs` or `--timeout -1`", code="options-conflict")
         return cls(
             show_logs=show_logs,
@@ -202,7 +202,7 @@ class _Watch:
             self._start(job)
             self._read(job, on_line)
         why = job.canceled_code or (f"exit code {job.exit_code}" if job.exit_code is not None else job.status)
-        self.tell(f"attempt {job.attempt} is over ({why.replace('_', ' ')}); Beaker starts it again")
+        self.tell(f"attempt {job.attempt} ended ({why.replace('_', ' ')}); Beaker starts it again")
 
     def _read(self, job: BeakerJob, on_line: Callable[[bytes, float], None]) -> None:
         if not self.following.show_logs:
@@ -225,18 +225,18 @@ class _Watch:
         following, now = self.following, self.clock.monotonic()
         waited, silent = now - self.began, now - self.heard
         if following.timeout_s is not None and waited > following.timeout_s:
-            raise _over(f"it has not ended within {following.timeout_s:g} s")
+            raise _over(f"it did not end within {following.timeout_s:g} s")
         if not self.has_started:
             if following.start_timeout_s is not None and waited > following.start_timeout_s:
-                raise _over(f"it has not started within {following.start_timeout_s:g} s")
+                raise _over(f"it did not start within {following.start_timeout_s:g} s")
             return
         if following.inactive_timeout_s is not None and silent > following.inactive_timeout_s:
-            raise _over(f"it has printed nothing for {following.inactive_timeout_s:g} s")
+            raise _over(f"it printed nothing for {following.inactive_timeout_s:g} s")
         soft = following.inactive_soft_timeout_s
         if soft is not None and silent > soft and now - self.warned > max(soft, _WARN_AGAIN_S):
             self.warned = now
-            self.tell(f"warning: it has printed nothing for {silent:.0f} s")
+            self.tell(f"warning: it printed nothing for {silent:.0f} s")
 
 
 def _over(message: str) -> WaitTimeoutError:
-    return WaitTimeoutError(message, hint="windlass beaker show EXPERIMENT says how it stands", code="timed-out")
+    return WaitTimeoutError(message, hint="windlass beaker show EXPERIMENT shows its state", code="timed-out")

@@ -94,14 +94,14 @@ def _what(given: Mapping[str, Any]) -> dict[str, Any]:
     emit, on = given.get("emit", ""), given.get("on", "")
     is_dry = bool(given.get("dry_run"))
     if on and emit == "beaker":
-        message = "`--emit beaker` is what Beaker gets, and `--on` goes elsewhere"
-        raise UsageError(message, hint="with `--on` take `--emit spec` or `--emit plan`", code="options-conflict")
+        message = "`--emit beaker` prints Beaker's spec, and `--on` uses another site"
+        raise UsageError(message, hint="with `--on` use `--emit spec` or `--emit plan`", code="options-conflict")
     if given.get("is_online") and not (is_dry or emit):
         message = "`--online` without `--dry-run` or `--emit`"
-        raise UsageError(message, hint="a launch asks Beaker anyway; leave it out", code="options-conflict")
+        raise UsageError(message, hint="a launch asks Beaker anyway; remove it", code="options-conflict")
     if emit and is_dry:
         message = f"`--dry-run` with `--emit {emit}`"
-        raise UsageError(message, hint="both only print; keep one", code="options-conflict")
+        raise UsageError(message, hint="both only print; use one", code="options-conflict")
     return {"emit": emit, "on": on, "is_dry": is_dry, "is_online": bool(given.get("is_online"))}
 
 

@@ -69,7 +69,7 @@ def _dataset(text: str) -> GantryMount:
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(parts):
         hint = "--dataset NAME:/MOUNT or --dataset NAME:SUB/PATH:/MOUNT"
-        raise UsageError(f"`--dataset {text}` is no dataset", hint=hint, code="bad-mount")
+        raise UsageError(f"`--dataset {text}` does not name a dataset", hint=hint, code="bad-mount")
     sub_path = parts[1] if len(parts) == 3 else None
     return GantryMount(source=parts[0], sub_path=sub_path, path=_absolute("--dataset", text, parts[-1]))
 
@@ -78,14 +78,16 @@ def _mount(option: str, pair: Pair, form: str) -> GantryMount:
     text = pair if isinstance(pair, str) else ":".join(pair)
     source, _, path = text.partition(":") if isinstance(pair, str) else (pair[0], ":", pair[1])
     if not source or not path:
-        raise UsageError(f"`{option} {text}` says not what or not where", hint=f"{option} {form}", code="bad-mount")
+        raise UsageError(
+            f"`{option} {text}` needs a source and a mount path", hint=f"{option} {form}", code="bad-mount"
+        )
     return GantryMount(source=source, path=_absolute(option, text, path))
 
 
 def _upload(pair: Pair) -> GantryMount:
     mount = _mount("--upload", pair, "PATH:/MOUNT")
     if PurePosixPath(mount.path).suffix:
-        message = f"`--upload {mount.source}:{mount.path}` looks like a file, and a dataset is mounted as a folder"
+        message = f"`--upload {mount.source}:{mount.path}` looks like a file, but a dataset is mounted as a folder"
         hint = f"--upload {mount.source}:{PurePosixPath(mount.path).parent}"
         raise UsageError(message, hint=hint, code="bad-mount")
     return mount
@@ -93,7 +95,7 @@ def _upload(pair: Pair) -> GantryMount:
 
 def _absolute(option: str, text: str, path: str) -> str:
     if not PurePosixPath(path).is_absolute():
-        message = f"`{option} {text}`: the mount `{path}` is no absolute path"
+        message = f"`{option} {text}`: the mount `{path}` is not an absolute path"
         raise UsageError(message, hint=f"write `/{path}`", code="bad-mount")
     return path
 
@@ -104,7 +106,7 @@ def _check_paths(mounts: Sequence[GantryMount]) -> None:
         plain = str(PurePosixPath(mount.path)).lower()  # Beaker refuses paths that differ by case alone
         if plain in seen:
             message = f"`{seen[plain].source}` and `{mount.source}` are both mounted at `{mount.path}`"
-            raise UsageError(message, hint="give each a path of its own", code="bad-mount")
+            raise UsageError(message, hint="give each its own path", code="bad-mount")
         seen[plain] = mount
 
 
@@ -123,22 +125,24 @@ def _variable(pair: Pair, environ: Mapping[str, str]) -> tuple[str, str]:
         return _named("--env", name), value
     if name not in environ:
         hint = f"write `--env {name or 'NAME'}=VALUE`, or export it"
-        raise UsageError(f"`--env {pair}` has no value, and you have no such variable", hint=hint, code="bad-variable")
+        raise UsageError(
+            f"`--env {pair}` has no value, and the variable is not set here", hint=hint, code="bad-variable"
+        )
     return _named("--env", name), environ[name]
 
 
 def _secret(pair: Pair) -> SecretVariable:
     name, has_secret, secret = pair.partition("=") if isinstance(pair, str) else (pair[0], "=", pair[1])
     if has_secret and not secret:
-        message = f"`--env-secret {name}=` names no secret"
+        message = f"`--env-secret {name}=` does not name a secret"
         raise UsageError(message, hint=f"write `--env-secret {name}=SECRET`", code="bad-variable")
     return SecretVariable(name=_named("--env-secret", name), secret=secret if has_secret else None)
 
 
 def _named(option: str, name: str) -> str:
     if not _NAME.match(name):
-        hint = "letters, digits and `_`, the first no digit"
-        raise UsageError(f"`{option}`: `{name}` is no name of a variable", hint=hint, code="bad-variable")
+        hint = "use letters, digits and `_`, not starting with a digit"
+        raise UsageError(f"`{option}`: `{name}` is not a valid variable name", hint=hint, code="bad-variable")
     return name
 
 

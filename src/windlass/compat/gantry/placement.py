@@ -58,8 +58,8 @@ def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
     for pattern in wishes.patterns:
         if not any(_is_named(cluster, pattern, account.organization) for cluster in known):
             close = nearest(pattern, [cluster.full_name for cluster in known])
-            hint = f"did you mean `{close}`?" if close else "`windlass beaker` shows what there is; globs need `*`"
-            raise NotFoundError(f"no cluster is called `{pattern}`", hint=hint, code="no-cluster")
+            hint = f"did you mean `{close}`?" if close else "`windlass beaker` lists the clusters; patterns need `*`"
+            raise NotFoundError(f"no cluster `{pattern}`", hint=hint, code="no-cluster")
     checks: list[tuple[Sequence[str], Callable[[GantryCluster], bool]]] = [
         (wishes.patterns, lambda each: any(_is_named(each, one, account.organization) for one in wishes.patterns)),
         (wishes.tags, lambda each: set(wishes.tags) <= set(each.tags)),

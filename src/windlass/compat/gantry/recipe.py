@@ -130,7 +130,7 @@ class Recipe:
             UsageError: fewer than two replicas.
         """
         if replicas < 2:
-            raise UsageError(f"{replicas} replicas are not several", hint="write at least 2", code="bad-value")
+            raise UsageError(f"{replicas} replicas are not a gang", hint="write 2 or more", code="bad-value")
         return dataclasses.replace(
             self,
             replicas=replicas,
@@ -194,19 +194,23 @@ class Recipe:
             UsageError: with both options in the message.
         """
         if isinstance(self.args, str):
-            raise UsageError(f"the command `{self.args}` is one text", hint="give a list of words", code="bad-value")
+            raise UsageError(
+                f"the command `{self.args}` is a single string", hint="give a list of words", code="bad-value"
+            )
         if not self.args:
-            raise UsageError("there is no command", hint="give a list of words", code="missing-argument")
+            raise UsageError("no command", hint="give a list of words", code="missing-argument")
         for left, right, hint in self._conflicts():
-            raise UsageError(f"`{left}` goes not with `{right}`", hint=hint, code="options-conflict")
+            raise UsageError(f"`{left}` conflicts with `{right}`", hint=hint, code="options-conflict")
         if self.torchrun and not self.gpus:
             raise UsageError("`--torchrun` without `--gpus`", hint="add `--gpus 8`", code="missing-argument")
         if self.replicas is not None and self.replicas < 1:
-            message = f"`--replicas {self.replicas}`: at least one has to run"
+            message = f"`--replicas {self.replicas}`: at least 1 is required"
             raise UsageError(message, hint="write `--replicas 2`", code="bad-value")
         for option, path in (("--results", self.results), ("--runtime-dir", self.runtime_dir)):
             if not PurePosixPath(path).is_absolute():
-                raise UsageError(f"`{option} {path}` is no absolute path", hint=f"write `/{path}`", code="bad-value")
+                raise UsageError(
+                    f"`{option} {path}` is not an absolute path", hint=f"write `/{path}`", code="bad-value"
+                )
         if not self.task_name:
             raise UsageError("`--task-name` is empty", hint="write `--task-name main`", code="bad-value")
 
@@ -232,7 +236,7 @@ class Recipe:
         candidates = [
             (self.beaker_image, "--beaker-image", (("--docker-image", self.docker_image),), "keep one image"),
             (self.preemptible is not None, "--preemptible", new, "keep the newer options"),
-            (self.hostnames, "--hostname", places, "a host is of one cluster: name hosts, or clusters"),
+            (self.hostnames, "--hostname", places, "a host belongs to one cluster: name hosts or clusters"),
             (self.no_python, "--no-python", python, "keep one of them"),
             (is_uv, "--python-manager uv", conda, "write `--python-manager conda`"),
             (is_conda or self.conda_env or self.conda_file, conda_given, uv, "keep the options of uv, or of conda"),

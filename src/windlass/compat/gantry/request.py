@@ -77,9 +77,9 @@ def prepare(
     if account is not None:
         name = _free_name(account, name)
     if checkout.files is None:
-        notes.append(f"the files of {checkout.repo} are looked at when it is sent; a Python project is assumed")
+        notes.append(f"the files of {checkout.repo} are read when it is sent; a Python project is assumed")
     if checkout.is_dirty:
-        notes.append("changes that are not committed do not come along")
+        notes.append("uncommitted changes are not included")
     spec = build_spec(recipe, inputs, checkout, resolved, name=name)
     return GantryRequest(
         recipe=recipe,
@@ -176,8 +176,8 @@ def save_spec(request: GantryRequest, path: Path, *, may_overwrite: bool) -> Non
         PreconditionError: the file is there and may not be overwritten.
     """
     if path.exists() and not may_overwrite:
-        message = f"`--save-spec {path}`: the file is there already"
-        raise PreconditionError(message, hint="add `--yes`, or write another name", code="file-exists")
+        message = f"`--save-spec {path}`: the file already exists"
+        raise PreconditionError(message, hint="add `--yes`, or use another name", code="file-exists")
     path.write_text(yaml_of(request.spec), encoding="utf-8")
 
 
@@ -203,7 +203,7 @@ def _checkout(recipe: Recipe, folder: Path, *, is_online: bool) -> Checkout:
     else:
         checkout = checkout_of(folder, ref=recipe.ref, branch=recipe.branch, is_online=is_online)
     if checkout.is_dirty and recipe.ref is None and not recipe.allow_dirty:
-        message = f"{folder} has changes that are not committed, and the job fetches a commit"
+        message = f"{folder} has uncommitted changes, but the job fetches a commit"
         raise PreconditionError(message, hint="git commit, and push; or add `--allow-dirty`", code="dirty-tree")
     if is_online and checkout.is_public is None:
         return replace(checkout, is_public=is_public(checkout.url))

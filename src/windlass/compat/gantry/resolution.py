@@ -135,7 +135,7 @@ class _Resolution:
             return found
         owner, has_owner, own = name.partition("/")
         if has_owner and owner != self.account.user:
-            raise NotFoundError(f"Beaker has no group `{name}`", hint="ask its owner to make it", code="no-group")
+            raise NotFoundError(f"Beaker has no group `{name}`", hint="ask its owner to create it", code="no-group")
         own = own if has_owner else name
         self.writes.append(Write(kind="group", name=own))
         return f"{self.account.user}/{own}"

@@ -39,15 +39,15 @@ def read_settings(folder: Path) -> GantrySettings:
         return GantrySettings()
     except (ValueError, AttributeError, OSError) as error:
         hint = "it is TOML: https://toml.io"
-        raise PreconditionError(f"{path} cannot be read: {error}", hint=hint, code="bad-settings") from error
+        raise PreconditionError(f"cannot read {path}: {error}", hint=hint, code="bad-settings") from error
     place = Place(f"{path}: [tool.gantry]")
     if not isinstance(table, dict):
         raise PreconditionError(
-            "`tool.gantry` is no table", hint="write [tool.gantry]", code="bad-settings", place=place
+            "`tool.gantry` is not a table", hint="write [tool.gantry]", code="bad-settings", place=place
         )
     for key in _TEXTS:
         if not isinstance(table.get(key, ""), str):
-            message = f"`{key}` is `{table[key]}`, not a text"
+            message = f"`{key}` is `{table[key]}`, not a string"
             raise PreconditionError(message, hint=f'{key} = "..."', code="bad-settings", place=place)
     return GantrySettings(**{key: table[key] for key in _TEXTS if key in table}, notes=tuple(_notes(table)))
 
@@ -59,5 +59,5 @@ def _notes(table: dict[str, object]) -> list[str]:
             notes.append("[tool.gantry] callback_modules: callbacks of gantry are not run")
         elif key not in (*_TEXTS, *_SILENT):
             close = nearest(key, _TEXTS)
-            notes.append(f"[tool.gantry] {key} is not known" + (f"; is `{close}` meant?" if close else ""))
+            notes.append(f"[tool.gantry] {key} is not known" + (f"; did you mean `{close}`?" if close else ""))
     return notes

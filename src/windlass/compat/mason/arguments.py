@@ -20,7 +20,7 @@ __all__ = ["Arguments", "read_arguments"]
 _BY_NAME = {flag.name: flag for flag in (*FLAGS, *RETIRED, *OWN)}
 _SHORTENED = tuple(flag.name for flag in FLAGS if flag.may_be_cut)
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
-_EXAMPLE = "such as `windlass mason --cluster ai2/jupiter --gpus 8 -- python train.py`"
+_EXAMPLE = "for example `windlass mason --cluster ai2/jupiter --gpus 8 -- python train.py`"
 _LISTS = ("cluster", "hostname", "beaker_datasets", "extra_weka_buckets")
 _ELSEWHERE = frozenset(
     [
@@ -86,7 +86,7 @@ def read_arguments(argv: Sequence[str], *, environ: Mapping[str, str]) -> Argume
     found = _read_flags(list(argv[:at]))
     commands = _split(argv[at + 1 :])
     if not all("".join(command).strip() for command in commands) or not commands:
-        raise UsageError("there is no command behind `--`", hint=_EXAMPLE, code="mason-usage")
+        raise UsageError("no command after `--`", hint=_EXAMPLE, code="mason-usage")
     _check_commands(commands)
     options = _options(found, environ)
     return Arguments(options=options, own=_own(found), commands=commands, notes=tuple(found.notes))
@@ -99,7 +99,7 @@ def _check_text(argv: Sequence[str]) -> None:
             word.encode()
         except UnicodeEncodeError:
             message = f"{os.fsencode(word)!r} is not UTF-8, and a specification is"
-            raise UsageError(message, hint="write it in UTF-8, or rename the file", code="bad-value") from None
+            raise UsageError(message, hint="use UTF-8, or rename the file", code="bad-value") from None
 
 
 def _read_flags(words: list[str]) -> _Found:
@@ -152,16 +152,16 @@ def _flag(word: str) -> tuple[MasonFlag, str | None]:
     if len(matches) == 1:
         return _BY_NAME[matches[0]], value
     if matches:
-        message, hint = f"`{name}` may be {_listed(matches)}", "write it out"
+        message, hint = f"`{name}` may be {_listed(matches)}", "write it in full"
     else:
         close = nearest(name, _BY_NAME) or nearest(
             name.replace("-", "_"), [flag.replace("-", "_") for flag in _BY_NAME]
         )
-        message = f"`{name}` is no option of mason"
+        message = f"`{name}` is not an option of mason"
         hint = (
             f"did you mean `{close}`?"
             if close
-            else "`windlass mason --help` lists them; the command's own stand behind ` -- `"
+            else "`windlass mason --help` lists the options; those of the command go after ` -- `"
         )
     raise UsageError(message, hint=hint, code="unknown-option")
 
@@ -173,9 +173,9 @@ def _listed(names: Sequence[str]) -> str:
 def _stray(word: str, before: Sequence[str]) -> UsageError:
     last = next((each for each in reversed(before) if each.startswith("--")), "")
     flag = _BY_NAME.get(last)
-    behind = f", behind `{last}`, which takes {flag.takes.value}" if flag is not None else ""
+    behind = f" after `{last}`, which takes {flag.takes.value}" if flag is not None else ""
     hint = f"write ` -- ` before the command, {_EXAMPLE}"
-    return UsageError(f"`{word}` stands where an option is expected{behind}", hint=hint, code="mason-usage")
+    return UsageError(f"unexpected argument `{word}`{behind}", hint=hint, code="mason-usage")
 
 
 def _keep(found: _Found, flag: MasonFlag, texts: Sequence[str], *, has_equals: bool, after: str) -> None:
@@ -192,7 +192,7 @@ def _keep(found: _Found, flag: MasonFlag, texts: Sequence[str], *, has_equals: b
     before = found.by_flag.setdefault(flag.name, [])
     found.num_times[flag.name] = found.num_times.get(flag.name, 0) + 1
     if flag.takes is Takes.ONE and before and before[-1] != values[-1] and flag.field:
-        found.note(f"{flag.name} is given more than once: the last one counts, `{texts[-1]}`")
+        found.note(f"{flag.name} is given more than once: the last value counts, `{texts[-1]}`")
     before.extend(values)
 
 
@@ -231,7 +231,7 @@ def _check_commands(commands: Sequence[Sequence[str]]) -> None:
     for word in (word for command in commands for word in command):
         flag = word.partition("=")[0]
         if flag in _BEFORE_COMMAND:
-            message = f"`{flag}` is after `--`, where it belongs to the command"
+            message = f"`{flag}` is after `--`, so it belongs to the command"
             hint = (
                 f"write `{flag}` before the `--`; if the command itself takes it, quote the whole command:"
                 f" -- 'python train.py {flag} ...'"
@@ -270,12 +270,12 @@ def _last_of_each(found: _Found, name: str, pairs: Sequence[tuple[str, str]]) ->
 def _check(options: MasonOptions, found: _Found) -> None:
     both = sorted(dict(options.env).keys() & dict(options.secret).keys())
     if both:
-        message = f"`--env {both[0]}=...` and `--secret {both[0]}=...` give the same variable"
-        raise UsageError(message, hint="leave one of them out", code="options-conflict")
+        message = f"`--env {both[0]}=...` and `--secret {both[0]}=...` set the same variable"
+        raise UsageError(message, hint="remove one of them", code="options-conflict")
     if options.num_nodes > 1 and options.no_host_networking:
-        found.note("--no-host-networking with more than one node: the nodes may not reach one another")
+        found.note("--no-host-networking with more than one node: nodes may be unable to reach each other")
     if options.preemptible and options.min_runtime_ns is not None:
-        found.note("--min_runtime is given, so --preemptible adds nothing")
+        found.note("--min_runtime is given, so --preemptible has no effect")
     paths = [mount.mount_path for mount in options.beaker_datasets]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
@@ -297,9 +297,9 @@ def _own(found: _Found) -> OwnOptions:
         raise UsageError(f"`--emit {own.emit}`: spec, beaker or plan is expected", hint=hint, code="bad-value")
     elsewhere = next((flag.name for flag in OWN if flag.field in _ELSEWHERE and flag.name in found.by_flag), "")
     if elsewhere and not own.on and own.emit != "spec":
-        hint = "add `--on SITE`, or leave it out"
-        raise UsageError(f"`{elsewhere}` goes with `--on`", hint=hint, code="options-conflict")
+        hint = "add `--on SITE`, or remove it"
+        raise UsageError(f"`{elsewhere}` requires `--on`", hint=hint, code="options-conflict")
     if own.on and own.emit == "beaker":
-        message = "`--emit beaker` is what Beaker gets, and `--on` goes elsewhere"
-        raise UsageError(message, hint="with `--on` take `--emit spec` or `--emit plan`", code="options-conflict")
+        message = "`--emit beaker` prints Beaker's spec, and `--on` uses another site"
+        raise UsageError(message, hint="with `--on` use `--emit spec` or `--emit plan`", code="options-conflict")
     return own

@@ -40,7 +40,7 @@ class BeakerImages:
 
     def unname(self, image: StoredImage) -> None:
         """Take an image's name away; it stays under its id."""
-        with self._service.asking(f"taking the name of the image {image.id} away") as client:
+        with self._service.asking(f"removing the name of image {image.id}") as client:
             client.image.update(client.image.get(image.id), name="")
 
     def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:

@@ -100,7 +100,7 @@ def read_build(words: Sequence[str]) -> BuildOptions:
         if flag not in flags:
             close = nearest(flag, flags)
             hint = f"did you mean `{close}`?" if close else _EXAMPLE
-            raise UsageError(f"`{flag}` is no option of `windlass mason build`", hint=hint, code="unknown-option")
+            raise UsageError(f"`{flag}` is not an option of `windlass mason build`", hint=hint, code="unknown-option")
         if not equals and position + 1 < len(words):
             position += 1
             value = words[position]
@@ -139,7 +139,7 @@ def build_branch_image(
     name = f"{store.user()}/{tag}"
     present = store.find(name)
     if present is not None and _is_of(code.commit, present.description):
-        log(f"Beaker has {name} of commit {code.commit[:_SHORT]}: nothing is built or sent")
+        log(f"Beaker has {name} of commit {code.commit[:_SHORT]}: nothing to build or send")
         return BranchImage(name=name, commit=code.commit)
     is_built = _build(options, code, folder, home, tag, log)
     if present is not None:
@@ -159,7 +159,7 @@ def _clean_code(folder: Path, home: Home) -> CodePin:
     except PreconditionError as error:
         if error.code != "dirty-tree":
             raise
-        hint = "commit them, or list what is no code in .gitignore: the image is of a commit"
+        hint = "commit them, or list files that are not code in .gitignore: the image is built from a commit"
         raise PreconditionError(error.message, hint=hint, code=error.code, place=error.place) from error
 
 
@@ -212,7 +212,7 @@ def _build(
     built = ensure_image(pin, maker)
     done = engine.call("tag", built.image_id, tag)
     if done.code:
-        message = f"{engine.kind} does not call {built.image_id} `{tag}`: {done.stderr.strip()}"
+        message = f"{engine.kind} could not tag {built.image_id} as `{tag}`: {done.stderr.strip()}"
         raise PreconditionError(message, hint=f"windlass image show {code.commit[:_SHORT]}", code="engine-failed")
     return not built.is_hit
 
@@ -223,7 +223,7 @@ def _arguments(options: BuildOptions, code: CodePin, folder: Path) -> dict[str, 
         text = (folder / options.dockerfile).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         hint = "--dockerfile PATH names another one"
-        raise NotFoundError(f"there is no `{options.dockerfile}`", hint=hint, code="file-missing") from error
+        raise NotFoundError(f"no such Dockerfile: `{options.dockerfile}`", hint=hint, code="file-missing") from error
     given = {"GIT_COMMIT": code.commit[:_SHORT], "GIT_BRANCH": code.branch, "CUDA_VERSION": options.cuda_version}
     declared = set(re.findall(r"^\s*ARG\s+(\w+)", text, re.MULTILINE | re.IGNORECASE))
     return {name: value for name, value in given.items() if name in declared}

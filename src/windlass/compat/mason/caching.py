@@ -121,7 +121,7 @@ def _with_local_tokenizer(
         return words
     there = folder / f"tokenizer_{hashlib.md5(model.encode(), usedforsecurity=False).hexdigest()[:8]}"
     if not there.exists():
-        log(f"bringing the tokenizer of {model} to {there}")
+        log(f"fetching the tokenizer of {model} into {there}")
         part = there.with_name(f"{there.name}.part")
         part.mkdir(parents=True, exist_ok=True)
         _run((*_GSUTIL, "cp", "-r", *(f"{model}/{name}" for name in _TOKENIZER), f"{part}/"), environ)
@@ -133,13 +133,13 @@ def _run(words: Sequence[str], environ: Mapping[str, str]) -> None:
     try:
         code = subprocess.run(words, env=dict(environ), stdout=_STDERR, check=False).returncode
     except OSError as error:
-        hint = "install it, or leave the cache out: --no_auto_dataset_cache"
+        hint = "install it, or skip the cache: --no_auto_dataset_cache"
         raise PreconditionError(
-            f"`{words[0]}` cannot be started: {error.strerror}", hint=hint, code="mason-cache-failed"
+            f"cannot start `{words[0]}`: {error.strerror}", hint=hint, code="mason-cache-failed"
         ) from error
     if code:
         raise PreconditionError(
-            f"`{shlex.join(words)}` ended with {code}; nothing was submitted",
-            hint="what it printed stands above; --no_auto_dataset_cache submits without a cache",
+            f"`{shlex.join(words)}` exited with {code}; nothing was submitted",
+            hint="its output is above; --no_auto_dataset_cache submits without a cache",
             code="mason-cache-failed",
         )

@@ -70,7 +70,7 @@ class Clusters:
         return set(clusters) <= set(self.google.clusters)
 
     def without_interconnect(self, clusters: Sequence[str]) -> tuple[str, ...]:
-        """Those that are not known to join nodes by a fast network."""
+        """Those that are not known to have a fast network between nodes."""
         return tuple(cluster for cluster in clusters if cluster not in self.interconnect)
 
 

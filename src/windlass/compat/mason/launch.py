@@ -151,7 +151,7 @@ def _cache(launch: MasonLaunch) -> str:
         return "there" if is_elsewhere else "here"
     if own.cache == "there" and not is_elsewhere:
         hint = "add `--on SITE`, or write `--cache here`, or `none`"
-        raise UsageError("`--cache there` goes with `--on`", hint=hint, code="bad-value")
+        raise UsageError("`--cache there` requires `--on`", hint=hint, code="bad-value")
     return own.cache
 
 

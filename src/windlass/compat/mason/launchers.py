@@ -110,15 +110,13 @@ def _start_ray(line: BashLine, index: int, asked: RequestedNodes) -> LaunchedLin
     script = line.commands[index].value(1)
     is_followed = index + 1 < len(line.commands) and line.joint(index) in ("&&", ";", "")
     if not is_followed:
-        hint = f"write `source {script} && python train.py`; windlass brings up Ray itself"
-        raise SpecError(
-            [Problem(f"nothing that can be told apart follows `source {script}`", "mason-ray-setup", None, hint)]
-        )
+        hint = f"write `source {script} && python train.py`; windlass starts Ray itself"
+        raise SpecError([Problem(f"no separate command follows `source {script}`", "mason-ray-setup", None, hint)])
     pairs = (word.value.partition("=") for word in line.commands[index].assignments)
     lifted = {name: escaped(value) for name, _, value in pairs}
-    notes = [f"`source {script}` is left out: `cluster: ray` brings Ray up on all nodes, and ends with the training"]
+    notes = [f"`source {script}` is removed: `cluster: ray` starts Ray on all nodes, and ends it with the training"]
     if index and asked.nodes > 1:
-        notes.append("what stands before it runs on the first node alone; on Beaker it ran on each")
+        notes.append("commands before it run on the first node only; on Beaker they run on each")
     line, split = _fit_ray_sizes(line.without_command(index), asked)
     notes += split
     variables = {**_RAY_VARIABLES, **lifted}
@@ -182,7 +180,7 @@ def _said(sizes: list[int]) -> str:
 
 
 def _refusal(flag: str, there: int, hint: str) -> SpecError:
-    message = f"`{flag}` needs more GPUs per node than the {there} of a node there"
+    message = f"`{flag}` needs more than the {there} GPUs that a node there has"
     return SpecError([Problem(message, "mason-sizes", None, hint)])
 
 
@@ -229,7 +227,7 @@ def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashL
         said = ", ".join(dict.fromkeys("--" + flag.name.replace("-", "_") for flag in owned))
         notes = (f"{spot.launcher}: {said} are filled in by windlass",)
     if spot.launcher == "torchrun" and asked.nodes > 1 and "nnodes" not in {flag.name for flag in owned}:
-        notes += (f"torchrun: the {asked.nodes} nodes train together; without --nnodes each is alone on Beaker",)
+        notes += (f"torchrun: the {asked.nodes} nodes train together; without --nnodes each trains alone on Beaker",)
     return line.without([*owned, *counts]), 0 if procs == asked.gpus else procs, notes
 
 
@@ -245,7 +243,9 @@ def _procs_of(launcher: str, count: BashFlag, owned: list[BashFlag], asked: Requ
         hint = (
             f"nodes have {there} GPUs there: write --gpus {there} --num_nodes {-(-asked.nodes * asked.gpus // there)}"
         )
-        raise SpecError([Problem(f"{message}, which cannot be spread over others", "mason-sizes", None, hint)])
+        raise SpecError(
+            [Problem(f"{message}, which cannot be distributed over other nodes", "mason-sizes", None, hint)]
+        )
     return number
 
 

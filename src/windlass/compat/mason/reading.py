@@ -95,8 +95,8 @@ def _here() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError as error:
-        message = "the folder that this command is started in does not exist any more"
-        raise NotFoundError(message, hint="go to another: cd", code="file-missing") from error
+        message = "the current folder no longer exists"
+        raise NotFoundError(message, hint="change to another: cd", code="file-missing") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +200,14 @@ class _Reader:
 def _check_secrets(options: MasonOptions, held: Sequence[str] | None) -> list[str]:
     """Refuse secrets that do not exist; a note where nobody was asked."""
     if held is None:
-        return ["the workspace's secrets were not asked for: those that mason adds by itself are missing"]
+        return ["the workspace's secrets were not listed: those that mason adds by itself are missing"]
     for name, secret in options.secret:
         if secret not in held:
             place = f"the workspace {options.workspace}" if options.workspace else "the default workspace"
             close = nearest(secret, held)
-            known = (
-                f"did you mean `{name}={close}`?"
-                if close
-                else f"write it first: `windlass beaker secret push {secret}`"
-            )
+            known = f"did you mean `{name}={close}`?" if close else f"add it: `windlass beaker secret push {secret}`"
             raise AccessError(
-                f"`--secret {name}={secret}`: {place} holds no secret `{secret}`",
+                f"`--secret {name}={secret}`: {place} has no secret `{secret}`",
                 hint=known,
                 code="beaker-secret-missing",
             )
@@ -244,7 +240,7 @@ def _unmounted_notes(commands: Sequence[MasonCommand], options: MasonOptions, cl
 def _slow_note(slow: Sequence[str]) -> list[str]:
     if not slow:
         return []
-    return [f"several nodes on {', '.join(slow)}: not known to join nodes by a fast network"]
+    return [f"several nodes on {', '.join(slow)}: not known to have a fast network between nodes"]
 
 
 def _bucket_note(options: MasonOptions, clusters: Clusters) -> list[str]:
@@ -256,4 +252,4 @@ def _bucket_note(options: MasonOptions, clusters: Clusters) -> list[str]:
 
 def _whole_notes(commands: Sequence[MasonCommand]) -> list[str]:
     words = dict.fromkeys(word for command in commands for word in kept_whole(command.words))
-    return [f"`{word}` stays one word in the job; mason would take it apart" for word in words]
+    return [f"`{word}` stays one word in the job; mason would split it" for word in words]

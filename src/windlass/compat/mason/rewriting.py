@@ -161,9 +161,9 @@ def _starts_no_evaluation(words: Sequence[str]) -> bool:
 
 def _needs_output(words: Sequence[str]) -> UsageError:
     message = (
-        f"{training_of(words)} starts evaluations, which need its output on Weka; `--auto_output_dir_path` is empty"
+        f"{training_of(words)} starts evaluations, which need its output on Weka, but `--auto_output_dir_path` is empty"
     )
-    hint = "give it a path, or give the training `--output_dir /weka/...` or `--no_try_launch_beaker_eval_jobs`"
+    hint = "set a path, or give the training `--output_dir /weka/...` or `--no_try_launch_beaker_eval_jobs`"
     return UsageError(message, hint=hint, code="mason-output-dir")
 
 

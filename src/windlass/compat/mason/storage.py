@@ -36,5 +36,5 @@ def _check(mounts: list[dict[str, Any]]) -> None:
     paths = [mount["mountPath"].rstrip("/") for mount in mounts]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
-        message = f"`--beaker_datasets` mounts at `{twice}`, where something else is mounted already"
+        message = f"`--beaker_datasets` mounts at `{twice}`, where something else is mounted"
         raise UsageError(message, hint="give the dataset another path", code="options-conflict")

@@ -40,7 +40,7 @@ def duration_ns(text: str) -> int:
     try:
         return parse_duration_ns(text)
     except ValueError:
-        raise ValueError("a duration is a number with a unit: 90s, 15m, 2h30m") from None
+        raise ValueError("expected a duration with a unit: 90s, 15m, 2h30m") from None
 
 
 def natural(text: str) -> int:
@@ -50,9 +50,9 @@ def natural(text: str) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise ValueError("a whole number is expected, 0 or more")
+        raise ValueError("expected a whole number, 0 or more")
     if number > _MAX_COUNT:
-        raise ValueError(f"a whole number is expected, {_MAX_COUNT} at most")
+        raise ValueError(f"expected a whole number, at most {_MAX_COUNT}")
     return number
 
 
@@ -60,7 +60,7 @@ def count(text: str) -> int:
     """A whole number, 1 or more."""
     number = natural(text) if text.strip() != "0" else 0
     if number < 1:
-        raise ValueError("a whole number is expected, 1 or more")
+        raise ValueError("expected a whole number, 1 or more")
     return number
 
 
@@ -68,14 +68,14 @@ def retries(text: str) -> int:
     """Return how often a task is tried again; Beaker takes ten at most."""
     number = natural(text)
     if number > _MAX_RETRIES:
-        raise ValueError(f"Beaker tries a task again {_MAX_RETRIES} times at most")
+        raise ValueError(f"Beaker retries a task at most {_MAX_RETRIES} times")
     return number
 
 
 def size(text: str) -> str:
     """A size as Beaker reads it, which stays as it is written."""
     if not _SIZE.fullmatch(text):
-        raise ValueError("a size is a number with a unit: 10gb, 2.5GiB")
+        raise ValueError("expected a size with a unit: 10gb, 2.5GiB")
     return text
 
 
@@ -89,28 +89,28 @@ def priority(text: str) -> str:
 def cache(text: str) -> str:
     """Return the way in which a dataset is cached."""
     if text not in CACHES:
-        raise ValueError(f"one of {', '.join(CACHES)} is expected")
+        raise ValueError(f"expected one of {', '.join(CACHES)}")
     return text
 
 
 def filled(text: str) -> str:
     """A text that says something: an empty one is a variable of a script that was not set."""
     if not text.strip():
-        raise ValueError("the value is empty; is a variable of your script not set?")
+        raise ValueError("the value is empty; check that your script's variables are set")
     return text
 
 
 def listed(text: str) -> str:
     """Return one name of a list that is separated by blanks."""
     if "," in text:
-        raise ValueError("several stand apart by blanks, not by commas")
+        raise ValueError("separate several values by blanks, not commas")
     return filled(text)
 
 
 def bucket(text: str) -> str:
     """The name of a bucket of Weka, which is a folder's name too."""
     if not _BUCKET.fullmatch(listed(text)):
-        raise ValueError("the name of a bucket is expected, such as oe-training-default")
+        raise ValueError("expected the name of a bucket, such as oe-training-default")
     return text
 
 
@@ -118,7 +118,7 @@ def secret(text: str) -> tuple[str, str]:
     """Name and secret of `NAME=SECRET`."""
     name, equals, held = text.partition("=")
     if not equals or not name or not held:
-        raise ValueError("NAME=SECRET is expected")
+        raise ValueError("expected NAME=SECRET")
     return name, held
 
 
@@ -126,7 +126,7 @@ def variable(text: str) -> tuple[str, str]:
     """Name and value of `NAME=VALUE`; the value may hold more `=` and may be empty."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ValueError("NAME=VALUE is expected")
+        raise ValueError("expected NAME=VALUE")
     return name, value
 
 
@@ -134,12 +134,12 @@ def dataset_mount(text: str) -> DatasetMount:
     """Return mount path and dataset of `/path:dataset`."""
     path, colon, dataset = text.partition(":")
     if not colon or not path.startswith("/") or not dataset or ":" in dataset:
-        raise ValueError("/path:dataset is expected, such as /models:01HQXGAYGCS6D4ZK51K83CM49Y")
+        raise ValueError("expected /path:dataset, such as /models:01HQXGAYGCS6D4ZK51K83CM49Y")
     return DatasetMount(mount_path=path, dataset=dataset)
 
 
 def run_id(text: str) -> str:
     """An id of a run: letters, digits, `-` and `_`; `auto` is one too."""
     if not _RUN_ID.fullmatch(text):
-        raise ValueError("an id has letters, digits, `-` and `_`, 63 at most; or write `auto`")
+        raise ValueError("expected at most 63 letters, digits, `-` and `_`, or `auto`")
     return text

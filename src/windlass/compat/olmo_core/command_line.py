@@ -37,9 +37,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> _Parser:
     parser = _Parser(_PROGRAM, usage=f"{_PROGRAM} [OPTIONS] -- COMMAND", allow_abbrev=False)
-    parser.add_argument("--name", default="olmo-core-test", help="name of the run; a few letters are added")
+    parser.add_argument("--name", default="olmo-core-test", help="name of the run; a random suffix is added")
     parser.add_argument("--task-name", default="main", help="name of the task")
-    parser.add_argument("--gpus", type=int, default=0, help="GPUs of a node")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs per node")
     parser.add_argument("--nodes", type=int, default=1, help="nodes")
     parser.add_argument("--priority", choices=("low", "normal", "high", "urgent"), default="low", help="priority")
     for name in _TEXTS:
@@ -64,7 +64,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[BeakerLaunchConfig, bool]:
     if "--help" in words[: words.index("--") if "--" in words else None]:
         _parser().parse_args(["--help"])
     if "--" not in words or words[-1] == "--":
-        raise UsageError("no command behind `--`", hint=f"{_PROGRAM} --gpus 8 -- src/train.py", code="missing-argument")
+        raise UsageError("no command after `--`", hint=f"{_PROGRAM} --gpus 8 -- src/train.py", code="missing-argument")
     at = words.index("--")
     options = _parser().parse_args(words[:at])
     presets = [_preset(name) for name in options.preset or ()]
@@ -122,7 +122,7 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         if "=" not in text:
             hint = f"write `{option} {text}=VALUE`"
-            raise UsageError(f"`{option} {text}` is no NAME=VALUE", hint=hint, code="bad-variable")
+            raise UsageError(f"`{option} {text}` is not NAME=VALUE", hint=hint, code="bad-variable")
     return dict(text.split("=", 1) for text in texts or ())
 
 
@@ -135,9 +135,9 @@ def _preset(name: str) -> Any:
     try:
         known = importlib.import_module("olmo_core.launch.beaker_presets").PRESETS
     except ImportError as error:
-        message = f"`--preset {name}`: presets are OLMo-core's, and none is installed that has them"
+        message = f"`--preset {name}`: presets are part of OLMo-core, which is not installed"
         raise NotFoundError(message, hint="pip install ai2-olmo-core", code="no-preset") from error
     if name not in known:
-        hint = f"there are: {', '.join(sorted(known))}"
+        hint = f"available: {', '.join(sorted(known))}"
         raise NotFoundError(f"`--preset {name}`: OLMo-core has no such preset", hint=hint, code="no-preset")
     return known[name]

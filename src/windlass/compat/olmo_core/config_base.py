@@ -75,7 +75,7 @@ class Config:
             if key.partition(".")[0] not in data and not strict:
                 continue
             if not has_value:
-                raise UsageError(f"`{text}` is no override", hint=f"write `{key}=VALUE`", code="bad-value")
+                raise UsageError(f"`{text}` is not a valid override", hint=f"write `{key}=VALUE`", code="bad-value")
             _set(data, key.split("."), _parsed(value), text)
         return type(self).from_dict(data)
 
@@ -84,7 +84,7 @@ class Config:
         """The configuration of a dict as `as_dict` makes it.
 
         Raises:
-            UsageError: a key that is no field.
+            UsageError: a key that is not a field.
         """
         made = _decoded(cls, data)
         assert isinstance(made, cls)
@@ -113,7 +113,7 @@ def _index(data: Any, key: str, text: str) -> Any:
         return int(key)
     close = nearest(key, data) if isinstance(data, dict) else ""
     hint = f"did you mean `{close}`?" if close else "check the key"
-    raise UsageError(f"`{text}`: there is no `{key}`", hint=hint, code="unknown-key")
+    raise UsageError(f"`{text}`: no such key `{key}`", hint=hint, code="unknown-key")
 
 
 def _decoded(kind: Any, value: Any) -> Any:
@@ -131,8 +131,8 @@ def _decoded(kind: Any, value: Any) -> Any:
         for key in value:
             if key not in names:
                 close = nearest(key, names)
-                hint = f"did you mean `{close}`?" if close else f"there are: {', '.join(sorted(names))}"
-                raise UsageError(f"`{key}` is no field", hint=hint, code="unknown-key")
+                hint = f"did you mean `{close}`?" if close else f"available: {', '.join(sorted(names))}"
+                raise UsageError(f"`{key}` is not a field", hint=hint, code="unknown-key")
         made = {key: _decoded(hints[key], each) for key, each in value.items()}
         return kind(**made)  # type: ignore[operator]  # `is_dataclass` of a class
     return value

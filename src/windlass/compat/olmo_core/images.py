@@ -26,8 +26,8 @@ class _Images(type):
         found = _images()
         if name not in found:
             close = nearest(name, found)
-            hint = f"did you mean `{close}`?" if close else "pip install ai2-olmo-core, or name the image as a text"
-            raise PreconditionError(f"OLMo-core names no image `{name}`", hint=hint, code="beaker-no-image")
+            hint = f"did you mean `{close}`?" if close else "pip install ai2-olmo-core, or write the image's full name"
+            raise PreconditionError(f"OLMo-core has no image `{name}`", hint=hint, code="beaker-no-image")
         return found[name]
 
     def __iter__(cls) -> Iterator[str]:

@@ -59,7 +59,7 @@ def get_beaker_client(workspace: str | None = None, check_for_upgrades: bool | N
     del check_for_upgrades
     service = BeakerService()
     try:
-        with service.asking("a question of the script", _CLIENT_S) as client:
+        with service.asking("running the script's request", _CLIENT_S) as client:
             client.config.default_workspace = workspace or client.config.default_workspace
             yield client
     finally:

@@ -237,7 +237,7 @@ class BeakerLaunchConfig(Base):
             service.close()
         job = launched.job
         if job is not None and job.status != "succeeded":
-            message = f"{launched.workload.name} has not succeeded: {job.status} (exit code {job.exit_code})"
+            message = f"{launched.workload.name} did not succeed: {job.status} (exit code {job.exit_code})"
             raise WindlassError(message, hint=f"windlass beaker show {launched.workload.id}", code="experiment-failed")
         return launched.workload
 
@@ -261,8 +261,10 @@ class BeakerLaunchConfig(Base):
         given = [name for key, name in names.items() if watching[key] is not None]
         given += ["slack_notifications"] if slack else []
         if given:
-            hint = f"set `follow=True`, or leave `{given[0]}` out"
-            raise UsageError(f"`{given[0]}` holds while the logs are followed", hint=hint, code="options-conflict")
+            hint = f"set `follow=True`, or remove `{given[0]}`"
+            raise UsageError(
+                f"`{given[0]}` applies only while the logs are followed", hint=hint, code="options-conflict"
+            )
 
     def _variables(self) -> list[tuple[str, str]]:
         given = [(variable.name, variable.value) for variable in self.env_vars]
@@ -313,9 +315,9 @@ def _notes(config: BeakerLaunchConfig, settings: Mapping[str, Any]) -> list[str]
     notes = []
     slack = _first(settings.get("slack_notifications"), config.slack_notifications)
     if slack is not False and (slack or "SLACK_WEBHOOK_URL" in os.environ):
-        notes.append("slack_notifications: windlass sends nothing to Slack; limits and preemptions are told here")
+        notes.append("slack_notifications: windlass sends nothing to Slack; limits and preemptions are printed here")
     if config.num_execution_units is not None:
-        notes.append("num_execution_units: windlass chooses no hosts by their place; `hostnames` names them")
+        notes.append("num_execution_units: windlass does not choose hosts by location; set `hostnames`")
     return notes
 
 

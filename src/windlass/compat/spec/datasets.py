@@ -40,7 +40,7 @@ def _texts(dataset: MappingNode, where: str) -> Iterator[Problem]:
             yield Problem(message, "beaker-spec", found.node.place, "")
     mode = _text(dataset, "mode")
     if mode and mode not in _MODES:
-        yield Problem(f"{where}.mode is `{mode}`", "beaker-spec", dataset.place, "it is `readonly` or `readwrite`")
+        yield Problem(f"{where}.mode is `{mode}`", "beaker-spec", dataset.place, "use `readonly` or `readwrite`")
 
 
 def _mount(dataset: MappingNode, where: str, mounts: dict[str, str]) -> Iterator[Problem]:
@@ -54,7 +54,7 @@ def _mount(dataset: MappingNode, where: str, mounts: dict[str, str]) -> Iterator
         first, second = sorted((PurePosixPath(other), PurePosixPath(place)), key=lambda each: len(each.parts))
         if second.is_relative_to(first):
             message = f"{where}.mountPath `{mount}` overlaps `{written}`"
-            hint = "mount them beside one another; capital letters alone make no difference"
+            hint = "use paths outside of each other; letter case does not count"
             yield Problem(message, "beaker-spec", dataset.place, hint)
             break
     mounts.setdefault(place, mount)
@@ -78,7 +78,7 @@ def _source(dataset: MappingNode, where: str, task: MappingNode, names: Mapping[
         yield Problem(message, "beaker-spec", dataset.place, "remove the mode")
     if kind == "result" and (value not in names or names[value] is task):
         close = nearest(value, (name for name in names if names[name] is not task))
-        message = f"{where} waits for the result of `{value}`, which is no other task of this spec"
+        message = f"{where} waits for the result of `{value}`, which is not another task of this spec"
         yield Problem(message, "beaker-spec", dataset.place, f"did you mean `{close}`?" if close else "name the task")
 
 

@@ -31,15 +31,15 @@ LEAVING: Mapping[str, str] = {
     **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _RECORD),
     "tasks.*.total_gpus": "!Beaker counts per replica; write `nodes` and `gpus`",
     "tasks.*.gpus.type": "!Beaker chooses GPUs by cluster; write `beaker: {constraints: {cluster: [...]}}` in the task",
-    **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "features")), "Beaker knows no such wish"),
-    "code": "stays behind: the code of a plain job is the image's own",
-    "where": "stays behind: Beaker chooses by `constraints`",
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "features")), "Beaker has no such setting"),
+    "code": "not exported: a plain job runs the image's own code",
+    "where": "not exported: Beaker chooses by `constraints`",
     **dict.fromkeys(
         (f"data.*.{key}" for key in ("source", "from", "build", "code", "cpus", "memory", "adapter", "task", "drop")),
-        "stays behind: data of windlass does not go to Beaker; mount it by `datasets`",
+        "not exported: data of windlass is not at Beaker; mount it with `datasets`",
     ),
-    **dict.fromkeys(("limit.per_job", "limit.jobs", "limit.gpu_hours"), "Beaker knows no such limit"),
-    "retry.interrupted": "Beaker counts no interruptions; 0 becomes `autoResume: false`",
+    **dict.fromkeys(("limit.per_job", "limit.jobs", "limit.gpu_hours"), "Beaker has no such limit"),
+    "retry.interrupted": "Beaker does not count interruptions; 0 becomes `autoResume: false`",
     **dict.fromkeys(("retain.ttl", "retain.checkpoints.last", "sweep"), _RECORD),
     **dict.fromkeys((f"retain.checkpoints.best.{key}" for key in ("metric", "mode", "keep")), _RECORD),
     **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _RECORD),
@@ -63,12 +63,12 @@ def check_export(experiment: Experiment) -> tuple[str, ...]:
         elif text:
             notes.append(f"{path} {text}" if text.startswith(("stays", "is ")) else f"{path}: {text}")
     if not experiment.env.image:
-        message = "the experiment names no image, and Beaker runs nothing else"
+        message = "the experiment has no image, which Beaker requires"
         problems.append(Problem(message, "beaker-export", Place("env.image"), "env.image=beaker:USER/NAME"))
     if problems:
         raise SpecError(problems)
     notes += [
-        f"{key.path}={key.said} has the last word over what the experiment says"
+        f"{key.path}={key.said} overrides the experiment"
         for key in kept_keys(experiment, Site(name="Beaker"))
         if not key.is_met and key.reason.startswith("write ") and ".datasets." not in key.path
     ]

@@ -53,7 +53,7 @@ def read_spec(path: Path) -> SpecFile:
         hint = "name a spec file: windlass beaker import SPEC.yaml"
         raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing") from error
     except (OSError, ValueError) as error:
-        raise AccessError(f"`{path}` cannot be read: {error}", hint="check the path", code="file-unreadable") from error
+        raise AccessError(f"cannot read `{path}`: {error}", hint="check the path", code="file-unreadable") from error
     if len(content) > _MAX_BYTES:
         raise SpecError([too_large(Place(str(path)), _MAX_BYTES)])
     node = _tree(decode_text(content, source=str(path)), str(path))
@@ -61,7 +61,8 @@ def read_spec(path: Path) -> SpecFile:
     raise_any(problems_of(node))
     notes = [_note(key, close) for key, close in unknown_keys(node)]
     notes += [
-        f"{key} is {text} nanoseconds, as a bare number is; write `{text}s`" for key, text in short_durations(node)
+        f"{key} is {text} nanoseconds, because it has no unit; for seconds write `{text}s`"
+        for key, text in short_durations(node)
     ]
     return SpecFile(path=path, data=cast(dict[str, Any], data_of_node(node)), notes=tuple(notes))
 
@@ -121,4 +122,4 @@ def _tree(text: str, source: str) -> Node:
 
 
 def _note(key: str, close: str) -> str:
-    return f"{key} is no key of Beaker's spec v2 and is kept" + (f"; did you mean `{close}`?" if close else "")
+    return f"{key} is not a key of Beaker's spec v2 and is kept" + (f"; did you mean `{close}`?" if close else "")

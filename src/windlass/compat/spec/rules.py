@@ -32,10 +32,10 @@ _KINDS = {
 }
 _HINTS = {
     "size": "write a unit: `10GiB`",
-    "texts": "write each behind a `- `, or all in `[...]`",
-    "names": "write one name, or each behind a `- `",
-    "words": "write each behind a `- `, or all in `[...]`",
-    "list": "write each entry behind a `- `",
+    "texts": "write each after a `- `, or all in `[...]`",
+    "names": "write one name, or each after a `- `",
+    "words": "write each after a `- `, or all in `[...]`",
+    "list": "write each entry after a `- `",
     "mapping": "write `key: value` lines",
     "text": "put it in quotes",
     "scalar": "put it in quotes",
@@ -104,7 +104,7 @@ def _version(spec: MappingNode) -> Iterator[Problem]:
     version = _get(spec, "version")
     if isinstance(version, ScalarNode) and version.value is not None and version.value not in _VERSIONS:
         message = f"the spec has version `{version.text}`; this windlass reads {' and '.join(_VERSIONS)}"
-        hint = "write `version: v2`, or look for a newer windlass: pip install -U windlass"
+        hint = "write `version: v2`, or update windlass: pip install -U windlass"
         yield Problem(message, "beaker-spec", version.place, hint)
 
 
@@ -122,8 +122,8 @@ def _tasks(spec: MappingNode) -> Iterator[Problem]:
             continue
         name = _text(_get(task, "name"))
         if name and name in names:
-            message = f"two tasks are called `{name}`"
-            yield Problem(message, "beaker-spec", _get(task, "name").place, "give each a name of its own")  # type: ignore[union-attr]  # it has a name
+            message = f"two tasks are named `{name}`"
+            yield Problem(message, "beaker-spec", _get(task, "name").place, "give each its own name")  # type: ignore[union-attr]  # it has a name
         names[name] = task
     for at, task in enumerate(tasks.items):
         if isinstance(task, MappingNode):
@@ -152,16 +152,14 @@ def _ranges(task: MappingNode, path: str) -> Iterator[Problem]:
     priority = _get(context, "priority") if isinstance(context, MappingNode) else None
     if isinstance(priority, ScalarNode) and isinstance(priority.value, str) and priority.value not in keys.PRIORITIES:
         close = nearest(priority.value, keys.PRIORITIES)
-        hint = f"did you mean `{close}`?" if close else f"it is one of: {', '.join(keys.PRIORITIES[:-1])}"
+        hint = f"did you mean `{close}`?" if close else f"use one of: {', '.join(keys.PRIORITIES[:-1])}"
         yield Problem(f"unknown priority `{priority.value}`", "beaker-spec", priority.place, hint)
     start = _get(task, "synchronizedStartTimeout")
     if isinstance(start, ScalarNode) and start.value is not None and _is_kind(start, "duration"):
         nanoseconds = parse_duration_ns(start.value)
         if not 0 < nanoseconds <= _MAX_START_NS:
-            message = (
-                f"{path}synchronizedStartTimeout is `{start.text}`; Beaker waits at most 48h, and more than nothing"
-            )
-            hint = "a bare number counts nanoseconds; write `10m`"
+            message = f"{path}synchronizedStartTimeout is `{start.text}`; Beaker accepts more than 0 and at most 48h"
+            hint = "a number without a unit counts nanoseconds; write `10m`"
             yield Problem(message, "beaker-spec", start.place, hint)
 
 
@@ -175,7 +173,7 @@ def _within(node: MappingNode, key: str, path: str, low: float, high: float | No
         return
     if not (scalar.value >= low and (high is None or scalar.value <= high)):
         legal = f"between {low:g} and {high:g}" if high is not None else f"at least {low:g}"
-        yield Problem(f"{path}{key} is `{scalar.text}`", "beaker-spec", scalar.place, f"it must be {legal}")
+        yield Problem(f"{path}{key} is `{scalar.text}`", "beaker-spec", scalar.place, f"allowed: {legal}")
 
 
 def _retry(spec: MappingNode) -> Iterator[Problem]:
@@ -198,7 +196,7 @@ def _variables(task: MappingNode, path: str) -> Iterator[Problem]:
         if not name:
             yield Problem(f"{where} has no name", "beaker-spec", variable.place, "write `name: VARIABLE`")
         elif name in seen:
-            message = f"the variable `{name}` stands twice in {path}envVars"
+            message = f"duplicate variable `{name}` in {path}envVars"
             yield Problem(message, "beaker-spec", variable.place, "keep one of them")
         seen.add(name)
         given = [key for key in ("value", "secret") if not _is_null(_get(variable, key))]

@@ -33,8 +33,8 @@ def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_sh
         diagnostics.raise_all()
     for piece in pieces:
         if isinstance(piece, Token):
-            message = f"`{piece}` in {path} has a value only in a run of windlass"
-            hint = "write what it stands for, or launch at a Beaker site: windlass launch FILE --on SITE"
+            message = f"`{piece}` in {path} is defined only in a run of windlass"
+            hint = "write its value, or launch at a Beaker site: windlass launch FILE --on SITE"
             raise SpecError([Problem(message, "beaker-export", Place(path), hint)])
     return "".join(str(piece) for piece in pieces)
 

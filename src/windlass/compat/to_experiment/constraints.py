@@ -39,9 +39,9 @@ def priority_at(wish: str, place: Destination, diagnostics: ConversionDiagnostic
     """The priority of a launch that wished for one of Beaker's, with a note where the place does not know it."""
     there = "urgent" if wish == "immediate" else wish
     if there != wish and place.kind != "beaker":
-        diagnostics.note("--priority immediate is `urgent`, the highest there is")
+        diagnostics.note("--priority immediate becomes `urgent`, the highest")
     if there not in place.priorities and place.kind == "slurm":
-        diagnostics.note(f"--priority {there}: the profile of `{place.name}` says nothing about it")
+        diagnostics.note(f"--priority {there}: it is not in the profile of `{place.name}`")
         there = "normal"
     return cast(Priority, there)
 

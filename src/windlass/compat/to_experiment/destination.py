@@ -51,7 +51,7 @@ class Destination:
         return tuple(dict.fromkeys(partition for partition in found if partition))
 
     def gpus_per_node(self, partitions: tuple[str, ...]) -> int | None:
-        """GPUs of a node of the first of these partitions; None: not known."""
+        """GPUs per node of the first of these partitions; None: not known."""
         return self.gpus.get(partitions[0] if partitions else "")
 
     def where(self, partitions: tuple[str, ...]) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def test_what_has_a_place(standing: Pushed) -> None:
     assert found.env.vars == {"A": "1", "GITHUB_REPO": "lab/project", "GIT_REF": commit, "GIT_BRANCH": "main"}
     assert (task.compat, task.vars) == ((), {"RESULTS_DIR": "${out}"})
     assert converted.notes == (
-        "there is no Python project: the task runs in the environment that the place has",
+        "no Python project: the task runs in the site's own environment",
         UNTOLD,
     )
 
@@ -150,7 +150,7 @@ def test_a_site_that_is_beaker_is_charged_and_says_its_own_workspace() -> None:
     "words", [["--cluster", "ai2/*-h100"], ["--gpu-type", "h100"], ["--cluster", "ai2/jupiter", "--tag", "x"]]
 )
 def test_a_site_that_is_beaker_gets_no_wish_that_nobody_resolves(words: list[str]) -> None:
-    assert refused("--no-python", *words, place=BEAKER)[0].startswith("`--on` asks Beaker for no clusters with: ")
+    assert refused("--no-python", *words, place=BEAKER)[0].startswith("`--on` does not ask Beaker for clusters with: ")
 
 
 def test_a_bucket_at_a_site_that_is_beaker_leaves_the_clusters_to_the_profile() -> None:
@@ -160,7 +160,7 @@ def test_a_bucket_at_a_site_that_is_beaker_leaves_the_clusters_to_the_profile() 
 
 def test_a_site_that_is_beaker_gets_no_upload_that_nobody_sends() -> None:
     said = refused("--no-python", "--upload", "README.md:/notes", place=BEAKER)
-    assert said == ["`--upload README.md:/notes`: with `--on` nothing is uploaded"]
+    assert said == ["`--upload README.md:/notes`: `--on` uploads nothing"]
 
 
 def test_sizes_are_read_as_beaker_reads_them() -> None:
@@ -187,7 +187,7 @@ def test_environments(pushed: Pushed) -> None:
     pushed.push()
     found = bring(*image, place=DOCKER)
     assert (found.experiment.env.uv, found.experiment.env.extras) == (".", ("a", "b"))
-    assert found.notes[0] == "the image python:3.12 is not used: windlass makes the Python environment itself"
+    assert found.notes[0] == "the image python:3.12 is not used: windlass creates the Python environment"
     assert bring("--uv-extra", "b").experiment.env.extras == ("b",)
     assert bring("--uv-no-extras").experiment.env.extras == ()
     assert bring("--system-python").experiment.env == Env(vars=found.experiment.env.vars)
@@ -208,7 +208,7 @@ def test_what_only_beaker_has_is_said() -> None:
         "--min-runtime 1h",
         UNTOLD.partition(":")[0],
         "--shared-memory 1GiB",
-        "--priority immediate",
+        "--priority immediate becomes `urgent`, the highest",
         "--priority urgent",
     ]
 
@@ -223,7 +223,7 @@ def test_what_the_job_does_another_way_is_said() -> None:
 @pytest.mark.parametrize("place", [LOCAL, BEAKER], ids=["local", "beaker"])
 def test_replicas_are_one_gang_everywhere_and_it_is_said(place: Destination) -> None:
     converted = bring("--no-python", "--replicas", "2", "--no-propagate-failure", place=place)
-    assert "the replicas are one gang there: one that ends in error ends them all" in converted.notes
+    assert "the replicas are one gang there: a failure of one ends them all" in converted.notes
 
 
 def test_groups_go_along_to_beaker() -> None:
@@ -240,7 +240,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--weka", "b:/weka/other"], "`--weka b:/weka/other` is Beaker's"),
     (["--dataset-secret", "S:/s"], "`--dataset-secret S:/s`"),
     (["--google-credentials-secret", "G"], "`--google-credentials-secret G`"),
-    (["--conda-env", "base"], "windlass makes no environment of conda (`base`)"),
+    (["--conda-env", "base"], "conda environments are not supported (`base`)"),
     (["--gpus", "2", "--torchrun", "--post-setup", "x"], "setup steps with `--torchrun`"),
     (["--memory", "much"], "`--memory much`"),
 ]

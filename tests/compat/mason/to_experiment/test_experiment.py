@@ -237,7 +237,7 @@ def test_folders_that_mason_chose_are_those_of_the_run() -> None:
     assert task(converted).vars == {"WANDB_RUN_ID": "${run}", "CHECKPOINT_OUTPUT_DIR": "${checkpoints}"}
     assert converted.experiment.env.vars["WANDB_RESUME"] == "allow"
     assert "HF_HOME" not in converted.experiment.env.vars
-    assert any(note.startswith("left out, for they speak of Beaker's storage") for note in converted.notes)
+    assert any(note.startswith("left out, because they refer to Beaker's storage") for note in converted.notes)
 
 
 def test_a_run_that_goes_on_keeps_its_id() -> None:
@@ -320,11 +320,11 @@ def test_what_runs_the_tasks() -> None:
         ("--workspace a/b", "--workspace a/b is Beaker's"),
         ("--hostname one two", "--hostname one two is Beaker's"),
         ("--min_runtime 30m", "--min_runtime is Beaker's"),
-        ("--mount_docker_socket", "no Docker of the host"),
-        ("--no-host-networking", "the network of their host"),
-        ("--shared_memory 1GiB", "shared memory there has the size"),
-        ("--priority immediate", "--priority immediate is `urgent`"),
-        ("--priority high", "the profile of `lab` says nothing about it"),
+        ("--mount_docker_socket", "the host's Docker is not available"),
+        ("--no-host-networking", "tasks use the host's network"),
+        ("--shared_memory 1GiB", "the nodes there set the size of shared memory"),
+        ("--priority immediate", "--priority immediate becomes `urgent`"),
+        ("--priority high", "it is not in the profile of `lab`"),
         ("--timeout 1h --max_retries 1", "--timeout counts all attempts together"),
         ("--beaker_datasets /models:01ABC", "the dataset 01ABC of Beaker is not at /models there"),
     ],

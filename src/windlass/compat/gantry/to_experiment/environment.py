@@ -49,19 +49,19 @@ def _made(
         if recipe.conda_env and "/" in recipe.conda_env:
             return paths.value(f"{recipe.conda_env}/bin/python"), "", ()
         what = recipe.conda_env or recipe.conda_file or next(name for name in CONDA_FILES if checkout.has(name))
-        diagnostics.refuse(f"windlass makes no environment of conda (`{what}`)", "`--conda-env /PATH`, or `uv lock`")
+        diagnostics.refuse(f"conda environments are not supported (`{what}`)", "`--conda-env /PATH`, or `uv lock`")
     elif checkout.has(*_LOCKS):
         return "", ".", _extras(recipe, folder, diagnostics)
     elif checkout.has("requirements.txt", *PROJECT_FILES):
-        diagnostics.refuse("the project has no lock file, so nobody knows what it installs", "uv lock; git add uv.lock")
+        diagnostics.refuse("the project has no lock file, so its packages are not pinned", "uv lock; git add uv.lock")
     else:
-        diagnostics.note("there is no Python project: the task runs in the environment that the place has")
+        diagnostics.note("no Python project: the task runs in the site's own environment")
     return "", "", ()
 
 
 def _extras(recipe: Recipe, folder: Path, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
     if recipe.uv_torch_backend:
-        diagnostics.note(f"--uv-torch-backend {recipe.uv_torch_backend}: the lock file says which builds")
+        diagnostics.note(f"--uv-torch-backend {recipe.uv_torch_backend}: the lock file selects the builds")
     if recipe.uv_extras or recipe.uv_all_extras is False:
         return tuple(recipe.uv_extras or ())
     try:
@@ -77,13 +77,13 @@ def _image(recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostic
     if not name:
         return Image()
     if not is_used:
-        diagnostics.note(f"the image {name} is not used: windlass makes the Python environment itself")
+        diagnostics.note(f"the image {name} is not used: windlass creates the Python environment")
     elif recipe.docker_image or place.kind == "beaker":
         if place.kind != "local":
             return Image(name=name)
         diagnostics.note(f"the image {name} is not used at `local`; `--on docker` runs in it")
     else:
-        diagnostics.note(f"the image {name} is Beaker's: the task runs in the environment that the place has")
+        diagnostics.note(f"the image {name} is Beaker's: the task runs in the site's own environment")
     return Image()
 
 
@@ -93,5 +93,7 @@ def _secrets(request: GantryRequest, diagnostics: ConversionDiagnostics) -> list
     for option in ("aws_config_secret", "aws_credentials_secret", "google_credentials_secret"):
         if getattr(recipe, option):
             flag = "--" + option.replace("_", "-")
-            diagnostics.refuse(f"`{flag} {getattr(recipe, option)}`: no file is made of it there", "use `--env-secret`")
+            diagnostics.refuse(
+                f"`{flag} {getattr(recipe, option)}`: it is not written to a file there", "use `--env-secret`"
+            )
     return found

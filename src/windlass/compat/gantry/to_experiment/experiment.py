@@ -119,7 +119,7 @@ class _Conversion:
             words = ("bash", "-c", " ".join(words))
         steps = [step for step in (recipe.pre_setup, recipe.install, recipe.post_setup) if step]
         if steps and recipe.torchrun:
-            message = "setup steps with `--torchrun`: there they would run in every process"
+            message = "setup steps with `--torchrun` would run in every process there"
             self.diagnostics.refuse(
                 message, "put them into a script that the command starts with, or into the environment"
             )
@@ -151,7 +151,7 @@ class _Conversion:
     def _shared_memory(self) -> int | None:
         text = self.recipe.shared_memory
         if text and self.place.kind not in ("docker", "beaker"):
-            self.diagnostics.note(f"--shared-memory {text}: shared memory there has the size that its nodes give it")
+            self.diagnostics.note(f"--shared-memory {text}: the nodes there set the size of shared memory")
             return None
         return size_bytes_of("--shared-memory", text, self.diagnostics)
 

@@ -26,7 +26,7 @@ def paths_there(
     if place.kind == "beaker":  # its jobs get the mounts themselves
         for mount in inputs.uploads:
             hint = "put it on storage that the site mounts, or commit it"
-            diagnostics.refuse(f"`--upload {mount.source}:{mount.path}`: with `--on` nothing is uploaded", hint)
+            diagnostics.refuse(f"`--upload {mount.source}:{mount.path}`: `--on` uploads nothing", hint)
         return Relocation(paths=paths, present=place.present)
     known = _Known(paths, place.present, request.recipe.results)
     for mount in inputs.mounts:
@@ -44,7 +44,7 @@ def paths_there(
                 _refuse(option, mount, diagnostics)
     for mount in inputs.secrets:
         hint = f"`--env-secret NAME={mount.source}`, and read the variable"
-        diagnostics.refuse(f"`--dataset-secret {mount.source}:{mount.path}`: a secret is no file there", hint)
+        diagnostics.refuse(f"`--dataset-secret {mount.source}:{mount.path}`: secrets are not files there", hint)
     return Relocation(paths=paths, present=place.present)
 
 
@@ -60,5 +60,5 @@ class _Known:
 
 
 def _refuse(option: str, mount: GantryMount, diagnostics: ConversionDiagnostics) -> None:
-    hint = f"say where it is in the site's profile: `brought: {{paths: {{{mount.path}: /FOLDER}}}}`"
-    diagnostics.refuse(f"`{option} {mount.source}:{mount.path}` is Beaker's, and nothing is known of it there", hint)
+    hint = f"add its path to the site's profile: `brought: {{paths: {{{mount.path}: /FOLDER}}}}`"
+    diagnostics.refuse(f"`{option} {mount.source}:{mount.path}` is Beaker's, and its path there is unknown", hint)

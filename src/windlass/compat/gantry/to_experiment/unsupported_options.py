@@ -16,14 +16,14 @@ __all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
 def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
     """Note what gantry's own job does and windlass's does differently at every site."""
     given = {
-        "--no-host-networking": recipe.host_networking is False and "tasks use the network of their host there",
+        "--no-host-networking": recipe.host_networking is False and "tasks use the host's network there",
         "--no-leader-selection": recipe.leader_selection is False and "the first replica is always the leader",
         "--skip-nccl-setup": recipe.skip_nccl_setup and "windlass sets no variables of NCCL",
-        "--runtime-dir": recipe.runtime_dir != "/gantry-runtime" and "the code is where the place keeps it",
+        "--runtime-dir": recipe.runtime_dir != "/gantry-runtime" and "the site sets the code's folder",
     }
     diagnostics.note(*(f"{option}: {said}" for option, said in given.items() if said))
     if recipe.num_replicas and (recipe.propagate_failure is False or recipe.propagate_preemption is False):
-        diagnostics.note("the replicas are one gang there: one that ends in error ends them all")
+        diagnostics.note("the replicas are one gang there: a failure of one ends them all")
 
 
 def check_at_beaker(
@@ -37,8 +37,8 @@ def check_at_beaker(
         diagnostics.note(f"--workspace {recipe.workspace}: {said}")
     wishes = wishes_of(replace(recipe, weka=None, clusters=None if has_partition else recipe.clusters))
     if wishes.needs_beaker:
-        hint = "name clusters in full: `--cluster ORGANIZATION/NAME`; or leave it out, and the profile names them"
-        diagnostics.refuse(f"`--on` asks Beaker for no clusters with: {wishes}", hint)
+        hint = "name clusters in full: `--cluster ORGANIZATION/NAME`; or remove it to use those of the profile"
+        diagnostics.refuse(f"`--on` does not ask Beaker for clusters with: {wishes}", hint)
     for name in recipe.group_names or ():
         if "/" not in name:
             diagnostics.refuse(

@@ -82,7 +82,7 @@ def _without_bucket(command: MasonCommand, diagnostics: ConversionDiagnostics) -
     if "gsutil" in words and "gsutil" not in given:
         source, copy = words[words.index("gsutil") + 4], words[2]
         words = [source if word == copy else word for word in words[words.index("&&", words.index("gsutil")) + 1 :]]
-        diagnostics.note(f"{source} is not copied first, as mason does on Google Cloud")
+        diagnostics.note(f"{source} is not copied first as mason does on Google Cloud")
     return words if "--gs_bucket_path" in given else without(words, "--gs_bucket_path")
 
 
@@ -92,7 +92,7 @@ def _build(line: BashLine, diagnostics: ConversionDiagnostics) -> tuple[str, ...
         found = build_words([word.value for word in called.words])
         if found:
             return tuple(word if word == OUT.token else escaped(word) for word in found)
-    diagnostics.note("the dataset is cached by the training itself: only its shell knows how it is called")
+    diagnostics.note("the training caches the dataset itself: its command is known only to its shell")
     return ()
 
 

@@ -52,7 +52,7 @@ class Surroundings:
 def unknown_path(path: str, where: str, place: Destination) -> Problem:
     """The problem of a path of Beaker's storage that nothing is known about at a place."""
     folder = "/".join(path.split("/")[:3])
-    message = f"`{path}` in {where} is on Beaker's storage, and nothing says where that is on `{place.name}`"
+    message = f"`{path}` in {where} is on Beaker's storage, whose path on `{place.name}` is unknown"
     hint = f"--map {folder}=FOLDER"
     if place.kind in ("slurm", "beaker"):
         hint += f", or in the profile of `{place.name}`: brought: {{paths: {{{folder}: FOLDER}}}}"
@@ -61,7 +61,7 @@ def unknown_path(path: str, where: str, place: Destination) -> Problem:
 
 def kept_path_note(path: str, where: str, place: Destination) -> str:
     """The note on a path that stays as it is written."""
-    return f"`{path}` in {where} is not changed; if `{place.name}` has it elsewhere: --map {path}=FOLDER"
+    return f"`{path}` in {where} is not changed; if its path on `{place.name}` differs: --map {path}=FOLDER"
 
 
 def surroundings_of(launch: MasonLaunch, place: Destination) -> Surroundings:
@@ -98,7 +98,9 @@ class _Reader:
                 self._secret(name, variable["secret"], is_asked=name in said)
             else:
                 self._variable(name, variable.get("value", ""), is_asked=name in said)
-        self.notes += [f"left out, for they speak of {why}: {', '.join(names)}" for why, names in self.left_out.items()]
+        self.notes += [
+            f"left out, because they refer to {why}: {', '.join(names)}" for why, names in self.left_out.items()
+        ]
         self.notes += self._on_mounts(mounts)
         return Surroundings(
             paths=self.paths,
@@ -112,7 +114,7 @@ class _Reader:
 
     def _secret(self, name: str, secret: str, *, is_asked: bool) -> None:
         if name == "BEAKER_TOKEN" and not is_asked and self.place.kind != "beaker":
-            self.notes.append("BEAKER_TOKEN is not given to the tasks: they do not run on Beaker")
+            self.notes.append("BEAKER_TOKEN is not passed to the tasks: they do not run on Beaker")
             return
         self.secrets[name] = SecretUse(name=name, from_="" if secret == name else secret)
 
@@ -123,13 +125,13 @@ class _Reader:
             self.problems += [unknown_path(path, f"--env {name}", self.place) for path in strangers]
             self.notes += [kept_path_note(path, f"--env {name}", self.place) for path in self.paths.kept(value)]
         elif name == "PATH":
-            self.notes.append("PATH is that of the place, not of this machine's shell")
+            self.notes.append("PATH is the site's, not this shell's")
         elif name in _PER_TASK:
             self.own.add(name)
         elif name in _NETWORK and self.place.kind != "beaker":
             self.left_out.setdefault("Beaker's network", []).append(name)
         elif strangers:
-            self.left_out.setdefault("Beaker's storage, which is not there", []).append(name)
+            self.left_out.setdefault("Beaker's storage", []).append(name)
         else:
             self.variables[name] = self.paths.value(value)
 
@@ -138,4 +140,4 @@ class _Reader:
             source, path = mount["source"], str(mount["mountPath"])
             assert isinstance(source, Mapping)  # as mason writes them
             if "beaker" in source and self.paths.strangers(path):
-                yield f"the dataset {source['beaker']} of Beaker is not at {path} there; --map {path}=FOLDER says where it is"
+                yield f"the dataset {source['beaker']} of Beaker is not at {path} there; --map {path}=FOLDER sets its path"

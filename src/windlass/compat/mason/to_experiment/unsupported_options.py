@@ -27,7 +27,7 @@ def shared_memory_there(options: MasonOptions, place: Destination, diagnostics: 
     if place.kind in ("docker", "beaker"):
         return size_bytes_of("--shared_memory", text, diagnostics)
     if text != DEFAULTS.shared_memory:
-        diagnostics.note(f"--shared_memory {text}: shared memory there has the size that its nodes give it")
+        diagnostics.note(f"--shared_memory {text}: the nodes there set the size of shared memory")
     return None
 
 
@@ -39,7 +39,7 @@ def env_there(
         whose: Literal["", "image"] = "image" if options.pure_docker_mode else ""
         network: Literal["private", "host"] = "private" if options.no_host_networking else "host"
         chosen = Env(image=Image(name=options.image, code=whose, network=network))
-        diagnostics.note(f"--image {options.image} is taken from this machine's engine or its registry")
+        diagnostics.note(f"--image {options.image} comes from this machine's engine or its registry")
     elif place.kind == "beaker" and not chosen.image:
         chosen = Env(image=Image(name=f"beaker:{options.image}"))
     elif not chosen.image:
@@ -59,7 +59,7 @@ def env_there(
 def _environment(env: Env) -> str:
     if env.uv:
         return f"the environment of {env.uv}"
-    return env.python or "the environment that the place has"
+    return env.python or "the site's own environment"
 
 
 def context_there(options: MasonOptions, place: Destination, diagnostics: ConversionDiagnostics) -> Context:
@@ -76,7 +76,7 @@ def time_there(options: MasonOptions, diagnostics: ConversionDiagnostics) -> flo
     if options.timeout_ns is None:
         return None
     if options.max_retries:
-        diagnostics.note("--timeout counts all attempts together there, and each by itself on Beaker")
+        diagnostics.note("--timeout counts all attempts together there, but each separately on Beaker")
     return max(1.0, options.timeout_ns / _NS)
 
 
@@ -88,7 +88,7 @@ def note_on_place(
         diagnostics.note(*clusters_note(options, place))
         return
     if not partitions:
-        diagnostics.note(f"--cluster {' '.join(options.cluster)}: clusters of Beaker; `{place.name}` chooses by itself")
+        diagnostics.note(f"--cluster {' '.join(options.cluster)}: clusters of Beaker; `{place.name}` chooses the nodes")
     given: Mapping[str, object] = {
         "--budget": options.budget,
         "--workspace": options.workspace,
@@ -99,8 +99,8 @@ def note_on_place(
         *(f"{flag} {value} is Beaker's, and has no meaning there" for flag, value in given.items() if value)
     )
     if options.min_runtime_ns:
-        diagnostics.note("--min_runtime is Beaker's: how long others must wait there is the place's own rule")
+        diagnostics.note("--min_runtime is Beaker's: the site sets the protection from preemption")
     if options.mount_docker_socket and place.kind != "local":
-        diagnostics.note("--mount_docker_socket: no Docker of the host is shown to tasks there")
+        diagnostics.note("--mount_docker_socket: the host's Docker is not available to tasks there")
     if options.no_host_networking and place.kind != "docker":
-        diagnostics.note("--no-host-networking: tasks use the network of their host there")
+        diagnostics.note("--no-host-networking: tasks use the host's network there")
