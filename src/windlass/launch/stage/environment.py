@@ -87,7 +87,9 @@ def _read_lock(pin: EnvironmentPin, project: Path) -> str:
     if not path.is_file():
         raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
     if sha256_file(path) != pin.lock_sha256:
-        raise PreconditionError(f"{path} is not the lock file that was pinned", hint="plan again", code="lock-changed")
+        raise PreconditionError(
+            f"{path} differs from the lock file that was pinned", hint="plan again", code="lock-changed"
+        )
     return path.read_text(encoding="utf-8")
 
 

@@ -164,7 +164,9 @@ def check_lock(recipe: EnvironmentRecipe) -> Path:
     if not path.is_file():
         raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
     if sha256_file(path) != recipe.lock_sha256:
-        raise PreconditionError(f"{path} is not the lock file that was pinned", hint="plan again", code="lock-changed")
+        raise PreconditionError(
+            f"{path} differs from the lock file that was pinned", hint="plan again", code="lock-changed"
+        )
     return path
 
 
