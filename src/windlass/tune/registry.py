@@ -23,9 +23,7 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
     del warn
     if not callable(trainable):
         hint = "pass a function of the configuration, or a subclass of tune.Trainable"
-        raise BadTypeError(
-            f"cannot register {name!r}: a {type(trainable).__name__} is not a trainable", hint=hint, code="bad-value"
-        )
+        raise BadTypeError(f"cannot register {name!r}: {trainable!r} is not a trainable", hint=hint, code="bad-value")
     _trainables[name] = trainable
 
 
@@ -44,9 +42,7 @@ def resolve_trainable(trainable: Any) -> Any:
         return _trainables[trainable]
     if not callable(trainable):
         hint = "pass a function of the configuration, a subclass of tune.Trainable, or a registered name"
-        raise BadValueError(
-            f"a {type(trainable).__name__} is not a trainable: {trainable!r}", hint=hint, code="bad-value"
-        )
+        raise BadValueError(f"{trainable!r} is not a trainable", hint=hint, code="bad-value")
     return trainable
 
 

@@ -72,10 +72,10 @@ def test_what_waits_and_why() -> None:
     journal.report("00000", 1, loss=1.0, decision="pause", by="scheduler", why="waits for its bracket")
     journal.end("00000", how="halted", status="PAUSED", why="waits for its bracket")
     assert explain_wait(journal.history) == [
-        "2 PENDING: for a slot; none has joined",
+        "2 PENDING: for a slot; none is connected",
         "1 PAUSED: waits for its bracket",
     ]
-    assert explain(journal.history, trial)[-1] == "  waits: for a slot; none has joined"
+    assert explain(journal.history, trial)[-1] == "  waits: for a slot; none is connected"
 
 
 def test_policies_hold_what_the_sources_went_through() -> None:

@@ -31,16 +31,16 @@ def draw(history: History | Path | str, kind: str, path: Path | str, **choices: 
     Args:
         history: of the sweep, or its folder.
         kind: `history`, `curves`, `parallel`, `importance`, `rungs`, `schedule` (PBT) or `pareto`.
-        choices: `metric` and `mode` where the sweep's own are not meant; for `pareto` `metrics` and `modes`.
+        choices: `metric` and `mode` instead of the sweep's own; for `pareto` `metrics` and `modes`.
 
     Raises:
         UsageError: unknown kind (`unknown-name`) or suffix (`file-suffix`).
-        MetricError: no metric is known (`sweep-metric`).
+        MetricError: no metric is named (`sweep-metric`).
         BestTrialError: there is nothing to draw (`sweep-no-best`, `sweep-no-clones`).
         PreconditionError: matplotlib is not installed (`extra-missing`).
     """
     if kind not in KINDS:
-        raise UsageError(f"there is no picture {kind!r}", hint=f"one of {', '.join(KINDS)}", code="unknown-name")
+        raise UsageError(f"unknown picture {kind!r}", hint=f"available: {', '.join(KINDS)}", code="unknown-name")
     found = history if isinstance(history, History) else read_history(history)
     module, _, name = KINDS[kind].partition(":")
     with style():

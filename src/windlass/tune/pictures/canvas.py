@@ -1,6 +1,6 @@
-"""What all pictures share: paper, ink, colours, sizes, and how a figure becomes a file that is always the same.
+"""Common part of all pictures: colours, sizes, and the reproducible writing of a figure to a file.
 
-matplotlib is imported here alone, and only its figure classes: no window, no global state is touched.
+matplotlib is imported only here, and only its figure classes: no window is opened, no global state changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 PAPER, INK, MUTED, GRID = "#ffffff", "#1c1c1c", "#767676", "#d9d9d9"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d1f")
-"""Okabe and Ito's colours, which people with any colour vision can tell apart; darkest and strongest first."""
+"""Okabe and Ito's colours, which readers with any colour vision can tell apart; darkest and strongest first."""
 
 _MARGIN = 0.1
 """Inches around a picture that is larger than planned."""
@@ -69,7 +69,7 @@ _STYLE = {
 
 @dataclass(slots=True)
 class Picture:
-    """A figure, and what to say of its parts: `tips` maps the gid of an artist to lines of text."""
+    """Figure with tips: `tips` maps the gid of an artist to lines of text."""
 
     figure: Figure
     title: str
@@ -78,7 +78,7 @@ class Picture:
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Our settings, for the block alone.
+    """Apply our settings within the block.
 
     Raises:
         PreconditionError: matplotlib is not installed (`extra-missing`).
@@ -98,7 +98,7 @@ def style() -> Iterator[None]:
 
 
 def new_picture(title: str, *, width: float = 8.0, height: float = 4.8) -> Picture:
-    """An empty picture; sizes in inches."""
+    """Make an empty picture; sizes in inches."""
     from matplotlib.figure import Figure  # lazy: as above
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -107,7 +107,7 @@ def new_picture(title: str, *, width: float = 8.0, height: float = 4.8) -> Pictu
 
 
 def axes_of(picture: Picture, x: str, y: str) -> Axes:
-    """The one pair of axes of a picture, labelled."""
+    """Add the labelled axes of a picture."""
     axes = picture.figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -115,12 +115,12 @@ def axes_of(picture: Picture, x: str, y: str) -> Axes:
 
 
 def add_legend(axes: Axes) -> None:
-    """The legend above the axes, where it covers nothing."""
+    """Add the legend above the axes, where it covers nothing."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, labelcolor=INK, borderaxespad=0.0, fontsize=9)
 
 
 def score_colors(values: Sequence[float], *, is_max: bool) -> list[Any]:
-    """A colour per value, by rank: the best is yellow, the worst blue (viridis without its ends)."""
+    """Return a colour per value, by rank: the best is yellow, the worst blue (viridis without its ends)."""
     import matplotlib as mpl  # lazy: as above
 
     shades = mpl.colormaps["viridis"]
@@ -130,14 +130,14 @@ def score_colors(values: Sequence[float], *, is_max: bool) -> list[Any]:
 
 
 def pick_evenly(items: Sequence[Any], limit: int) -> list[Any]:
-    """At most `limit` items, evenly from all of them, the first included."""
+    """Return at most `limit` items, evenly spaced, the first included."""
     if len(items) <= limit:
         return list(items)
     return [items[place * len(items) // limit] for place in range(limit)]
 
 
 def write(picture: Picture, path: Path | str) -> Path:
-    """Write a picture; the suffix says how: `.png`, `.svg` or `.html`. The same picture gives the same bytes.
+    """Write a picture as `.png`, `.svg` or `.html`, by suffix. The same picture gives the same bytes.
 
     Raises:
         UsageError: another suffix (`file-suffix`).
@@ -146,7 +146,7 @@ def write(picture: Picture, path: Path | str) -> Path:
     if target.suffix not in FORMATS:
         raise UsageError(
             f"{target.name!r} does not end in {', '.join(FORMATS)}",
-            hint="name the file curves.png, say",
+            hint="use for example curves.png",
             code="file-suffix",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _saved(picture: Picture, kind: str, metadata: Mapping[str, None], *, dpi: in
 
 
 def _whole(figure: Figure) -> Bbox:
-    """The figure, and what stands out of it: labels are not cut off, however long names and values are."""
+    """Return the box of the figure with labels beyond its edge, so that long names are not cut off."""
     from matplotlib.transforms import Bbox  # lazy: as above
 
     figure.draw_without_rendering()

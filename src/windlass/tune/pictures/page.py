@@ -1,4 +1,4 @@
-"""A picture as one HTML file: the drawing inline, a small script that names what the pointer is on, no network."""
+"""Picture as one HTML file: the drawing inline, a small script for tips under the pointer, no network."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ for (const [id, text] of Object.entries(tips)) {{
 
 
 def html_page(title: str, svg: str, tips: Mapping[str, str], inks: Mapping[str, str]) -> str:
-    """One self-contained page.
+    """Return a self-contained page.
 
     Args:
         svg: as matplotlib writes it.
-        tips: id of a part of the drawing to what is shown when the pointer is on it.
-        inks: colours of the drawing to those of the page, which follow the reader's light or dark setting.
+        tips: id of a part of the drawing to its tip.
+        inks: colours of the drawing to those of the page, which follow the light or dark setting.
     """
     drawing = svg[svg.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""Two pictures of parameters: all of them side by side with the score, and how much each mattered."""
+"""Pictures of parameters: all of them side by side with the score, and their importance."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_LABELS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """One upright axis: values to 0..1, and its labels."""
+    """Upright axis: values to 0..1, and its labels."""
 
     name: str
     places: list[float]
@@ -40,7 +40,7 @@ class _Scale:
 
 
 def draw_parallel(history: History, metric: str = "", mode: str = "") -> Picture:
-    """A line per trial through its parameters to its score; the better, the brighter and the more in front."""
+    """Draw a line per trial through its parameters to its score; better ones are brighter and in front."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     sign = 1.0 if objective.is_max else -1.0
@@ -105,7 +105,7 @@ def _scale(name: str, values: Sequence[Any]) -> _Scale:
 
 
 def _apart(ticks: list[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Labels that do not touch; the ends stay."""
+    """Drop labels that would touch; the ends stay."""
     kept = ticks[:1]
     for tick in ticks[1:-1]:
         if tick[0] - kept[-1][0] > 0.06 and ticks[-1][0] - tick[0] > 0.06:
@@ -121,11 +121,11 @@ def _by_name(name: str, values: Sequence[Any]) -> _Scale:
 
 
 def draw_importance(history: History, metric: str = "", mode: str = "") -> Picture:
-    """A bar per parameter: its share of what the parameters explain of the score."""
+    """Draw a bar per parameter: its share of the explained score."""
     objective = objective_of(history, metric, mode)
     shares = list(importances(history, metric=objective.metric, mode=objective.mode).items())[:20][::-1]
     picture = new_picture(
-        f"{history.name}: what mattered for {objective.metric}", height=max(2.2, 1.2 + 0.36 * len(shares))
+        f"{history.name}: importance for {objective.metric}", height=max(2.2, 1.2 + 0.36 * len(shares))
     )
     axes = axes_of(picture, "share of the explained differences between scores (%)", "")
     bars = axes.barh([name for name, _ in shares], [100 * share for _, share in shares], color=COLORS[0], height=0.65)

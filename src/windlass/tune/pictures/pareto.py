@@ -1,4 +1,4 @@
-"""Two metrics against each other, and the trials that no other one beats in both."""
+"""Picture of two metrics against each other, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["draw_pareto"]
 
 
 def draw_pareto(history: History, metrics: Sequence[str] = (), modes: Sequence[str] = ()) -> Picture:
-    """Every trial by two metrics; those of the front are joined.
+    """Draw every trial by two metrics, with a line through the front.
 
     Raises:
-        MetricError: the sweep has one metric, and no second one is given (`sweep-metric`).
+        MetricError: the sweep has one metric, and no second one is named (`sweep-metric`).
         BestTrialError: no trial has both (`sweep-no-best`).
     """
     names = tuple(metrics) or history.objectives.metrics

@@ -1,4 +1,4 @@
-"""What pictures draw: trials with a score, and how they are named."""
+"""Data of pictures: trials with a score, and their tips."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOG_SPAN = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PlotObjective:
-    """The metric that a picture is about."""
+    """Metric that a picture shows."""
 
     metric: str
     is_max: bool
@@ -30,13 +30,13 @@ class PlotObjective:
         return "max" if self.is_max else "min"
 
     def best(self, one: float, other: float) -> float:
-        """The better of two values."""
+        """Return the better of two values."""
         return max(one, other) if self.is_max else min(one, other)
 
 
 @dataclass(frozen=True, slots=True)
 class PlottedTrial:
-    """A trial and its finite score."""
+    """Trial and its finite score."""
 
     trial: TrialHistory
     value: float
@@ -48,7 +48,7 @@ class PlottedTrial:
 
 
 def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObjective:
-    """The metric to draw: the one that is named, else the sweep's first, else the only one that was reported.
+    """Return the metric to draw: the named one, else the sweep's first, else the only reported one.
 
     Raises:
         MetricError: none of these (`sweep-metric`).
@@ -58,16 +58,16 @@ def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObje
     found = metric or next(iter(own), "") or history.half.metric or (names[0] if len(names) == 1 else "")
     if not found:
         raise MetricError(
-            "the sweep has no metric, and none was given", hint=f"reported: {', '.join(names) or 'nothing'}"
+            "the sweep has no metric, and none was named", hint=f"reported: {', '.join(names) or 'nothing'}"
         )
     return PlotObjective(found, check_mode(mode) == "max" if mode else own.get(found, history.half.mode == "max"))
 
 
 def points_of(history: History, objective: PlotObjective, scope: str = "last") -> list[PlottedTrial]:
-    """Trials with a finite score, in order of their suggestion.
+    """Return trials with a finite score, in the order of suggestion.
 
     Raises:
-        BestTrialError: there is none (`sweep-no-best`).
+        BestTrialError: there are none (`sweep-no-best`).
     """
     points = []
     for trial in history.trials.values():
@@ -84,7 +84,7 @@ def points_of(history: History, objective: PlotObjective, scope: str = "last") -
 
 
 def tip_of(trial: TrialHistory, **facts: Any) -> str:
-    """What is shown of a trial when the pointer is on it."""
+    """Return the tip of a trial."""
     values = trial.assigned or flatten(trial.config)
     pairs = {**facts, **values}
     width = max(map(len, pairs), default=0)
@@ -94,5 +94,5 @@ def tip_of(trial: TrialHistory, **facts: Any) -> str:
 
 
 def is_log(values: list[float]) -> bool:
-    """Whether positive numbers span so much that only a logarithmic axis shows them all."""
+    """Return whether the range of positive numbers needs a logarithmic axis."""
     return bool(values) and min(values) > 0 and max(values) / min(values) >= _LOG_SPAN

@@ -1,4 +1,4 @@
-"""Two pictures of how a sweep went: scores in the order of trials, and learning curves."""
+"""Pictures of a sweep's progress: scores in the order of trials, and learning curves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_CURVES = 150
 
 
 def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Each trial's score in the order of suggestion, and the best so far."""
+    """Draw each trial's score in the order of suggestion, and the best so far."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     picture = new_picture(f"{history.name}: {objective.metric} by trial")
@@ -61,7 +61,7 @@ def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
 
 
 def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
-    """The metric over training iterations, a line per trial; the best one is the thick one."""
+    """Draw the metric over training iterations, a line per trial; the best trial has a thick line."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     best = (max if objective.is_max else min)(points, key=lambda point: point.value)
@@ -94,7 +94,7 @@ def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
 
 
 def _curve(trial: TrialHistory, objective: PlotObjective) -> tuple[list[int], list[float]]:
-    """Iterations and finite values; where a trial took over another's state, the line goes back as it did."""
+    """Return iterations and finite values; where a trial took over another's state, the line goes back too."""
     x, y = [], []
     for report in reports_of(trial):
         value = report.metrics.get(objective.metric)
@@ -105,5 +105,5 @@ def _curve(trial: TrialHistory, objective: PlotObjective) -> tuple[list[int], li
 
 
 def best_of(points: list[PlottedTrial], objective: PlotObjective) -> PlottedTrial:
-    """The point with the best value, the first of equal ones."""
+    """Return the point with the best value, the first of equal ones."""
     return (max if objective.is_max else min)(points, key=lambda point: point.value)

@@ -1,4 +1,4 @@
-"""The schedule that population based training found: hyper-parameters over iterations, with the clones."""
+"""Picture of the schedule that population based training found: hyper-parameters over iterations, with clones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Segment = tuple[int, int, Any]
 
 
 def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture:
-    """A panel per changed parameter; the orange line is the schedule that led to the best trial.
+    """Draw a panel per changed parameter; the orange line is the schedule of the best trial.
 
     Raises:
         BestTrialError: no trial took over another (`sweep-no-clones`).
@@ -87,7 +87,7 @@ def _draw_panel(
 
 
 def segments_of(trial: TrialHistory, name: str) -> list[Segment]:
-    """(first iteration, last iteration, value) for each stretch in which a trial had one value of a parameter."""
+    """Return (first iteration, last iteration, value) for each value of a parameter that a trial had."""
     made = exploits_of(trial)
     configs: list[Mapping[str, Any]] = [one.facts["old_config"] for one in made] + [trial.config]
     begins = [0, *(one.facts["source"]["iteration"] for one in made)]
@@ -98,7 +98,7 @@ def segments_of(trial: TrialHistory, name: str) -> list[Segment]:
 
 
 def _schedule(history: History, exploits: list[Exploit], best: TrialHistory, name: str) -> tuple[list[int], list[Any]]:
-    """The values behind a trial's newest state, back through everything that it was cloned from."""
+    """Return the values behind a trial's newest state, back through all trials that it was cloned from."""
     pieces: list[Segment] = []
     trial, end, before = best, best.iteration, float("inf")
     while True:

@@ -1,4 +1,4 @@
-"""What came out of a sweep: results, analysis, why a trial did what it did. Everything is read from the journal."""
+"""Results of a sweep: analysis, and explanations of decisions. Everything is read from the journal."""
 
 from typing import TYPE_CHECKING
 

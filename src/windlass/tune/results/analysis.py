@@ -1,4 +1,4 @@
-"""`ExperimentAnalysis`: questions to a sweep, with the names of Ray Tune's class of that name."""
+"""`ExperimentAnalysis`: analysis of a sweep, with the names of Ray Tune's class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ExperimentAnalysis", "TrialFrames", "best_rows", "frame_of", "last_r
 
 
 class TrialFrames(Mapping[str, "pd.DataFrame"]):
-    """Trial id to the frame of its reports; each is made when it is asked for."""
+    """Trial id to the frame of its reports; each is made when it is read."""
 
     def __init__(self, sweep: History) -> None:
         self._sweep = sweep
@@ -45,18 +45,18 @@ class TrialFrames(Mapping[str, "pd.DataFrame"]):
 
 
 class ExperimentAnalysis:
-    """All trials of a sweep and what they reported, read from its journal.
+    """Trials of a sweep and their reports, read from its journal.
 
     Args:
         source: the sweep's folder, or its history.
-        default_metric: metric where a method names none; default: the sweep's own.
+        default_metric: metric of methods that are called without one; default: the sweep's own.
         default_mode: `min` or `max`, likewise.
-        assumed_mode: the mode where none was given anywhere; Ray Tune's first form assumed `max`.
-        folder: the sweep's folder, where `source` does not name it.
+        assumed_mode: mode if none was given anywhere; Ray Tune's first interface assumed `max`.
+        folder: the sweep's folder, if `source` is a history.
 
     Raises:
         NotFoundError: the folder holds no sweep.
-        MetricError: the mode is not one.
+        MetricError: the mode is invalid.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ExperimentAnalysis:
 
     @cached_property
     def trials(self) -> list[TrialView]:
-        """All trials, in the order in which they were suggested."""
+        """Trials in the order in which they were suggested."""
         return [TrialView(trial, self.history, self._folder) for trial in self.history.trials.values()]
 
     @property
@@ -108,26 +108,26 @@ class ExperimentAnalysis:
         return TrialFrames(self.history)
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pd.DataFrame:
-        """One row per trial that reported: its newest result, or the one with its best value of a metric.
+        """Return a row per trial that reported: its newest result, or the one with its best value of a metric.
 
         Raises:
-            MetricError: a mode without a metric, or no mode at all of these (`sweep-metric`).
+            MetricError: a mode without a metric, or an invalid mode (`sweep-metric`).
         """
         if mode and not metric:
-            raise MetricError(f"mode {mode!r} without a metric", hint="name the metric too: dataframe('loss', 'min')")
+            raise MetricError(f"mode {mode!r} without a metric", hint="pass the metric too: dataframe('loss', 'min')")
         if mode:
             check_mode(mode)
         return best_rows(self.history, self._folder, metric, mode)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """Trial id to its configuration; with `prefix` flat, each name behind `config/`."""
+        """Return the configuration by trial id; with `prefix` flat, each name after `config/`."""
         return {
             trial_id: flatten(trial.config, prefix="config/") if prefix else trial.config
             for trial_id, trial in self.history.trials.items()
         }
 
     def stats(self) -> dict[str, Any]:
-        """Times and counts of the sweep, in seconds since the epoch."""
+        """Return times (seconds since the epoch) and counts of the sweep."""
         return {
             "start_time": self.history.created_at,
             "timestamp": self.history.last_at,
@@ -138,7 +138,7 @@ class ExperimentAnalysis:
     # --------------------------------------------------------------------------------------------------- one trial
 
     def result_of(self, trial: TrialView | str) -> Result:
-        """The result of a trial, by its id or its view.
+        """Return the result of a trial, by its id or its view.
 
         Raises:
             TrialMissingError: the sweep has no such trial.
@@ -147,7 +147,7 @@ class ExperimentAnalysis:
         return Result(view, lambda: frame_of(view.history, self.history))
 
     def trial(self, trial_id: str) -> TrialView:
-        """A trial by its id, or by its number.
+        """Return a trial by its id or its number.
 
         Raises:
             TrialMissingError: the sweep has no such trial.
@@ -156,7 +156,9 @@ class ExperimentAnalysis:
         if found is None:
             raise TrialMissingError(
                 f"sweep {self.history.name or self._folder} has no trial {trial_id!r}",
-                hint=f"it has {len(self.history.trials)}, from 00000 on" if self.history.trials else "it has none yet",
+                hint=f"its {len(self.history.trials)} trials start at 00000"
+                if self.history.trials
+                else "it has no trials yet",
             )
         return TrialView(found, self.history, self._folder)
 
@@ -164,7 +166,7 @@ class ExperimentAnalysis:
 
     @property
     def best_trial(self) -> TrialView:
-        """The best trial by the default metric and its newest values."""
+        """Best trial by the newest values of the default metric."""
         metric, mode = self._defaults("best_trial")
         found = self.get_best_trial(metric, mode)
         if found is None:
@@ -209,14 +211,14 @@ class ExperimentAnalysis:
         scope: str = "last",
         filter_nan_and_inf: bool = True,
     ) -> TrialView | None:
-        """The trial with the best score; None when none has one. A single trial is the best one.
+        """Return the trial with the best score; None if none has one. A single trial is always the best.
 
         Args:
-            scope: which value of a trial counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
+            scope: value of a trial that counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
             filter_nan_and_inf: trials whose score is NaN or infinite do not count.
 
         Raises:
-            MetricError: no metric or mode was given, or it is not one (`sweep-metric`).
+            MetricError: the metric or mode is missing or invalid (`sweep-metric`).
         """
         if len(self.trials) == 1:
             return self.trials[0]
@@ -232,19 +234,19 @@ class ExperimentAnalysis:
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
-        """The configuration of `get_best_trial`, or None."""
+        """Return the configuration of `get_best_trial`, or None."""
         found = self.get_best_trial(metric, mode, scope)
         return found.config if found else None
 
     def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> str | None:
-        """The folder of `get_best_trial`, or None."""
+        """Return the folder of `get_best_trial`, or None."""
         found = self.get_best_trial(metric, mode, scope)
         return found.path if found else None
 
     def get_best_checkpoint(
         self, trial: TrialView | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """A trial's kept checkpoint with the best value of a metric (default: the newest); NaN does not count."""
+        """Return a trial's kept checkpoint with the best value of a metric (default: the newest); NaN does not count."""
         view = self.trial(trial) if isinstance(trial, str) else trial
         name = metric or self.default_metric or "training_iteration"
         sign = -1 if self._mode(mode, metric) == "min" else 1
@@ -258,37 +260,37 @@ class ExperimentAnalysis:
     def get_last_checkpoint(
         self, trial: TrialView | str | None = None, metric: str = "training_iteration", mode: str = "max"
     ) -> Checkpoint | None:
-        """The newest checkpoint of a trial; without one, of the trial that is best by metric and mode."""
+        """Return the newest checkpoint of a trial; default: of the best one by metric and mode."""
         found = self.get_best_trial(metric, mode) if trial is None else trial
         return self.get_best_checkpoint(found, "training_iteration", "max") if found is not None else None
 
     def get_trial_checkpoints_paths(
         self, trial: TrialView | str, metric: str | None = None
     ) -> list[tuple[str, float | None]]:
-        """Path and value of a metric for each kept checkpoint of a trial."""
+        """Return path and value of a metric for each kept checkpoint of a trial."""
         view = self.trial(trial) if isinstance(trial, str) else trial
         name = metric or self.default_metric or "training_iteration"
         return [(checkpoint.path, metrics.get(name)) for checkpoint, metrics in view.best_checkpoints]
 
-    # ---------------------------------------------------------------------------------------------------- what is meant
+    # ---------------------------------------------------------------------------------------------------- defaults
 
     def _metric(self, metric: str | None) -> str:
         found = metric or self.default_metric
         if not found:
-            raise MetricError("no metric was given, here or with the sweep", hint=self._reported())
+            raise MetricError("no metric was named, here or with the sweep", hint=self._reported())
         return found
 
     def _mode(self, mode: str | None, metric: str | None) -> str:
         found = mode or self._modes.get(metric or "") or self.default_mode
         if not found:
-            raise MetricError("no mode was given, here or with the sweep", hint="pass mode='min' or mode='max'")
+            raise MetricError("no mode was named, here or with the sweep", hint="pass mode='min' or mode='max'")
         return check_mode(found)
 
     def _defaults(self, name: str) -> tuple[str, str]:
         if not self.default_metric or not self.default_mode:
             raise MetricError(
-                f"{name} needs the sweep's metric and mode, which were not given",
-                hint="give them to TuneConfig, or call get_best_trial(metric, mode)",
+                f"{name} needs the sweep's metric and mode, which were not named",
+                hint="name them in TuneConfig, or call get_best_trial(metric, mode)",
             )
         return self.default_metric, self.default_mode
 

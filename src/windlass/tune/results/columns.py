@@ -1,4 +1,4 @@
-"""The names and the flat form of results, as users of Ray Tune know them from data frames and CSV files."""
+"""Names and flat form of results, as in data frames and CSV files of Ray Tune."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ def _flat_items(nested: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, A
 
 
 def is_number(value: object) -> bool:
-    """Whether a value can be compared as a score; booleans can, as in Ray Tune."""
+    """Return whether a value can be compared as a score; booleans can, as in Ray Tune."""
     return isinstance(value, Number) and not isinstance(value, complex)
 
 
 def is_nan(value: Any) -> bool:
-    """Whether a value is the float NaN."""
+    """Return whether a value is the float NaN."""
     return isinstance(value, float) and math.isnan(value)
 
 
 def is_nan_or_inf(value: Any) -> bool:
-    """Whether a value is NaN or infinite."""
+    """Return whether a value is NaN or infinite."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def tag_of(number: int, assigned: Mapping[str, Any]) -> str:
-    """A trial's tag such as `3_lr=0.1000,layers=2`: its number and what was drawn, sorted by path.
+    """Return a trial's tag such as `3_lr=0.1000,layers=2`: its number and drawn values, sorted by path.
 
     Source: Ray Tune's `experiment_tag`, which scripts parse.
     """
@@ -76,7 +76,7 @@ def _clean(value: object) -> str:
 
 
 class NestedMetrics(dict[str, Any]):
-    """Flat metrics that can also be asked by the beginning of nested names.
+    """Flat metrics that can also be read by the first part of nested names.
 
     `metrics["eval/loss"]` and `metrics["eval"]["loss"]` are the same value, however the trial reported it.
     """
@@ -88,11 +88,11 @@ class NestedMetrics(dict[str, Any]):
         return found
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a flat name, the values below a nested one, or the default."""
+        """Return the value of a flat name, the values below a nested one, or the default."""
         return super().get(key, default) if super().__contains__(key) else self._below(key) or default
 
     def copy(self) -> NestedMetrics:
-        """A copy that can be asked in the same ways."""
+        """Return a copy of the same kind."""
         return NestedMetrics(self)
 
     def _below(self, key: str) -> dict[str, Any]:

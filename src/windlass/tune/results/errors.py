@@ -1,4 +1,4 @@
-"""The errors of results; each is also what Ray Tune raises there, so that `except` clauses written for it work."""
+"""Errors of results; each is also of the type that Ray Tune raises, so that `except` clauses for it work."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["BestTrialError", "MetricError", "TrialError", "TrialMissingError"]
 
 
 class MetricError(UsageError, ValueError):
-    """A metric or a mode is missing, unknown or not one of its legal values."""
+    """Missing, unknown or invalid metric or mode."""
 
     default_code = "sweep-metric"
 
 
 class BestTrialError(NotFoundError, RuntimeError):
-    """No trial has a score, so none is the best."""
+    """No best trial, because none has a score."""
 
     default_code = "sweep-no-best"
 
 
 class TrialMissingError(NotFoundError, KeyError):
-    """The sweep has no such trial."""
+    """Unknown trial of a sweep."""
 
     default_code = "no-such-trial"
 
@@ -29,10 +29,10 @@ class TrialMissingError(NotFoundError, KeyError):
 
 
 class TrialError(WindlassError, RuntimeError):
-    """What ended a trial: its message is the trial's own traceback.
+    """Error that ended a trial; its message is the trial's own traceback.
 
     Attributes:
-        trial_id: which trial.
+        trial_id: id of the trial.
         kind: name of the exception's type, such as `ValueError`.
     """
 
@@ -41,14 +41,14 @@ class TrialError(WindlassError, RuntimeError):
     def __init__(self, trial_id: str, kind: str, traceback: str) -> None:
         super().__init__(
             traceback.rstrip() or f"trial {trial_id} failed",
-            hint=f"`windlass sweep why` tells what trial {trial_id} did",
+            hint=f"`windlass sweep why` explains what happened to trial {trial_id}",
         )
         self.trial_id = trial_id
         self.kind = kind
 
     @property
     def last_line(self) -> str:
-        """The line of the traceback that says what went wrong."""
+        """Last line of the traceback, which names the error."""
         return self.message.strip().rsplit("\n", 1)[-1]
 
     def __reduce__(self) -> tuple[type[TrialError], tuple[str, str, str]]:

@@ -20,7 +20,7 @@ __all__ = ["ResultGrid"]
 
 
 class ResultGrid(Sequence[Result]):
-    """All results of a sweep, in the order in which trials were suggested; each is made when it is asked for.
+    """Results of a sweep, in the order in which trials were suggested; each is made when it is read.
 
     Args:
         analysis: the sweep, or its folder.
@@ -32,7 +32,7 @@ class ResultGrid(Sequence[Result]):
 
     @cached_property
     def analysis(self) -> ExperimentAnalysis:
-        """The sweep; its journal is read when it is first asked for, so a sweep that just ended costs no memory."""
+        """Analysis of the sweep; its journal is read on first use, so a sweep that just ended costs no memory."""
         return self._source if isinstance(self._source, ExperimentAnalysis) else ExperimentAnalysis(self._source)
 
     @property
@@ -47,16 +47,16 @@ class ResultGrid(Sequence[Result]):
         scope: str = "last",
         filter_nan_and_inf: bool = True,
     ) -> Result:
-        """The result with the best score; a single trial is the best one, whatever it reported.
+        """Return the result with the best score; a single trial is always the best.
 
         Args:
             metric: default: the sweep's own; of several the first.
             mode: `min` or `max`; default: the sweep's own.
-            scope: which value of a trial counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
+            scope: value of a trial that counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
             filter_nan_and_inf: trials whose score is NaN or infinite do not count.
 
         Raises:
-            MetricError: no metric or mode was given, or it is not one (`sweep-metric`).
+            MetricError: the metric or mode is missing or invalid (`sweep-metric`).
             BestTrialError: no trial has a score (`sweep-no-best`).
         """
         best = self.analysis.get_best_trial(metric, mode, scope, filter_nan_and_inf)
@@ -70,23 +70,23 @@ class ResultGrid(Sequence[Result]):
         if metric in names and filter_nan_and_inf:
             reason = f"all values of {metric!r} are NaN or infinite"
         known = f"reported: {', '.join(names)}" if names else "no trial has reported a number yet"
-        return BestTrialError(f"{reason}, so no trial is the best", hint=known)
+        return BestTrialError(f"no best trial: {reason}", hint=known)
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> pd.DataFrame:
-        """One row per trial: its newest report, or the one with its best value of a metric. Needs pandas."""
+        """Return a row per trial: its newest report, or the one with its best value of a metric. Needs pandas."""
         return self.analysis.dataframe(metric=filter_metric, mode=filter_mode)
 
     def pareto_front(
         self, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None, scope: str = "last"
     ) -> list[Result]:
-        """The results that no other one beats in every metric, in order of the first metric, best first.
+        """Return the Pareto front: results that no other one dominates, best by the first metric first.
 
         Args:
             metrics: default: those of the sweep.
             modes: `min` or `max` for each; default: those of the sweep.
 
         Raises:
-            MetricError: fewer modes than metrics, or none at all (`sweep-metric`).
+            MetricError: the numbers of metrics and modes differ, or are 0 (`sweep-metric`).
         """
         objectives = self.analysis.history.objectives
         names = tuple(metrics or objectives.metrics)
@@ -95,24 +95,24 @@ class ResultGrid(Sequence[Result]):
         if not names or len(names) != len(ways):
             raise MetricError(
                 f"a Pareto front needs metrics and a mode for each, not {len(names)} and {len(ways)}",
-                hint="pareto_front(['loss', 'size'], ['min', 'min'])",
+                hint="pass for example pareto_front(['loss', 'size'], ['min', 'min'])",
             )
         front = front_of(self.analysis.history, names, ways, scope)
         return [self.analysis.result_of(trial.id) for trial in front]
 
     @property
     def errors(self) -> list[TrialError]:
-        """What ended the trials that failed."""
+        """Errors of the trials that failed."""
         return [result.error for result in self if result.error]
 
     @property
     def num_errors(self) -> int:
-        """Trials that failed."""
+        """Number of trials that failed."""
         return self._count(TrialStatus.ERROR)
 
     @property
     def num_terminated(self) -> int:
-        """Trials that ended without an error."""
+        """Number of trials that ended without an error."""
         return self._count(TrialStatus.TERMINATED)
 
     def _count(self, status: TrialStatus) -> int:

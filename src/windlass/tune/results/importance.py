@@ -1,4 +1,4 @@
-"""Which parameters mattered: how much of the scores' differences each explains."""
+"""Importance of parameters: the share of the differences between scores that each explains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG_SPAN = 100.0
 def importances(
     history: History, *, metric: str = "", mode: str = "", scope: str = "last", method: str = "ranks"
 ) -> dict[str, float]:
-    """Parameter to its share of what the parameters explain of the score, largest first; the shares add up to 1.
+    """Return the share of each parameter in the explained score, largest first; the shares add up to 1.
 
     With `ranks` a parameter's share is the adjusted correlation ratio between its values (in up to eight bins of equal
     count) and the ranks of the scores. It sees each parameter alone: two that only matter together look unimportant.
@@ -43,7 +43,9 @@ def importances(
     PED-ANOVA: Watanabe et al. 2023.
     """
     if method not in METHODS:
-        raise MetricError(f"method {method!r} is not one of {', '.join(METHODS)}", hint="method='ranks' needs nothing")
+        raise MetricError(
+            f"method {method!r} is not one of {', '.join(METHODS)}", hint="use method='ranks', which needs no library"
+        )
     points = scored_points(history, metric, mode, scope)
     if len(points) < _MIN_TRIALS:
         raise BestTrialError(
@@ -60,15 +62,15 @@ def importances(
 def scored_points(
     history: History, metric: str = "", mode: str = "", scope: str = "last"
 ) -> list[tuple[dict[str, Any], float]]:
-    """Drawn values and score (less is better) of each trial that has a finite one.
+    """Return drawn values and score (less is better) of each trial that has a finite one.
 
     Raises:
-        MetricError: no metric is known (`sweep-metric`).
+        MetricError: no metric is named (`sweep-metric`).
     """
     objectives = history.objectives
     name = metric or (objectives.metrics[0] if objectives.metrics else "")
     if not name:
-        raise MetricError("the sweep has no metric, and none was given", hint=_reported(history))
+        raise MetricError("the sweep has no metric, and none was named", hint=_reported(history))
     own = dict(zip(objectives.metrics, ("max" if up else "min" for up in objectives.is_max), strict=True)).get(
         name, "min"
     )
@@ -96,7 +98,7 @@ def _by_ranks(points: Sequence[tuple[Mapping[str, Any], float]], names: Sequence
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0; equal values share the mean of theirs."""
+    """Return ranks from 0; equal values get the mean of theirs."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     first = 0
@@ -111,7 +113,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _groups(values: Sequence[Any]) -> list[int]:
-    """Values to bins: numbers of many values to bins of equal count, everything else by value."""
+    """Assign values to bins: many distinct numbers to bins of equal count, everything else by value."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     distinct = {repr(value) for value in values}
     if len(numbers) < len(values) or len(distinct) <= _MAX_BINS:
@@ -122,7 +124,7 @@ def _groups(values: Sequence[Any]) -> list[int]:
 
 
 def _explained(groups: Sequence[int], ranks: Sequence[float]) -> float:
-    """The adjusted share of the ranks' variance that lies between groups; 0 where it is no more than chance."""
+    """Return the adjusted share of the ranks' variance between groups; 0 if it is not above chance."""
     num, mean = len(ranks), sum(ranks) / len(ranks)
     total = sum((rank - mean) ** 2 for rank in ranks)
     members: dict[int, list[float]] = {}
@@ -165,7 +167,7 @@ def _by_optuna(
 
 
 def _distribution(optuna: Any, values: Sequence[Any]) -> tuple[Any, Any]:
-    """What a parameter's values were drawn from, as far as they tell, and how to write one of them."""
+    """Return a distribution that fits a parameter's values, and the function that converts one."""
     is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     if not is_number or not all(map(math.isfinite, values)):
         labels = sorted({repr(value) for value in values})

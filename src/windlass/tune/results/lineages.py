@@ -1,7 +1,7 @@
-"""Population based training as a lineage: who took over from whom, when, and with which values.
+"""Lineage of population based training: which trial cloned which, when, and with which values.
 
-Everything is in the journal; the rows of Ray Tune's files `pbt_global.txt` and `pbt_policy_<trial>.txt` are exported
-from it, so a schedule found here can be replayed there and the other way round.
+The rows of Ray Tune's files `pbt_global.txt` and `pbt_policy_<trial>.txt` are exported from the journal, so a schedule
+found here can be replayed there, and vice versa.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ResultRow = tuple[str, str, int, int, dict[str, Any], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploit:
-    """One trial gave up its state for another's.
+    """Takeover of another trial's state.
 
     Attributes:
         at: wall time in seconds.
-        iteration: of the trial when it was taken off.
+        iteration: of the trial when it was paused.
         source: id of the trial that was cloned.
         source_iteration: of the source at that moment; its checkpoint may be older.
-        checkpoint_iteration: what the trial went on from.
+        checkpoint_iteration: of the checkpoint that the trial continued from.
         changed: flat name to (the source's value, the new one), where they differ.
     """
 
@@ -49,7 +49,7 @@ class Exploit:
 
 
 def lineage(history: History, trial: str | None = None) -> list[Exploit]:
-    """All exploits of a sweep, or of one trial, oldest first."""
+    """Return all exploits of a sweep, or of one trial, oldest first."""
     chosen = history.trials.values() if trial is None else [history.trials[trial]]
     found = [_exploit(history, one, made) for one in chosen for made in exploits_of(one)]
     return sorted(found, key=lambda exploit: exploit.at)
@@ -74,11 +74,11 @@ def _exploit(history: History, trial: TrialHistory, made: DecisionMade) -> Explo
 
 
 def policy_rows(history: History, trial: str | None = None) -> list[ResultRow]:
-    """Exploits in Ray Tune's form: (target tag, clone tag, target iteration, clone iteration, old and new config).
+    """Return exploits in Ray Tune's form: (target tag, clone tag, target iteration, clone iteration, old and new config).
 
     Args:
-        trial: only the policy that led to this trial's newest state: what its sources had gone through before each
-            clone, then its own exploits. None: every exploit of the sweep.
+        trial: only the policy that led to this trial's newest state: the exploits of its sources before each clone,
+            then its own. None: every exploit of the sweep.
 
     Source: Ray Tune's `PopulationBasedTraining`, parameter `log_config`; the tags are those of the first start, and
     the old configuration is that of the cloned trial.

@@ -1,4 +1,4 @@
-"""`Result`: what one trial came to."""
+"""`Result`: the outcome of a trial."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Result"]
 
 
 class Result:
-    """One trial of a `ResultGrid`.
+    """Outcome of a trial of a `ResultGrid`.
 
-    Everything is read when it is asked for; only `metrics_dataframe` imports pandas.
+    Values are read on first use; only `metrics_dataframe` imports pandas.
     """
 
     def __init__(self, trial: TrialView, frame: Callable[[], pd.DataFrame]) -> None:
@@ -32,10 +32,10 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | Path) -> Result:
-        """The result of the trial whose folder this is (`<sweep>/trials/<id>`), with or without that folder.
+        """Return the result of the trial with this folder (`<sweep>/trials/<id>`), which need not exist.
 
         Raises:
-            NotFoundError: there is no such sweep or trial.
+            NotFoundError: the sweep or the trial does not exist.
         """
         from windlass.tune.results.analysis import ExperimentAnalysis  # lazy: a cycle, and a rare use
 
@@ -64,7 +64,7 @@ class Result:
 
     @property
     def error(self) -> TrialError | None:
-        """What ended the trial; its message is the trial's own traceback."""
+        """Error that ended the trial; its message is the trial's own traceback."""
         return self.trial.get_error()
 
     @property
@@ -78,7 +78,7 @@ class Result:
         return self._frame()
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
-        """The kept checkpoint whose report had the best value of a metric.
+        """Return the kept checkpoint whose report had the best value of a metric.
 
         Raises:
             BestTrialError: the trial has no checkpoint (`sweep-no-best`).
@@ -102,7 +102,7 @@ class Result:
         return self.describe()
 
     def describe(self, indent: int = 0) -> str:
-        """Several lines for people: error, metrics without what is filled in, path, checkpoint."""
+        """Return several lines for users: error, reported metrics, path, checkpoint."""
         shown: dict[str, Any] = {"error": self.error.kind} if self.error else {}
         shown["metrics"] = {name: value for name, value in self.metrics.items() if name not in AUTO_FILLED}
         shown |= {"path": self.path, "checkpoint": self.checkpoint}

@@ -1,7 +1,6 @@
-"""A report as one row in Ray Tune's form: the user's metrics and what is filled in beside them.
+"""Reports as rows in Ray Tune's form: the user's metrics and the fields that are filled in.
 
-Workers send their metrics, the iteration and the time alone; the rest follows from the journal, so it costs the
-trials nothing.
+Workers send only their metrics, the iteration and the time; the rest follows from the journal at no cost to the trials.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NO_ATTEMPT = AttemptHistory(number=0, chosen_at=0.0)
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """A report and what else its row is made of.
+    """Report with the other data of its row.
 
     Attributes:
         time_before_s: `time_total_s` of the report before it, or of what its attempt restored.
@@ -38,7 +37,7 @@ class ResultRow:
 
 
 def make_result(trial: TrialHistory, row: ResultRow) -> NestedMetrics:
-    """A report with everything that Ray Tune's results hold, `config` included (nested, as the trial had it)."""
+    """Return a report with all fields of Ray Tune's results, `config` included (nested, as the trial had it)."""
     metrics, attempt = row.report.metrics, row.attempt
     total = float(metrics.get("time_total_s") or 0.0)
     config, tag = _at_attempt(trial, attempt)
@@ -72,12 +71,12 @@ def _date(second: int) -> str:
 
 
 def exploits_of(trial: TrialHistory) -> list[DecisionMade]:
-    """The decisions that gave a trial another configuration, oldest first."""
+    """Return the decisions that gave a trial another configuration, oldest first."""
     return [made for made in trial.decisions if made.decision == "exploit"]
 
 
 def _at_attempt(trial: TrialHistory, attempt: AttemptHistory) -> tuple[dict[str, Any], str]:
-    """Configuration and tag with which an attempt ran: exploits change them later."""
+    """Return configuration and tag of an attempt, before later exploits changed them."""
     later = [made for made in exploits_of(trial) if made.at > attempt.chosen_at] if trial.tag else []
     return (later[0].facts["old_config"], later[0].facts["old_tag"]) if later else (trial.config, trial.tag)
 
@@ -88,12 +87,12 @@ def _first_assigned(trial: TrialHistory) -> dict[str, Any]:
 
 
 def tag_at(trial: TrialHistory, tag: str | None = None) -> str:
-    """A trial's tag: `3_lr=0.1000`, or after an exploit `3@perturbed[...]`; `tag` is one it had before."""
+    """Return a trial's tag: `3_lr=0.1000`, or after an exploit `3@perturbed[...]`; `tag` is an earlier one."""
     return (trial.tag if tag is None else tag) or tag_of(trial.number, _first_assigned(trial))
 
 
 def reports_of(trial: TrialHistory) -> list[TrialReport]:
-    """The reports of a trial since it last began anew."""
+    """Return the reports of a trial since its last restart."""
     anew = [made.at for made in trial.decisions if made.decision == "restart"]
     return [report for report in trial.reports if report.at >= anew[-1]] if anew else trial.reports
 
@@ -113,7 +112,7 @@ def _rows(trial: TrialHistory, history: History) -> Iterator[ResultRow]:
 
 
 def _time_at(history: History, saved: SavedState | None) -> float:
-    """The `time_total_s` that a checkpoint stands for."""
+    """Return the `time_total_s` of a checkpoint."""
     source = history.trials.get(saved.trial) if saved else None
     for report in reversed(source.reports if source else ()):
         if saved and report.iteration == saved.iteration:
@@ -122,12 +121,12 @@ def _time_at(history: History, saved: SavedState | None) -> float:
 
 
 def rows_of(trial: TrialHistory, history: History) -> Iterator[dict[str, Any]]:
-    """Every report of a trial as a flat row, its configuration as `config/...`, oldest first."""
+    """Return every report of a trial as a flat row, its configuration as `config/...`, oldest first."""
     return (flatten(make_result(trial, row)) for row in _rows(trial, history))
 
 
 def last_result(trial: TrialHistory, history: History, report: TrialReport | None = None) -> NestedMetrics:
-    """The newest report of a trial, or a certain one, with everything filled in; empty for a trial without."""
+    """Return the newest or a given report of a trial with all fields filled in; empty if it has none."""
     reports = reports_of(trial)
     wanted = report or (reports[-1] if reports else None)
     if wanted is None:
@@ -136,7 +135,7 @@ def last_result(trial: TrialHistory, history: History, report: TrialReport | Non
 
 
 def best_report(trial: TrialHistory, metric: str, mode: str) -> TrialReport | None:
-    """The first report with a trial's highest or lowest value of a metric; NaN does not count."""
+    """Return the first report with a trial's highest or lowest value of a metric; NaN does not count."""
     scored = [report for report in reports_of(trial) if _is_comparable(report.metrics.get(metric))]
     pick = max if mode == "max" else min
     return pick(scored, key=lambda report: report.metrics[metric]) if scored else None

@@ -1,4 +1,4 @@
-"""How good a trial is: its newest, best or averaged value of a metric, and which trial is the best by it.
+"""Scores of trials: the newest, best or averaged value of a metric, the best trial, and the Pareto front.
 
 Source: Ray Tune's documented scopes `last`, `all`, `avg`, `last-5-avg` and `last-10-avg`, with its arithmetic: `avg`
 is a running mean whose weight is the report's `training_iteration`.
@@ -26,7 +26,7 @@ _NOT_SCORES = frozenset({"trial_id", "experiment_id", "date", "timestamp", "pid"
 
 
 def check_mode(mode: str) -> str:
-    """The mode, if it is one.
+    """Return a valid mode.
 
     Raises:
         MetricError: it is not `min` or `max` (`sweep-metric`).
@@ -37,7 +37,7 @@ def check_mode(mode: str) -> str:
 
 
 def summary(trial: TrialHistory, metric: str, history: History) -> dict[str, Any]:
-    """The values of a metric by scope, `max` and `min` among them; empty when the trial never reported it."""
+    """Return the values of a metric by scope, `max` and `min` among them; empty if the trial never reported it."""
     found: dict[str, Any] = {}
     windows = {size: deque[Any](maxlen=size) for size in _WINDOWS}
     for iteration, value in _values(trial, metric, history):
@@ -65,21 +65,21 @@ def _values(trial: TrialHistory, metric: str, history: History) -> Iterator[tupl
 
 
 def score(trial: TrialHistory, metric: str, mode: str, history: History, scope: str = "last") -> Any:
-    """One trial's value of a metric, None without: with scope `all` the best it ever reported."""
+    """Return a trial's value of a metric, or None; with scope `all` the best that it ever reported."""
     return summary(trial, metric, history).get(mode if scope == "all" else scope)
 
 
 def best_trial(
     history: History, *, metric: str, mode: str, scope: str, filter_nan_and_inf: bool
 ) -> TrialHistory | None:
-    """The first trial with the best score; None when no trial has one.
+    """Return the first trial with the best score; None if no trial has one.
 
     Raises:
         MetricError: unknown scope or mode (`sweep-metric`).
     """
     check_mode(mode)
     if scope not in SCOPES:
-        raise MetricError(f"scope {scope!r} is not one of {', '.join(SCOPES)}", hint="scope='last' is the default")
+        raise MetricError(f"scope {scope!r} is not one of {', '.join(SCOPES)}", hint="use scope='last', the default")
     best: TrialHistory | None = None
     best_value: Any = None
     for trial in history.trials.values():
@@ -102,7 +102,7 @@ def metric_names(trials: Iterable[TrialHistory]) -> list[str]:
 
 
 def front_of(history: History, metrics: Sequence[str], modes: Sequence[str], scope: str = "last") -> list[TrialHistory]:
-    """The front of trials with finite scores, sorted by the first metric, best first; equal points all stay.
+    """Return the Pareto front of trials with finite scores, best by the first metric first; equal points all stay.
 
     Raises:
         MetricError: a mode is unknown (`sweep-metric`).

@@ -23,12 +23,12 @@ TRIALS = "trials"
 
 
 def trial_folder(folder: str, trial_id: str) -> str:
-    """Where a trial's own files lie, if it writes any."""
+    """Return the folder of a trial's own files, if it writes any."""
     return str(Path(folder, TRIALS, trial_id))
 
 
 class MetricSummaries(Mapping[str, dict[str, Any]]):
-    """Ray's `metric_analysis`: metric to its values by scope; computed when it is asked for."""
+    """Ray's `metric_analysis`: metric to its values by scope, computed on first use."""
 
     def __init__(self, trial: TrialHistory, sweep: History) -> None:
         self._trial = trial
@@ -49,7 +49,7 @@ class MetricSummaries(Mapping[str, dict[str, Any]]):
 
 
 class TrialView:
-    """One trial, as an analysis shows it. Equal to any other view of the same trial of the same sweep."""
+    """Trial as an analysis shows it. Equal to any other view of the same trial of the same sweep."""
 
     PENDING, RUNNING, PAUSED = TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED
     TERMINATED, ERROR = TrialStatus.TERMINATED, TrialStatus.ERROR
@@ -71,7 +71,7 @@ class TrialView:
 
     @property
     def evaluated_params(self) -> dict[str, Any]:
-        """The values that were drawn, flat."""
+        """Drawn values, flat."""
         return self.history.assigned
 
     @property
@@ -81,12 +81,12 @@ class TrialView:
 
     @property
     def experiment_tag(self) -> str:
-        """Its number and drawn values in one word."""
+        """Tag with its number and drawn values."""
         return tag_at(self.history)
 
     @property
     def trainable_name(self) -> str:
-        """Name of the function or class that it ran."""
+        """Name of the function or class."""
         return str(self._sweep.trainable.get("type", "")).rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
     @property
@@ -106,7 +106,7 @@ class TrialView:
         return self.checkpoint_at(saved) if saved else None
 
     def checkpoint_at(self, saved: SavedState) -> Checkpoint:
-        """The checkpoint of a reference from the journal; a relative path is one in the sweep's folder."""
+        """Return the checkpoint of a reference from the journal; a relative path is one in the sweep's folder."""
         from windlass.tune.trainable.checkpoint import Checkpoint  # lazy: only who asks for checkpoints needs it
 
         return Checkpoint(saved.path if "://" in saved.path else str(Path(self._folder, saved.path)))
@@ -129,28 +129,28 @@ class TrialView:
         return NestedMetrics(training_iteration=saved.iteration)
 
     def get_error(self) -> TrialError | None:
-        """What ended it, with its own traceback; None for a trial that ended well."""
+        """Return the error that ended it, with its own traceback; None if it ended without one."""
         if self.history.status is TrialStatus.TERMINATED or not self.history.error:
             return None
         return TrialError(self.trial_id, self.history.kind, self.history.error)
 
     @property
     def path(self) -> str:
-        """The folder of its own files; there only if it wrote any, or a follower did."""
+        """Folder of its own files; exists only if it or a follower wrote any."""
         return trial_folder(self._folder, self.trial_id)
 
     @property
     def logdir(self) -> str:
-        """The old name of `path`."""
+        """Old name of `path`."""
         return self.path
 
     @property
     def local_path(self) -> str:
-        """The same as `path`."""
+        """Same as `path`."""
         return self.path
 
     def is_finished(self) -> bool:
-        """Whether it will never run again by itself."""
+        """Return whether it is over: it will not run again by itself."""
         return self.history.status.is_over
 
     def __str__(self) -> str:
@@ -167,7 +167,7 @@ class TrialView:
 
 
 def _rank(value: Any, sign: float) -> tuple[bool, float]:
-    """NaN and missing values rank lowest in both orders."""
+    """Return the sort key of a value; NaN and missing values rank lowest in both orders."""
     if not isinstance(value, int | float) or is_nan(value):
         return (False, 0.0)
     return (True, sign * value)

@@ -1,4 +1,4 @@
-"""Why a trial did what it did: every decision about it with its reason, from the journal."""
+"""Explanation of a trial: every decision about it with its reason, from the journal."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ __all__ = ["explain", "explain_wait", "find_trial", "format_value"]
 _WORDS = {
     "stop": "stopped",
     "pause": "paused",
-    "unpause": "may go on",
-    "save": "asked to save",
-    "reshape": "gets other resources",
+    "unpause": "may continue",
+    "save": "checkpoint requested",
+    "reshape": "got other resources",
     "retry": "queued again",
     "requeue": "queued again",
-    "restart": "begins anew",
+    "restart": "restarted",
     "end": "ended",
 }
-_NOTHING_SAID = "no reason was recorded"
+_NO_REASON = "no reason was recorded"
 
 
 def find_trial(history: History, trial: str) -> TrialHistory:
-    """A trial by its id or number.
+    """Return a trial by its id or number.
 
     Raises:
-        TrialMissingError: there is none (`no-such-trial`).
+        TrialMissingError: it does not exist (`no-such-trial`).
     """
     found = history.trials.get(trial) or history.trials.get(f"{trial:0>5}")
     if found is None:
         raise TrialMissingError(
             f"sweep {history.name} has no trial {trial!r}",
-            hint=f"it has {len(history.trials)}, 00000 the first" if history.trials else "it has none yet",
+            hint=f"its {len(history.trials)} trials start at 00000" if history.trials else "it has no trials yet",
         )
     return found
 
 
 def explain(history: History, trial: str) -> list[str]:
-    """Everything that was decided about a trial, as lines for people, oldest first.
+    """Return all decisions about a trial as lines of text, oldest first.
 
-    Times count from the first head of the sweep. The first line says where the trial is now, the last one what it
-    waits for, if it waits.
+    Times count from the start of the sweep. The first line is the trial's status, the last one the reason of its
+    waiting, if it waits.
 
     Raises:
-        TrialMissingError: there is no such trial (`no-such-trial`).
+        TrialMissingError: the trial does not exist (`no-such-trial`).
     """
     found = find_trial(history, trial)
     entries = sorted(_entries(history, found), key=lambda entry: entry[0])
@@ -88,7 +88,7 @@ def _entries(history: History, trial: TrialHistory) -> Iterator[tuple[float, str
     for attempt in trial.attempts:
         yield from _attempt_entries(trial, attempt)
     for made in trial.decisions:
-        if made.decision in ("start", "noop"):  # told by its attempt, and by what the scheduler did instead
+        if made.decision in ("start", "noop"):  # shown by its attempt, and by the scheduler's other actions
             continue
         if made.decision == "exploit":
             yield made.at, _exploit_text(history, trial, made)
@@ -122,7 +122,7 @@ def _exploit_text(history: History, trial: TrialHistory, made: DecisionMade) -> 
     changes = ", ".join(f"{name} {format_value(a)} -> {format_value(b)}" for name, (a, b) in exploit.changed.items())
     return (
         f"iteration {made.iteration}: takes over trial {exploit.source} as of iteration {exploit.checkpoint_iteration}"
-        f": {made.why or _NOTHING_SAID}\nwith {changes or 'the same values'}"
+        f": {made.why or _NO_REASON}\nwith {changes or 'the same values'}"
     )
 
 
@@ -135,7 +135,7 @@ def _decision_text(made: DecisionMade, trial: TrialHistory, attempt: AttemptHist
     elif how == "failed":
         by = f", it failed with {attempt.kind or 'an error'}" if attempt else ", it failed"
     shape = _shape(made.facts.get("resources"))
-    silent = "" if made.decision == "save" else _NOTHING_SAID
+    silent = "" if made.decision == "save" else _NO_REASON
     reason = made.why or {"done": "it was done", "failed": "", "lost": ""}.get(how, silent)
     line = f"iteration {made.iteration}: {word}{by}{shape}" + (f": {reason}" if reason else "")
     if attempt and attempt.error and how in ("failed", "lost"):
@@ -162,13 +162,13 @@ def _wait_of(history: History, trial: TrialHistory) -> str:
     if history.ended_why:
         return f"the sweep has ended: {history.ended_why}"
     if trial.status is TrialStatus.PAUSED:
-        return "for its scheduler to let it go on"
+        return "for its scheduler to resume it"
     running = history.counts[TrialStatus.RUNNING]
-    return f"for a slot; {count(running, 'trial')} running" if running else "for a slot; none has joined"
+    return f"for a slot; {count(running, 'trial')} running" if running else "for a slot; none is connected"
 
 
 def explain_wait(history: History) -> list[str]:
-    """What the trials that neither run nor are over wait for, the most frequent reason first; constant per trial."""
+    """Return the reasons of waiting trials, the most frequent first; constant time per trial."""
     reasons: Counter[tuple[TrialStatus, str]] = Counter()
     for trial in history.trials.values():
         if trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED):
@@ -177,7 +177,7 @@ def explain_wait(history: History) -> list[str]:
 
 
 def format_value(value: object) -> str:
-    """A value for people: five significant digits, long text cut in the middle."""
+    """Return a value for display: five significant digits, long text cut in the middle."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):

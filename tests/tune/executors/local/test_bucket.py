@@ -52,7 +52,7 @@ def go_on(folder: Path) -> None:
         bench.start("00001", config={"num": 4, "by": 5}, restore_from=saved.path, iteration=1)
         ended = bench.finish("00001")
         assert ended.how is AttemptOutcome.FAILED
-        assert "there is no checkpoint at s3://sweeps/a" in ended.error
+        assert "no checkpoint at s3://sweeps/a" in ended.error
     finally:
         executor.close()
 
