@@ -45,8 +45,8 @@ def write(code: Path, sweep: dict[str, Any] | None, **spec: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "code_word", "says"),
     [
-        ({"space": {"lr": {"unifrom": [0, 1]}}}, "space-unknown", "did you mean `uniform`"),
-        ({"space": {"lr": {"uniform": [1, 0]}}}, "space-range", "lr"),
+        ({"space": {"lr": {"unifrom": [0, 1]}}}, "invalid-space", "did you mean `uniform`"),
+        ({"space": {"lr": {"uniform": [1, 0]}}}, "invalid-space", "lr"),
         ({"space": {"learning_rate": {"uniform": [0, 1]}}}, "", "learning_rate"),
         ({"space": {"tasks.main.gpuz": {"choice": [1]}}}, "unknown-key", "did you mean `gpus`"),
         ({"space": {"code.x": {"choice": [1]}}}, "sweep-pinned", "`code` is the same for all trials"),
@@ -59,7 +59,7 @@ def write(code: Path, sweep: dict[str, Any] | None, **spec: Any) -> None:
             "metric-named-twice",
             "two places name the metric",
         ),
-        ({"first": {"lrr": 0.1}}, "preset-unknown", "did you mean `lr`"),
+        ({"first": {"lrr": 0.1}}, "searcher-option", "did you mean `lr`"),
         ({"trainable": "nowhere:Trainer"}, "trainable-not-found", "no module `nowhere`"),
     ],
 )
@@ -189,7 +189,7 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     assert "too steep" in windlass("sweep", "why", "hill", "2").out
     assert "[no-such-trial]" in windlass("sweep", "why", "hill", "77").err
     assert "[unknown-metric]" in windlass("sweep", "best", "hill", "--metric", "scroe").err
-    assert "[metric-missing]" in windlass("sweep", "best", "hill", "--metric", "time_total_s").err
+    assert "[sweep-metric]" in windlass("sweep", "best", "hill", "--metric", "time_total_s").err
     target = tmp_path / "trials.csv"
     assert windlass("sweep", "export", "hill", str(target)).code == 0
     assert len(target.read_text().splitlines()) == 4

@@ -161,7 +161,7 @@ def test_a_result_without_time_or_metric_is_refused() -> None:
         UsageError, match="trial 00000 did not report 'epoch', by which HyperBandScheduler measures time"
     ) as caught:
         scheduler.on_result(sweep, trial, result(1))
-    assert caught.value.code == "result-lacks-attribute"
+    assert caught.value.code == "unknown-metric"
     with pytest.raises(UsageError, match="max_t is 0"):
         HyperBandScheduler(max_t=0)
 

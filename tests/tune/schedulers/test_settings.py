@@ -125,7 +125,7 @@ def test_population_based_training_goes_with_no_searcher_that_learns() -> None:
     for scheduler in (pbt, ResourceChangingScheduler(pbt)):
         with pytest.raises(UsageError, match="cannot be used with TPE") as caught:
             check_pairing(scheduler, searcher="TPE", learns=True, metric=None)
-        assert caught.value.code == "pbt-with-search"
+        assert caught.value.code == "searcher-option"
     check_pairing(AsyncHyperBandScheduler(), searcher="TPE", learns=True, metric="score")
 
 
@@ -134,7 +134,7 @@ def test_a_scheduler_that_compares_needs_a_metric() -> None:
     for scheduler in (HyperBandScheduler(), ResourceChangingScheduler(HyperBandScheduler())):
         with pytest.raises(UsageError, match="HyperBandScheduler compares trials, but no metric is named") as caught:
             check_pairing(scheduler, searcher="grid", learns=False, metric=None)
-        assert caught.value.code == "metric-missing"
+        assert caught.value.code == "sweep-metric"
 
 
 def test_metric_and_mode_are_taken_once() -> None:

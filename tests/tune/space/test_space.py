@@ -112,7 +112,7 @@ def test_a_circle_is_refused_by_its_names() -> None:
     space["a"] = sample_from(lambda c: c.b.c)
     with pytest.raises(RecursiveDependencyError, match="a -> b/c -> d -> a") as caught:
         drawn(space)
-    assert caught.value.code == "space-cycle"
+    assert caught.value.code == "invalid-space"
 
 
 def test_a_failing_function_is_named_with_its_place() -> None:

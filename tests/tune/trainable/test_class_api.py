@@ -154,10 +154,10 @@ def test_capabilities_are_known_before_anything_starts() -> None:
 @pytest.mark.parametrize(
     ("trainable", "code"),
     [
-        (7, "not-a-trainable"),
-        (dict, "not-a-trainable"),
-        (lambda: None, "not-a-trainable"),
-        (type("Empty", (Trainable,), {}), "trainable-incomplete"),
+        (7, "invalid-trainable"),
+        (dict, "invalid-trainable"),
+        (lambda: None, "invalid-trainable"),
+        (type("Empty", (Trainable,), {}), "invalid-trainable"),
     ],
 )
 def test_what_is_no_trainable_is_refused(trainable: Any, code: str) -> None:

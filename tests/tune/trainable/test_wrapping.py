@@ -125,7 +125,7 @@ def test_only_trainables_are_wrapped(wrap: Any) -> None:
 def test_a_function_of_resources_that_fails_is_named() -> None:
     with pytest.raises(UsageError) as caught:
         resources_of(train, lambda config: {"cpu": config["nope"]}, {"x": 1})
-    assert caught.value.code == "resources-failed"
+    assert caught.value.code == "user-function-failed"
     assert "<lambda> (test_wrapping.py:" in str(caught.value)
     assert "KeyError: 'nope'" in str(caught.value)
     assert "'x'" in caught.value.hint

@@ -41,9 +41,9 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
         {"metric": "loss", "mode": "min", "search_alg": tune.OptunaSearch(metric="score", mode="max")},
         "metric-named-twice",
     ),
-    "no metric": (bowl, {"scheduler": ASHAScheduler()}, "metric-missing"),
-    "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "metric-missing"),
-    "no mode for TPE": (bowl, {"metric": "loss", "search_alg": tune.TPE()}, "metric-missing"),
+    "no metric": (bowl, {"scheduler": ASHAScheduler()}, "sweep-metric"),
+    "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "sweep-metric"),
+    "no mode for TPE": (bowl, {"metric": "loss", "search_alg": tune.TPE()}, "sweep-metric"),
     "two modes": (
         bowl,
         {"metric": "loss", "mode": "min", "scheduler": ASHAScheduler(mode="min")},
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "PBT cannot save": (
         Forgetful,
         {"metric": "score", "mode": "max", "scheduler": PopulationBasedTraining(**MUTATIONS)},
-        "trainable-incomplete",
+        "invalid-trainable",
     ),
     "PBT with search": (
         Counting,
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
             "scheduler": PopulationBasedTraining(**MUTATIONS),
             "search_alg": tune.TPE(),
         },
-        "pbt-with-search",
+        "searcher-option",
     ),
     "an option that TPE does not have": (
         bowl,
@@ -154,4 +154,4 @@ def test_a_class_that_cannot_save_is_not_told_to(tmp_path: Path) -> None:
     run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=2))
     with pytest.raises(WindlassError, match="checkpoint_frequency is set, and Forgetful cannot save") as caught:
         tune.Tuner(Forgetful, tune_config=here(), run_config=run)
-    assert caught.value.code == "trainable-incomplete"
+    assert caught.value.code == "invalid-trainable"

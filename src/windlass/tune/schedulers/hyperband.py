@@ -122,7 +122,7 @@ class HyperBandScheduler(FIFO):
             raise BadValueError(
                 f"trial {trial.id} did not report {self.time_attr!r}, by which {type(self).__name__} measures time",
                 hint=f"report it every time, or set time_attr to one of {', '.join(sorted(result))}",
-                code="result-lacks-attribute",
+                code="unknown-metric",
             )
         bracket = self._places[trial.id][0]
         score = self.score(sweep, result) if self.metric_in(sweep) in result else None
@@ -316,7 +316,7 @@ def _score_of(standing: BracketTrial) -> float:
         raise BadValueError(
             f"trial {standing.trial.id} has to be compared with others, but its newest result has no metric",
             hint="report the metric with every result, at least at the milestones",
-            code="result-lacks-attribute",
+            code="unknown-metric",
         )
     return standing.score
 

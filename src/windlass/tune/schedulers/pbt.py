@@ -245,6 +245,6 @@ class PopulationBasedTraining(FIFO):
             raise BadValueError(
                 f"trial {trial.id} did not report {lacking[0]!r}, which {type(self).__name__} needs in every report",
                 hint=f"report it, or pass require_attrs=False; the report has {', '.join(sorted(result))}",
-                code="result-lacks-attribute",
+                code="unknown-metric",
             )
         return not lacking

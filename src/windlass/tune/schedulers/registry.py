@@ -116,15 +116,15 @@ def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, met
         metric: of the sweep; None: the scheduler must have its own.
 
     Raises:
-        UsageError: a learning searcher with population based training (`pbt-with-search`); no metric for a scheduler
-            that compares trials (`metric-missing`).
+        UsageError: a learning searcher with population based training (`searcher-option`); no metric for a scheduler
+            that compares trials (`sweep-metric`).
     """
     name = type(scheduler).__name__
     if learns and getattr(scheduler, "forbids_learning", False):
         raise BadValueError(
             f"{name} changes configurations itself, so it cannot be used with {searcher}",
             hint="leave out the search algorithm: the first configurations are then drawn at random",
-            code="pbt-with-search",
+            code="searcher-option",
         )
     inner = getattr(scheduler, "base_scheduler", scheduler)
     compares = "metric" in _arguments(type(inner))
@@ -132,7 +132,7 @@ def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, met
         raise BadValueError(
             f"{type(inner).__name__} compares trials, but no metric is named",
             hint='name it once, for example TuneConfig(metric="loss", mode="min")',
-            code="metric-missing",
+            code="sweep-metric",
         )
 
 

@@ -96,7 +96,7 @@ class SearcherDefaults:
             raise BadValueError(
                 f"{type(self).__name__} does not learn from {count(len(configs), 'known point')}",
                 hint="pass them to a searcher that learns, such as tune.TPE()",
-                code="searcher-not-learning",
+                code="searcher-option",
             )
 
 

@@ -152,7 +152,7 @@ def own_objectives(searcher: Any) -> Objectives | None:
         raise BadValueError(
             f"the searcher has {count(len(metrics), 'metric')} and {count(len(modes), 'mode')}",
             hint="pass one mode per metric",
-            code="searcher-goals",
+            code="searcher-option",
         )
     return Objectives(metrics=metrics, is_max=tuple(one == "max" for one in modes))
 

@@ -95,7 +95,7 @@ class AdaptedSearcher:
                 raise BadValueError(
                     f"{self._name} has its own space, but param_space draws values too",
                     hint="pass the space in one place",
-                    code="space-twice",
+                    code="searcher-option",
                 )
             self._space = {}
             return

@@ -82,7 +82,7 @@ class Computed(Domain):
             raise SpaceError(
                 f"sample_from needs a function, not {func!r}",
                 hint="pass for example lambda config: config['layers'] * 64",
-                code="space-function",
+                code="invalid-space",
             )
         self.func = func
         self._takes_config = isinstance(func, str) or _takes_one(func)
@@ -150,7 +150,7 @@ def _takes_one(func: Callable[..., Any]) -> bool:
     raise SpaceError(
         f"sample_from needs a function of one argument or none, not {func!r}",
         hint="pass for example lambda config: config['layers'] * 64",
-        code="space-function",
+        code="invalid-space",
     )
 
 

@@ -232,7 +232,7 @@ class Integer(Domain):
                 else f"no multiple of {self.step} is between its bounds"
             )
             hint = "raise the upper bound" if self.step == 1 else "lower the step, or widen the range"
-            raise SpaceError(f"{self}: the range is empty, {what}", hint=hint, code="space-empty")
+            raise SpaceError(f"{self}: the range is empty, {what}", hint=hint, code="invalid-space")
 
     def uniform(self) -> Integer:
         """Return itself, which is uniform already; for Ray Tune's way to write it."""
@@ -285,7 +285,7 @@ class Categorical(Domain):
     def __post_init__(self) -> None:
         if not self.categories:
             name = "grid_search" if self.is_grid else "choice"
-            raise SpaceError(f"{name}([]) has no values", hint="list at least one", code="space-empty")
+            raise SpaceError(f"{name}([]) has no values", hint="list at least one", code="invalid-space")
 
     def at(self, bits: int) -> Any:
         return self.categories[(bits * len(self.categories)) >> NUM_BITS]

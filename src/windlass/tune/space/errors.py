@@ -10,7 +10,7 @@ __all__ = ["RecursiveDependencyError", "SpaceError"]
 class SpaceError(UsageError, ValueError):
     """Invalid search space or point of it; the message holds the user's value and its place."""
 
-    default_code = "space-range"
+    default_code = "invalid-space"
 
     def at(self, name: str) -> SpaceError:
         """Return the error with the name of the parameter, unless it has one already."""
@@ -22,4 +22,4 @@ class SpaceError(UsageError, ValueError):
 class RecursiveDependencyError(SpaceError):
     """Values of a space depend on each other in a cycle; the message names them in order."""
 
-    default_code = "space-cycle"
+    default_code = "invalid-space"

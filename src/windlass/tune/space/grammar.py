@@ -82,7 +82,7 @@ def _call_of(domain: Domain, place: str) -> tuple[str, list[Any]]:
         kind = "uniform" if isinstance(domain, Float) else "randint"
         name = f"{'q' if has_step else ''}{'log' if domain.is_log else ''}{kind}"
         return name, [domain.lower, domain.upper, *([domain.step] if has_step else [])]
-    raise SpaceError(f"`{place}`: {domain} has no form in a file", code="space-unknown")
+    raise SpaceError(f"`{place}`: {domain} has no form in a file", code="invalid-space")
 
 
 def _read(value: Any, place: str) -> Any:
@@ -105,7 +105,7 @@ def _read(value: Any, place: str) -> Any:
             raise SpaceError(
                 f"`{place}`: unknown distribution `{word}`",
                 hint=f"did you mean `{near}`? Write `fixed: {{{word}: ...}}` for a plain mapping",
-                code="space-unknown",
+                code="invalid-space",
             )
     return {name: _read(below, f"{place}/{name}") for name, below in value.items()}
 
@@ -115,7 +115,7 @@ def _made(word: str, inner: Any, place: str) -> Any:
         return from_json(inner)
     if word == "eval":
         if not isinstance(inner, str):
-            raise SpaceError(f"`{place}`: eval needs an expression in text, not {inner!r}", code="space-unknown")
+            raise SpaceError(f"`{place}`: eval needs an expression in text, not {inner!r}", code="invalid-space")
         return sample_from(inner)
     if word == "sample_from":
         return sample_from(_function(inner, place))
@@ -135,7 +135,7 @@ def _called(word: str, inner: Any, place: str) -> Domain:
         raise SpaceError(
             f"`{place}`: {word} needs its arguments in a list, not {inner!r}",
             hint=f"{word}: [{', '.join(expected)}]",
-            code="space-unknown",
+            code="invalid-space",
         )
     try:
         domain: Domain = made(**inner) if isinstance(inner, Mapping) else made(*inner)
@@ -143,7 +143,7 @@ def _called(word: str, inner: Any, place: str) -> Domain:
         raise SpaceError(
             f"`{place}`: {word} does not take {inner!r}",
             hint=f"{word}: [{', '.join(expected)}]",
-            code="space-unknown",
+            code="invalid-space",
         ) from None
     return domain
 

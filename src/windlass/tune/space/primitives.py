@@ -121,7 +121,7 @@ def _float(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise SpaceError(f"a bound must be a number, not {value!r}", code="space-range") from None
+        raise SpaceError(f"a bound must be a number, not {value!r}", code="invalid-space") from None
 
 
 def _int(value: Any) -> int:

@@ -160,7 +160,7 @@ def _fixed_in(branch: ContainerNode, point: Mapping[str, Any], path: tuple[str |
             raise SpaceError(
                 f"a point in points_to_evaluate has `{name_of((*path, name))}`, which the space does not have",
                 hint=f"did you mean `{name_of((*path, near[0]))}`?" if near else "add it to param_space",
-                code="preset-unknown",
+                code="searcher-option",
             )
         children[name] = _fixed_at(children[name], value, (*path, name))
     return ContainerNode(branch.kind, children)

@@ -141,7 +141,7 @@ def _pick(domain: Categorical, path: Path, key: str) -> Node:
                 raise SpaceError(
                     f"`{name_of(path)}`: a grid within a choice, so the number of trials would depend on the draw",
                     hint="make the outer one a grid too, or the inner one a choice",
-                    code="space-range",
+                    code="invalid-space",
                 )
     has_space = not all(isinstance(option, Fixed) for option in options)
     labels = tuple(

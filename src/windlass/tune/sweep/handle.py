@@ -75,7 +75,7 @@ class SweepHandle:
         Raises:
             NotFoundError: no trial reported the metric (`unknown-metric`).
             UsageError: it is none of the sweep's, and no mode was given; or neither the sweep nor the caller names
-                a metric (`metric-missing`).
+                a metric (`sweep-metric`).
         """
         history = self.history
         modes = dict(zip(history.objectives.metrics, history.objectives.is_max, strict=True))
@@ -84,7 +84,7 @@ class SweepHandle:
         known = f"reported are: {', '.join(reported)}" if reported else "no trial has reported yet"
         if not metric:
             message = f"the sweep {self.name} names no metric, so which trial is the best is not known"
-            raise UsageError(message, hint=f"say it: --metric loss --mode min; {known}", code="metric-missing")
+            raise UsageError(message, hint=f"say it: --metric loss --mode min; {known}", code="sweep-metric")
         scored = [
             (value, trial)
             for trial in history.trials.values()
@@ -94,7 +94,7 @@ class SweepHandle:
             raise NotFoundError(f"no trial of {self.name} has a `{metric}`", hint=known, code="unknown-metric")
         if not mode and metric not in modes:
             message = f"`{metric}` is no metric of the sweep {self.name}, so which values are good is not known"
-            raise UsageError(message, hint="say it: --mode min, or --mode max", code="metric-missing")
+            raise UsageError(message, hint="say it: --mode min, or --mode max", code="sweep-metric")
         pick = max if mode == "max" or (not mode and modes[metric]) else min
         return pick(scored, key=lambda pair: pair[0])[1]
 

@@ -78,5 +78,5 @@ def find_trainable(name: str) -> Any:
         found = getattr(found, part)
     if not callable(found):
         hint = "name a function of the configuration, or a subclass of tune.Trainable"
-        raise UsageError(f"`{name}` is neither a class nor a function", hint=hint, code="not-a-trainable")
+        raise UsageError(f"`{name}` is neither a class nor a function", hint=hint, code="invalid-trainable")
     return found

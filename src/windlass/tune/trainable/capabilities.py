@@ -45,22 +45,22 @@ def check_trainable(trainable: object) -> None:
     hint = "pass a subclass of tune.Trainable, or a function of the configuration"
     if isinstance(trainable, type) and not issubclass(trainable, Trainable):
         raise BadTypeError(
-            f"class {trainable.__name__} is not a subclass of tune.Trainable", hint=hint, code="not-a-trainable"
+            f"class {trainable.__name__} is not a subclass of tune.Trainable", hint=hint, code="invalid-trainable"
         )
     if not callable(trainable):
-        raise BadValueError(f"{trainable!r:.60} is not a trainable", hint=hint, code="not-a-trainable")
+        raise BadValueError(f"{trainable!r:.60} is not a trainable", hint=hint, code="invalid-trainable")
     if is_class(trainable):
         if all(getattr(trainable, name) is getattr(Trainable, name) for name in ("step", "_train")):
             hint = "override step(self) and return the metrics of one iteration"
-            raise BadValueError(f"{name_of(trainable)} has no `step`", hint=hint, code="trainable-incomplete")
+            raise BadValueError(f"{name_of(trainable)} has no `step`", hint=hint, code="invalid-trainable")
         return
     try:
         inspect.signature(trainable).bind({})
     except (TypeError, ValueError) as error:
         raise BadValueError(
-            f"{name_of(trainable)} cannot be called with a configuration: {error}", hint=hint, code="not-a-trainable"
+            f"{name_of(trainable)} cannot be called with a configuration: {error}", hint=hint, code="invalid-trainable"
         ) from error
     if inspect.iscoroutinefunction(inspect.unwrap(trainable)):
         hint = "pass a plain function that calls asyncio.run and tune.report(metrics)"
         message = f"{name_of(trainable)} is a coroutine function, which is not supported"
-        raise BadValueError(message, hint=hint, code="not-a-trainable")
+        raise BadValueError(message, hint=hint, code="invalid-trainable")

@@ -103,7 +103,7 @@ class Trainable:
         raise PreconditionError(
             f"{type(self).__name__} has no `step`",
             hint="override step(self) and return the metrics of one iteration",
-            code="trainable-incomplete",
+            code="invalid-trainable",
         )
 
     def _save(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
@@ -115,7 +115,7 @@ class Trainable:
         raise PreconditionError(
             f"{type(self).__name__} has no `load_checkpoint`",
             hint="override load_checkpoint(self, checkpoint) beside save_checkpoint",
-            code="trainable-incomplete",
+            code="invalid-trainable",
         )
 
     def _stop(self) -> None:
@@ -262,5 +262,5 @@ def _cannot_save(cls: type) -> PreconditionError:
     return PreconditionError(
         f"{cls.__name__} cannot save: it has no `save_checkpoint`",
         hint="override save_checkpoint(self, checkpoint_dir) and load_checkpoint(self, checkpoint)",
-        code="trainable-incomplete",
+        code="invalid-trainable",
     )

@@ -230,7 +230,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, objectives: Object
     if scheduler.needs_saving and not can_save(code):
         hint = "override save_checkpoint and load_checkpoint"
         raise BadValueError(
-            f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="trainable-incomplete"
+            f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="invalid-trainable"
         )
     if name != "FIFO":
         from windlass.tune.schedulers.registry import check_pairing  # lazy: first in, first out goes with everything
@@ -246,7 +246,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, objectives: Object
         if not can_save(code):
             hint = "override save_checkpoint and load_checkpoint"
             raise BadValueError(
-                f"{setting} is set, and {name_of(code)} cannot save", hint=hint, code="trainable-incomplete"
+                f"{setting} is set, and {name_of(code)} cannot save", hint=hint, code="invalid-trainable"
             )
 
 

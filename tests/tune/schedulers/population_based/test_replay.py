@@ -107,7 +107,7 @@ def test_a_second_trial_is_refused() -> None:
     replay.on_add(sweep, first)  # back after an error
     with pytest.raises(UsageError) as caught:
         replay.on_add(sweep, second)
-    assert caught.value.code == "replay-one-trial"
+    assert caught.value.code == "bad-value"
 
 
 def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) ->
     bad.write_text("[1, 2]\n")
     with pytest.raises(UsageError, match=r"bad\.txt:1 is not a row of a PBT policy") as caught:
         PopulationBasedTrainingReplay(bad)
-    assert caught.value.code == "policy-unreadable"
+    assert caught.value.code == "no-policy"
     with pytest.raises(UsageError, match="needs either policy_file or changes"):
         PopulationBasedTrainingReplay()
     with pytest.raises(UsageError, match="the policy has no changes, and the trial has no configuration"):

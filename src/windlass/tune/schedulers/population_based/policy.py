@@ -96,7 +96,7 @@ def read_policy(path: Path | str, trial: str | None = None) -> list[PolicyRow]:
 
     Raises:
         NotFoundError: there is no such file or trial (`no-policy`).
-        UsageError: the file is none of these (`policy-unreadable`).
+        UsageError: the file is none of these (`no-policy`).
     """
     path = Path(path).expanduser()
     if path.is_file():
@@ -127,7 +127,7 @@ def _rows_of_file(path: Path) -> list[PolicyRow]:
             raise BadValueError(
                 f"{path}:{number} is not a row of a PBT policy: {line[:80]!r}",
                 hint="each line is [trial, clone of, iteration, its iteration, old configuration, new one]",
-                code="policy-unreadable",
+                code="no-policy",
             ) from None
         rows.append(
             PolicyRow(

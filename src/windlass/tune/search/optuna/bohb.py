@@ -68,7 +68,7 @@ class BOHB(OptunaSearcher):
             raise BadValueError(
                 f"BOHB optimizes one metric, not {len(objectives.metrics)}: {', '.join(objectives.metrics)}",
                 hint="use TPE or NSGA2 for several",
-                code="searcher-goals",
+                code="searcher-option",
             )
         self._models: dict[float, Model] = {}
         self._params: dict[int, dict[str, Any]] = {}

@@ -67,7 +67,7 @@ class OptunaSearch(OptunaSearcher):
         if metric is None and mode is not None and not isinstance(mode, str):
             message = f"OptunaSearch has the modes {', '.join(mode)} but no metrics"
             raise BadValueError(
-                message, hint="name one metric per mode: metric=['loss', 'size']", code="searcher-goals"
+                message, hint="name one metric per mode: metric=['loss', 'size']", code="searcher-option"
             )
         points, rewards = list(points_to_evaluate or ()), evaluated_rewards
         if rewards is not None and len(rewards) != len(points):
@@ -92,7 +92,7 @@ class OptunaSearch(OptunaSearcher):
                 raise BadValueError(
                     "OptunaSearch has its own space, but param_space draws values too",
                     hint="pass the space in one place",
-                    code="space-twice",
+                    code="searcher-option",
                 )
             if callable(self.own_space):
                 self._by_run = self.own_space

@@ -107,7 +107,7 @@ class CMAES(_Named):
             raise BadValueError(
                 f"CMAES optimizes one metric, not {len(self.objectives.metrics)}: {', '.join(self.objectives.metrics)}",
                 hint="use NSGA2 or TPE for several",
-                code="searcher-goals",
+                code="searcher-option",
             )
         return super().make_sampler(seed)
 

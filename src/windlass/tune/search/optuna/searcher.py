@@ -76,7 +76,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
             raise BadValueError(
                 f"{self.name} learns from results, but no metric is named",
                 hint='pass TuneConfig(metric="loss", mode="min", ...)',
-                code="metric-missing",
+                code="sweep-metric",
             )
         library("optuna", self.name)
         from windlass.tune.search.optuna import model  # lazy: costs 0.4 s
@@ -220,7 +220,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
                 raise BadValueError(
                     f"a known point is not in the space: {config!r}",
                     hint="give a value within its bounds to every parameter",
-                    code="preset-unknown",
+                    code="searcher-option",
                 )
             self._model.tell(self._add(Suggestion(config=config)), self._values(result))
 
@@ -262,6 +262,6 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
             raise BadValueError(
                 f"{self.name} fixes `{unknown[0]}`, which the space does not have",
                 hint=f"it has {', '.join(f'`{name}`' for name in known)}",
-                code="preset-unknown",
+                code="searcher-option",
             )
         return {known[name].key: to_param(known[name], value) for name, value in named.items()}
