@@ -113,19 +113,22 @@ LATE: dict[str, Callable[[Any], Any]] = {
 """What Ray refuses as a ValueError when it has begun; windlass does it before."""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_mistake_is_the_same_kind_of_error(name: str, need: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_the_same_kind_of_error(need: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("ray")
     monkeypatch.setenv("RAY_AIR_NEW_OUTPUT", "0")
     monkeypatch.setattr("ray.tune.tune._ray_auto_init", lambda **settings: None)  # all of these are refused without it
-    with pytest.raises((ValueError, TypeError)) as theirs:
-        CASES[name](names("ray"))
-    with pytest.raises((ValueError, TypeError)) as ours:
-        CASES[name](names("windlass"))
-    kind = ValueError if isinstance(theirs.value, ValueError) else TypeError
-    assert isinstance(ours.value, kind)
-    assert isinstance(ours.value, WindlassError)
-    assert ours.value.hint
+    for name, case in CASES.items():
+        theirs, ours = error_of(case, "ray"), error_of(case, "windlass")
+        assert isinstance(ours, ValueError if isinstance(theirs, ValueError) else TypeError), name
+        assert isinstance(ours, WindlassError), name
+        assert ours.hint, name
+
+
+def error_of(case: Callable[[Any], Any], package: str) -> Exception:
+    """The ValueError or TypeError that a mistake raises in a package."""
+    with pytest.raises((ValueError, TypeError)) as caught:
+        case(names(package))
+    return caught.value
 
 
 @pytest.mark.parametrize("name", LATE)
