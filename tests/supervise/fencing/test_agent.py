@@ -348,7 +348,7 @@ def test_a_turn_leaves_a_heartbeat_that_grows_and_says_when_it_began(told: Told)
     first = int(heartbeat.read_bytes())
     assert told.turn(105.0) == [(105.0, False)]
     assert int(heartbeat.read_bytes()) == first + 1
-    assert HeartbeatProcess(told.folder, 0, "7.0", 5.0, 1)._counter > first
+    assert HeartbeatProcess(told.folder, 0, "7.0", 5.0, 1).files.counter > first
     assert sorted(os.listdir(told.folder)) == ["7.0"]
 
 

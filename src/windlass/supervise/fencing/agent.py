@@ -15,6 +15,7 @@ import signal
 import time
 import zlib
 from pathlib import Path
+from typing import Callable, Protocol
 
 from windlass.core.dataclass import dataclass
 from windlass.core.process import send_signal
@@ -27,7 +28,7 @@ from windlass.supervise.linux import die_with_parent, set_process_name
 from windlass.supervise.replica.environment import TOKEN_NAME
 from windlass.supervise.replica.process_tree import sweep
 
-__all__ = ["FencingAgent", "FencingAgentProcess", "FencingConfig"]
+__all__ = ["Fencer", "FencingAgent", "FencingAgentProcess", "FencingConfig"]
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTSTP)
 """Signals that a scheduler sends to every process of a job; the fencing agent ignores them."""
@@ -125,32 +126,132 @@ def _become_agent(config: FencingConfig, shared_memory: SharedMemory, guard_pid:
     FencingAgent(config, shared_memory, guard_pid, lifeline).run()
 
 
+class FencedProcesses(Protocol):
+    """The user's processes of one replica, as a `Fencer` treats them."""
+
+    def exist(self) -> bool:
+        """Return whether there are any."""
+
+    def stop(self) -> None:
+        """Stop them (SIGSTOP)."""
+
+    def resume(self) -> None:
+        """Continue those that are stopped (SIGCONT)."""
+
+    def kill(self) -> object:
+        """Kill them (SIGKILL)."""
+
+
+class Fencer:
+    """Applies the decisions of `FencingAgentCore` to the user's processes of one replica.
+
+    Args:
+        decision: the newest of an earlier fencing agent of this replica, or the one before any.
+        publish: makes a decision known to guard and supervisor.
+        clock: seconds since boot.
+    """
+
+    def __init__(
+        self,
+        fencing: Fencing,
+        decision: FenceDecision,
+        processes: FencedProcesses,
+        publish: Callable[[FenceDecision], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._processes, self._publish, self._clock = processes, publish, clock
+        self._ran_at = clock()
+        self._core = FencingAgentCore(
+            fencing, decision if decision.renewed_at else FenceDecision(renewed_at=self._ran_at)
+        )
+        self._poll_s = _POLL_TURNS * fencing.renew_s
+        self._gap_s = max(_POLL_TURNS * self._poll_s, _MIN_GAP_S)
+
+    def tick(self) -> float:
+        """Time passed; returns when to call again at the latest."""
+        now = self._now()
+        self._act(self._core.tick(now))
+        return min(self._core.next_at(now), now + self._poll_s)
+
+    def on_heartbeat(self, began: float, is_superseded: bool) -> None:
+        """A heartbeat whose write began at `began` has been written, or another start of the job took over."""
+        now = self._now()
+        self._act(self._core.superseded(now) if is_superseded else self._core.beat(began, now))
+
+    def _now(self) -> float:
+        """Return the time for the core, and tell the core if this process was suspended.
+
+        A gap between two calls means that the agent did not run, and its heartbeat process did not either.
+        """
+        now = self._clock()
+        if now > self._ran_at + self._gap_s:
+            self._core.resumed(now)
+        self._ran_at = now
+        return now
+
+    def _act(self, actions: list[Action]) -> None:
+        """Publish the decision, then carry it out."""
+        self._publish(self._core.decision)
+        for action in actions:
+            if action is Action.STOP:
+                self._processes.stop()
+            elif action is Action.CONTINUE:
+                self._processes.resume()
+            elif self._processes.exist():
+                self._core.killed(self._clock())
+                self._publish(self._core.decision)
+                self._processes.kill()
+
+
+class _ScannedProcesses:
+    """The user's processes below a guard and its supervisor; see `FencedProcesses`."""
+
+    def __init__(self, guard_name: str, guard_pid: int, shared_memory: SharedMemory) -> None:
+        self._scan = UserProcessScan(os.getsid(0), guard_name)
+        self._guard_pid, self._shared_memory = guard_pid, shared_memory
+
+    def exist(self) -> bool:
+        """See `FencedProcesses`."""
+        return bool(self._scan.below(self._roots()))
+
+    def stop(self) -> None:
+        """See `FencedProcesses`."""
+        self._scan.stop(self._roots())
+
+    def resume(self) -> None:
+        """See `FencedProcesses`."""
+        self._scan.resume(self._roots())
+
+    def kill(self) -> object:
+        """See `FencedProcesses`."""
+        return self._scan.kill(self._roots())
+
+    def _roots(self) -> list[int]:
+        """Return the ancestors of user processes; a dead guard's orphans belong to another process."""
+        supervisor = self._shared_memory.supervisor()
+        return [self._guard_pid, supervisor] if os.getppid() == self._guard_pid else [supervisor]
+
+
 class FencingAgent:
-    """Shell around `FencingAgentCore`; `run` returns when guard and supervisor are dead."""
+    """Process around a `Fencer`; `run` returns when guard and supervisor are dead."""
 
     def __init__(self, config: FencingConfig, shared_memory: SharedMemory, guard_pid: int, lifeline: int) -> None:
-        self._config, self._shared_memory, self._guard_pid, self._lifeline = config, shared_memory, guard_pid, lifeline
-        decision = shared_memory.decision()
-        self._core = FencingAgentCore(
-            config.fencing, decision if decision.renewed_at else FenceDecision(renewed_at=since_boot())
-        )
-        self._user_processes = UserProcessScan(os.getsid(0), config.guard_name)
+        self._config, self._lifeline = config, lifeline
+        self._processes = _ScannedProcesses(config.guard_name, guard_pid, shared_memory)
+        decision, publish = shared_memory.decision(), shared_memory.publish
+        self._fencer = Fencer(config.fencing, decision, self._processes, publish, since_boot)
         self._poll = select.poll()
         self._poll.register(lifeline, select.POLLIN)
         self._heartbeats = -1
         self._heartbeat_pid = 0
-        self._heartbeat_at = self._ran_at = since_boot()
-        self._poll_s = _POLL_TURNS * config.fencing.renew_s
-        self._gap_s = max(_POLL_TURNS * self._poll_s, _MIN_GAP_S)
+        self._heartbeat_at = since_boot()
 
     def run(self) -> None:
         """Watch until guard and supervisor are dead; blocking."""
         while True:
-            now = self._now()
-            if not self._heartbeat_pid and now >= self._heartbeat_at:
+            if not self._heartbeat_pid and since_boot() >= self._heartbeat_at:
                 self._start_heartbeat()
-            self._act(self._core.tick(now))
-            until = min(self._core.next_at(now), now + self._poll_s)
+            until = self._fencer.tick()
             if not self._heartbeat_pid:
                 until = min(until, self._heartbeat_at)
             ready = self._poll.poll(1000.0 * max(0.0, until - since_boot()) + 1.0)
@@ -159,17 +260,6 @@ class FencingAgent:
                     self._end_all()
                     return
                 self._receive()
-
-    def _now(self) -> float:
-        """Return the time for the core, and tell the core if this process was suspended.
-
-        A gap between two calls means that the agent did not run, and its heartbeat process did not either.
-        """
-        now = since_boot()
-        if now > self._ran_at + self._gap_s:
-            self._core.resumed(now)
-        self._ran_at = now
-        return now
 
     def _receive(self) -> None:
         """Process reports of the heartbeat process; after its end, start another one later."""
@@ -180,29 +270,7 @@ class FencingAgent:
             os.waitpid(self._heartbeat_pid, 0)
             self._heartbeat_pid, self._heartbeat_at = 0, since_boot() + self._config.fencing.renew_s
         for began, is_superseded in unpack_heartbeats(raw):
-            now = self._now()
-            self._act(self._core.superseded(now) if is_superseded else self._core.beat(began, now))
-
-    def _act(self, actions: list[Action]) -> None:
-        """Publish the decision, then carry it out."""
-        self._publish()
-        for action in actions:
-            if action is Action.STOP:
-                self._user_processes.stop(self._roots())
-            elif action is Action.CONTINUE:
-                self._user_processes.resume(self._roots())
-            elif self._user_processes.below(self._roots()):
-                self._core.killed(since_boot())
-                self._publish()
-                self._user_processes.kill(self._roots())
-
-    def _publish(self) -> None:
-        self._shared_memory.publish(self._core.decision)
-
-    def _roots(self) -> list[int]:
-        """Return the ancestors of user processes; a dead guard's orphans belong to another process."""
-        supervisor = self._shared_memory.supervisor()
-        return [self._guard_pid, supervisor] if os.getppid() == self._guard_pid else [supervisor]
+            self._fencer.on_heartbeat(began, is_superseded)
 
     def _start_heartbeat(self) -> None:
         self._heartbeats, out = os.pipe()
@@ -218,7 +286,7 @@ class FencingAgent:
 
     def _end_all(self) -> None:
         """End the user's processes: nothing supervises them, and nothing would continue those that are stopped."""
-        self._user_processes.kill(self._roots())
+        self._processes.kill()
         sweep(TOKEN_NAME, [f"{self._config.token}.{self._config.rank}"], {os.getpid(), self._heartbeat_pid})
         send_signal(self._heartbeat_pid, signal.SIGKILL)
 

@@ -6,13 +6,14 @@ import os
 import struct
 import time
 from pathlib import Path
+from typing import Callable, Protocol
 
 from windlass.core.files import refresh_folder
 from windlass.supervise.fencing.fence import heartbeat_path
 from windlass.supervise.fencing.shared_memory import since_boot
 from windlass.supervise.gang.election import job_number, other_jobs, read_claims
 
-__all__ = ["HeartbeatProcess", "unpack_heartbeats"]
+__all__ = ["Heartbeat", "HeartbeatProcess", "unpack_heartbeats"]
 
 _BEAT = struct.Struct("<dB")
 _FRESH_AFTER_TURNS = 3
@@ -22,6 +23,44 @@ def unpack_heartbeats(raw: bytes) -> list[tuple[float, bool]]:
     """Decode (start of the turn, whether another start of the job took over) of each turn."""
     whole = raw[: len(raw) - len(raw) % _BEAT.size]
     return [(began, bool(flag)) for began, flag in _BEAT.iter_unpack(whole)]
+
+
+class HeartbeatDisk(Protocol):
+    """The shared file system, as one replica's heartbeat touches it."""
+
+    def write(self) -> bool:
+        """Write the heartbeat; return whether it is on the server. Blocks as long as the file system does."""
+
+    def refresh(self) -> None:
+        """Invalidate cached listings. Raises OSError."""
+
+    def is_superseded(self) -> bool:
+        """Return whether another start of the job took over. Raises OSError, ValueError or TypeError."""
+
+
+class Heartbeat:
+    """Heartbeat of one replica: written, and reported to its fencing agent where that succeeded.
+
+    Args:
+        report: given when the turn began, and whether another start of the job took over.
+    """
+
+    def __init__(self, disk: HeartbeatDisk, renew_s: float, report: Callable[[float, bool], None]) -> None:
+        self._disk, self._renew_s, self._report = disk, renew_s, report
+        self._reported_at = float("-inf")
+
+    def turn(self, began: float) -> None:
+        """Write one heartbeat; blocks as long as the file system does, reports nothing on failure."""
+        is_written = self._disk.write()
+        try:
+            if began > self._reported_at + _FRESH_AFTER_TURNS * self._renew_s:
+                self._disk.refresh()
+            is_superseded = self._disk.is_superseded()
+        except (OSError, ValueError, TypeError):  # an unreadable claim may be one that takes over
+            return
+        if is_written or is_superseded:
+            self._report(began, is_superseded)
+            self._reported_at = began
 
 
 class HeartbeatProcess:
@@ -34,12 +73,9 @@ class HeartbeatProcess:
     """
 
     def __init__(self, job_folder: Path, rank: int, incarnation: str, renew_s: float, out: int) -> None:
-        self._folder, self._incarnation, self._renew_s, self._out = job_folder, incarnation, renew_s, out
-        place = job_folder / incarnation if incarnation else job_folder
-        self._path = heartbeat_path(place, rank)
-        self._probe = f".probe-{job_number(job_folder)}-{incarnation}-{rank}"
-        self._counter = time.time_ns()  # increases over restarts, so that each heartbeat differs from the one before
-        self._reported_at = float("-inf")
+        self._renew_s = renew_s
+        self.files = HeartbeatFiles(job_folder, rank, incarnation)
+        self._heartbeat = Heartbeat(self.files, renew_s, lambda *turn: _report(out, *turn))
 
     def run(self) -> None:
         """Beat forever; raises BrokenPipeError when the fencing agent is gone."""
@@ -49,25 +85,35 @@ class HeartbeatProcess:
             time.sleep(max(0.0, began + self._renew_s - since_boot()))
 
     def turn(self, began: float) -> None:
-        """Write one heartbeat; blocks as long as the file system does, reports nothing on failure."""
-        is_written = self._write_heartbeat()
-        try:
-            if began > self._reported_at + _FRESH_AFTER_TURNS * self._renew_s:
-                self._refresh()
-            is_superseded = read_claims(self._folder, self._incarnation).is_superseded
-        except (OSError, ValueError, TypeError):  # an unreadable claim may be one that takes over
-            return
-        if is_written or is_superseded:
-            os.write(self._out, _BEAT.pack(began, is_superseded))
-            self._reported_at = began
+        """See `Heartbeat.turn`."""
+        self._heartbeat.turn(began)
 
-    def _write_heartbeat(self) -> bool:
+
+def _report(out: int, began: float, is_superseded: bool) -> None:
+    os.write(out, _BEAT.pack(began, is_superseded))
+
+
+class HeartbeatFiles:
+    """The files of a job that one replica's heartbeat touches; see `HeartbeatDisk`."""
+
+    def __init__(self, job_folder: Path, rank: int, incarnation: str) -> None:
+        self._folder, self._incarnation = job_folder, incarnation
+        place = job_folder / incarnation if incarnation else job_folder
+        self._path = heartbeat_path(place, rank)
+        self._probe = f".probe-{job_number(job_folder)}-{incarnation}-{rank}"
+        self.counter = time.time_ns()  # increases over restarts, so that each heartbeat differs from the one before
+
+    def is_superseded(self) -> bool:
+        """See `HeartbeatDisk`."""
+        return read_claims(self._folder, self._incarnation).is_superseded
+
+    def write(self) -> bool:
         """Write the heartbeat to the server; opened by name each time, so that others see it."""
-        self._counter += 1
+        self.counter += 1
         try:
             descriptor = os.open(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.pwrite(descriptor, b"%020d\n" % self._counter, 0)
+                os.pwrite(descriptor, b"%020d\n" % self.counter, 0)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -75,7 +121,7 @@ class HeartbeatProcess:
             return False
         return True
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Invalidate cached listings of the job and of later jobs of its task after a silence."""
         refresh_folder(self._folder, self._probe)
         own = job_number(self._folder) if self._incarnation else 0
