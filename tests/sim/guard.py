@@ -1,4 +1,4 @@
-"""A virtual guard: holds the replica's lock, starts its supervisor and starts it again; decides nothing."""
+"""A virtual guard: a process that runs the shipped `Restarts` and `ForwardedSignals`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.sim.node import Node
 from tests.sim.process import VirtualProcess
 from tests.sim.supervisor import VirtualSupervisor
 from windlass.supervise.fencing.fence import FenceDecision
+from windlass.supervise.fencing.guard import ForwardedSignals, Restarts
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
 
 if TYPE_CHECKING:
@@ -45,7 +46,10 @@ class VirtualGuard:
         self.children: list[VirtualProcess] = []
         self.fencing_agent = VirtualFencingAgent(self) if job.document.fencing.renew_s else None
         self._on_end = on_end
-        self._notices: list[int] = []
+        self.has_given_up = False
+        self._restarts = Restarts()
+        self._signals = ForwardedSignals(self._send)
+        self._started_at = 0.0
 
     @property
     def holds_lock(self) -> bool:
@@ -57,8 +61,19 @@ class VirtualGuard:
         if code is not None:
             self.is_alive = False
         elif self.is_alive:
-            self.cluster.world.at(self.cluster.world.uniform(0.01, 1.0), self.start)
+            self._restart()
         self._look_for_the_end(137 if code is None else code)
+
+    def _restart(self) -> None:
+        self._signals.forward_to(0)
+        now = self.cluster.world.now
+        pause_s = self._restarts.pause_s(ran_s=now - self._started_at, now=now, was_killed=True)
+        if pause_s is None:
+            self.has_given_up, self.is_alive = True, False
+            for process in self.children:
+                process.kill()
+        else:
+            self.cluster.world.at(pause_s + self.cluster.world.uniform(0.01, 0.5), self.start)
 
     def kill(self) -> None:
         """SIGKILL to the guard alone; its supervisor goes on."""
@@ -77,9 +92,13 @@ class VirtualGuard:
         self._look_for_the_end(137)
 
     def signal(self, number: int) -> None:
-        """A signal for the supervisor; later supervisors get it too."""
-        if number not in self._notices:
-            self._notices.append(number)
+        """A signal to guard and supervisor."""
+        if self.is_alive:
+            self._signals.receive(number)
+        else:
+            self._send(0, number)
+
+    def _send(self, _pid: int, number: int) -> None:
         if self.supervisor is not None:
             self.supervisor.signal(number)
 
@@ -116,6 +135,7 @@ class VirtualGuard:
         """Fork the supervisor, unless it lives."""
         if not self.is_alive or (self.supervisor is not None and self.supervisor.is_alive):
             return
+        self._started_at = self.cluster.world.now
         try:
             self.supervisor = VirtualSupervisor(self)
         except LockedError:
@@ -126,8 +146,7 @@ class VirtualGuard:
         except Crash:
             self.supervisor.die()
             return
-        for number in self._notices:
-            self.supervisor.signal(number)
+        self._signals.forward_to(1)
 
 
 def start_guard(cluster: Cluster, job: VirtualJob, rank: int) -> None:

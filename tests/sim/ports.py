@@ -184,8 +184,10 @@ class VirtualProcesses:
         return self._cluster.is_gone(self._job.folder, rank)
 
     def killed_replica(self, rank: int) -> str:
-        """Guards never give a supervisor up here."""
-        return f"guard and supervisor of replica {rank}"
+        """Nobody killed one whose guard gave up, or never began."""
+        guard = self._cluster.guards.get((self._job.folder, rank))
+        is_killed = guard is not None and not guard.has_given_up
+        return f"guard and supervisor of replica {rank}" if is_killed else ""
 
     def start_replica(self, rank: int) -> str:
         """Start its guard, unless it lives."""

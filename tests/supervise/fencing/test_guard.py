@@ -140,14 +140,14 @@ def test_a_signal_reaches_a_supervisor_that_is_not_ready_for_it_and_the_next_one
 
 
 def test_a_signal_to_a_supervisor_that_is_gone_is_no_error(tmp_path: Path) -> None:
-    notices = guard_module._Notices()
+    notices = guard_module._forward_signals()
     try:
         pid = os.fork()
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
         notices.forward_to(pid)
-        notices._on_signal(signal.SIGUSR1, None)
+        notices.receive(signal.SIGUSR1)
     finally:
         for number in FORWARDED:
             signal.signal(number, signal.SIG_DFL)

@@ -30,7 +30,18 @@ if TYPE_CHECKING:
     from windlass.supervise.fencing.agent import FencingAgentProcess, FencingConfig
     from windlass.supervise.fencing.shared_memory import SharedMemory
 
-__all__ = ["CRASHED", "FORWARDED", "GAVE_UP", "GuardContext", "guard", "is_gone", "killed_replica", "other_replicas"]
+__all__ = [
+    "CRASHED",
+    "FORWARDED",
+    "GAVE_UP",
+    "ForwardedSignals",
+    "GuardContext",
+    "Restarts",
+    "guard",
+    "is_gone",
+    "killed_replica",
+    "other_replicas",
+]
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 """Signals that the guard forwards to the supervisor."""
@@ -165,52 +176,81 @@ def _run_supervisors(
     agent: FencingAgentProcess | None,
 ) -> int:
     """Start supervisors one after the other, until one exits by itself or too many crashed."""
-    notices = _Notices()
-    crashes: list[float] = []
-    num_quick = 0
+    signals, restarts = _forward_signals(), Restarts()
     while True:
         started = time.monotonic()
         pid = _fork(job_folder, rank, context, supervise)
         context = replace(context, is_first=False)
-        notices.forward_to(pid)
+        signals.forward_to(pid)
         status = _reap(pid, context, agent)
-        notices.forward_to(0)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) != CRASHED:
-            return os.WEXITSTATUS(status)
+        signals.forward_to(0)
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        if code is not None and code != CRASHED:
+            return code
         now = time.monotonic()
-        if os.WIFEXITED(status):
-            crashes = [at for at in crashes if at > now - _CRASHES_WITHIN_S] + [now]
-        num_quick = num_quick + 1 if now - started < _QUICK_S else 0
-        if num_quick > _MAX_QUICK_RESTARTS or len(crashes) > _MAX_CRASHES:
+        pause_s = restarts.pause_s(ran_s=now - started, now=now, was_killed=code is None)
+        if pause_s is None:
             _end_users(job_folder, rank)
             (job_folder / GAVE_UP.format(rank)).touch()
             return CRASHED
-        time.sleep(0.1 * num_quick)
+        time.sleep(pause_s)
 
 
-class _Notices:
-    """Signals to the guard, forwarded to the supervisor; later incarnations receive earlier ones too."""
+class Restarts:
+    """Decides whether a supervisor that did not leave by itself is started again. Pure."""
 
     def __init__(self) -> None:
+        self._crashes: list[float] = []
+        self._num_quick = 0
+
+    def pause_s(self, *, ran_s: float, now: float, was_killed: bool) -> float | None:
+        """Seconds to wait before the next one starts; None: too many ended too soon.
+
+        Args:
+            ran_s: how long the one that ended had run.
+            was_killed: by a signal; else it crashed by itself.
+        """
+        if not was_killed:
+            self._crashes = [at for at in self._crashes if at > now - _CRASHES_WITHIN_S] + [now]
+        self._num_quick = self._num_quick + 1 if ran_s < _QUICK_S else 0
+        is_enough = self._num_quick > _MAX_QUICK_RESTARTS or len(self._crashes) > _MAX_CRASHES
+        return None if is_enough else 0.1 * self._num_quick
+
+
+class ForwardedSignals:
+    """Signals to a guard, forwarded to its supervisor; later supervisors receive earlier ones too.
+
+    Args:
+        send: sends a signal to a process: (its id, number).
+    """
+
+    def __init__(self, send: Callable[[int, int], object]) -> None:
+        self._send = send
         self._supervisor = 0
         self._received: list[int] = []
-        for number in FORWARDED:
-            signal.signal(number, self._on_signal)
 
     def forward_to(self, pid: int) -> None:
         """Forward signals to this process from now on; 0: keep them for the next one."""
         self._supervisor = pid
         for number in list(self._received):
-            self._send(number)
+            self._forward(number)
 
-    def _on_signal(self, number: int, _frame: object) -> None:
+    def receive(self, number: int) -> None:
+        """Forward a signal that the guard received."""
         if number not in self._received:
             self._received.append(number)
-        self._send(number)
+        self._forward(number)
 
-    def _send(self, number: int) -> None:
+    def _forward(self, number: int) -> None:
         if self._supervisor:
-            send_signal(self._supervisor, number)
+            self._send(self._supervisor, number)
+
+
+def _forward_signals() -> ForwardedSignals:
+    signals = ForwardedSignals(send_signal)
+    for number in FORWARDED:
+        signal.signal(number, lambda number, _frame: signals.receive(number))
+    return signals
 
 
 def _end_users(job_folder: Path, rank: int) -> None:
