@@ -17,9 +17,8 @@ from windlass.core.errors import WindlassError
 from windlass.record.frames import encode
 from windlass.tune.controller.journal.history import read_history
 from windlass.tune.executors.channel import BadMessageError, ChannelClosed, SocketChannel, from_message, read_hello
-from windlass.tune.executors.local.detached import spool_path
+from windlass.tune.executors.local.detached import read_registrations, read_spool, spool_path
 from windlass.tune.executors.local.line_connection import LineConnection
-from windlass.tune.executors.local.reattach import read_registrations, read_spool
 from windlass.tune.folder import SweepFolder
 from windlass.tune.sweep.finding import row_of
 

@@ -349,7 +349,7 @@ class ExecutorConformance:
             bench.start("00000", attempt=2, config={"num": 3, "by": 1}, restore_from=path, iteration=1)
             ended = bench.finish("00000", 2)
             assert ended.how is AttemptOutcome.FAILED
-            assert "not whole" in ended.error
+            assert "is incomplete" in ended.error
             assert not bench.of(AttemptReported, "00000", 2)
 
     # --------------------------------------------------------------------------------------------------------- ends

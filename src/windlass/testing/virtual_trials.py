@@ -249,9 +249,9 @@ class VirtualWorld:
         if attempt.is_blocked and attempt.iteration < attempt.upto:
             self._plan(attempt, 0.0)
 
-    def spools(self, held: Mapping[str, int]) -> dict[str, list[tuple[int, Event]]]:
+    def spools(self, running: Mapping[str, int]) -> dict[str, list[tuple[int, Event]]]:
         """What held attempts have said since they began."""
-        found = {trial: self._attempts.get((trial, number)) for trial, number in held.items()}
+        found = {trial: self._attempts.get((trial, number)) for trial, number in running.items()}
         return {trial: attempt.said for trial, attempt in found.items() if attempt is not None}
 
 
@@ -305,13 +305,13 @@ class VirtualExecutor:
         events, self.inbox = self.inbox, []
         return events
 
-    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
+    def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
         """Find the attempts of an earlier head, and everything they said."""
         if not self.world.outlives_heads:
             return {}
-        spools = self.world.spools(held)
+        spools = self.world.spools(running)
         self.inbox = [event for _, event in sorted((said for log in spools.values() for said in log), key=_number)]
-        return {trial: held[trial] for trial in spools}
+        return {trial: running[trial] for trial in spools}
 
     def detach(self) -> None:
         """Leave everything running."""

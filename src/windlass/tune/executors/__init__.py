@@ -1,1 +1,1 @@
-"""Where trials run, behind one protocol (`protocol.py`); what workers of all kinds share lies here, too."""
+"""Executors of trials behind one protocol (`protocol.py`), and the parts that workers of all kinds share."""

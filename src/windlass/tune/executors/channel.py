@@ -1,4 +1,4 @@
-"""The way between an executor and a worker: JSON messages in both directions, over whatever carries them.
+"""Messages between an executor and a worker: JSON in both directions over any connection.
 
 Every value of `executors.protocol` that travels has a message: `{"type": "reported", "trial": ..., ...}`.
 """
@@ -23,7 +23,9 @@ from windlass.tune.executors.protocol import (
     Halt,
     Order,
     StartAttempt,
+    Work,
 )
+from windlass.tune.trainable.serialization import deserialize, serialize
 from windlass.tune.trial import Resources
 
 __all__ = [
@@ -38,8 +40,11 @@ __all__ = [
     "encode_line",
     "from_message",
     "read_hello",
+    "rebuild_work",
     "to_message",
+    "work_to_data",
 ]
+
 
 Message = dict[str, Any]
 
@@ -48,39 +53,39 @@ MAX_LINE_BYTES = 256 << 20
 
 
 class BadMessageError(ValueError):
-    """A line or a record that is no message of ours."""
+    """Line or record that holds no valid message."""
 
 
 class ChannelClosed(Exception):
-    """The other side is gone."""
+    """The other side closed the connection."""
 
 
 class WorkerChannel(Protocol):
-    """A worker's way to its executor; one thread uses it."""
+    """Connection of a worker to its executor; one thread uses it."""
 
     def send(self, message: Message) -> None:
-        """Hand over one message; may block.
+        """Send one message; may block.
 
         Raises:
             ChannelClosed: the other side is gone.
         """
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; blocks up to `timeout_s` (None: for ever; 0: not at all). None: there was none.
+        """Receive the next message; blocks up to `timeout_s` (None: forever; 0: never). None: there is none.
 
         Raises:
-            ChannelClosed: the other side is gone, and everything it said was received.
+            ChannelClosed: the other side is gone, and all its messages were received.
         """
 
 
 Leave: Message = {"type": "leave"}
-"""Tells a worker to end, for there will be no more trials."""
+"""Order that ends a worker: there are no more trials."""
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def encode_line(message: Message) -> bytes:
-    """A message as a line of ASCII."""
+    """Encode a message as a line of ASCII."""
     return _encode(message).encode("ascii") + b"\n"
 
 
@@ -108,7 +113,7 @@ _FIELDS = {type_: tuple(field.name for field in fields(type_)) for type_ in _NAM
 
 
 def to_message(value: StartAttempt | Order | Event) -> Message:
-    """The JSON form of a value of the protocol."""
+    """Return the JSON form of a value of the protocol."""
     message: Message = {"type": _NAMES[type(value)]}
     for name in _FIELDS[type(value)]:
         message[name] = getattr(value, name)
@@ -118,26 +123,26 @@ def to_message(value: StartAttempt | Order | Event) -> Message:
 
 
 def decode_line(line: bytes | bytearray) -> Message:
-    """The message of one line; raises BadMessageError where there is none."""
+    """Decode the message of one line; raises BadMessageError if there is none."""
     try:
         message = decode_object(line, max_bytes=MAX_LINE_BYTES)
     except ValueError as error:
-        raise BadMessageError(f"{bytes(line[:80])!r} is no message: {error}") from error
+        raise BadMessageError(f"{bytes(line[:80])!r} is not a message: {error}") from error
     if not isinstance(message.get("type"), str):
-        raise BadMessageError(f"{bytes(line[:80])!r} is no message: it has no type")
+        raise BadMessageError(f"{bytes(line[:80])!r} is not a message: it has no type")
     return message
 
 
 def read_hello(message: Message) -> tuple[int, int]:
-    """The process of a worker and its descriptor for stacks; raises BadMessageError."""
+    """Return the process of a worker and its descriptor for stacks; raises BadMessageError."""
     pid, stacks = message.get("pid"), message.get("stacks")
     if type(pid) is not int or type(stacks) is not int:
-        raise BadMessageError(f"{message!r:.200} is no greeting of a worker")
+        raise BadMessageError(f"{message!r:.200} is not the greeting of a worker")
     return pid, stacks
 
 
 def from_message(message: Any) -> Any:
-    """The value of a message; raises BadMessageError for one that has no value, such as `leave`."""
+    """Return the value of a message; raises BadMessageError for one without, such as `leave`."""
     try:
         arguments = message.copy()
         type_ = _TYPES[arguments.pop("type")]
@@ -150,11 +155,11 @@ def from_message(message: Any) -> Any:
             arguments["resources"] = Resources(bundles=tuple(shape["bundles"]), strategy=shape["strategy"])
         return type_(**arguments)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadMessageError(f"{message!r:.200} is no message of the protocol: {error!r:.100}") from error
+        raise BadMessageError(f"{message!r:.200} is not a message of the protocol: {error!r:.100}") from error
 
 
 class SocketChannel:
-    """JSON lines over a connected stream socket, which blocks."""
+    """JSON lines over a connected, blocking stream socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -169,7 +174,7 @@ class SocketChannel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next line."""
+        """Receive the next line."""
         while True:
             end = self._received.find(b"\n")
             if end >= 0:
@@ -199,3 +204,18 @@ class SocketChannel:
             raise ChannelClosed("the other side has closed the connection")
         self._received += piece
         return True
+
+
+def work_to_data(work: Work) -> dict[str, Any]:
+    """Return the JSON form of a work; the trainable goes by its import path, or pickled.
+
+    Raises:
+        WindlassError: the trainable cannot be sent; see `serialize`.
+    """
+    data = {field.name: getattr(work, field.name) for field in fields(Work)}
+    return data | {"trainable": serialize(work.trainable), "preload": list(work.preload), "options": dict(work.options)}
+
+
+def rebuild_work(data: dict[str, Any]) -> Work:
+    """Read back `work_to_data`; imports the trainable's module."""
+    return Work(**(data | {"trainable": deserialize(data["trainable"])}))

@@ -1,4 +1,4 @@
-"""Trials one by one in this process, for a debugger: the same worker loop, in a thread that runs while nobody else does.
+"""Trials one at a time in this process, for a debugger: the usual worker loop, in a thread of its own.
 
 `host` turns the threads round: the controller gets the thread, and trials the caller's own (signals, pdb, torch).
 """
@@ -23,14 +23,14 @@ _SLOT = "in-process"
 
 
 class _Closed:
-    """What closes a queue."""
+    """Marker that closes a queue."""
 
 
 _CLOSED = _Closed()
 
 
 class _QueueChannel:
-    """A worker's way to its executor within a process."""
+    """Connection of a worker to its executor within a process."""
 
     def __init__(self) -> None:
         self.inward: queue.SimpleQueue[Message | _Closed] = queue.SimpleQueue()
@@ -38,7 +38,7 @@ class _QueueChannel:
         self._is_closed = False
 
     def send(self, message: Message) -> None:
-        """Never blocks."""
+        """Send one message; never blocks."""
         if self._is_closed:
             raise ChannelClosed("the executor is closed")
         self.outward.put(message)
@@ -58,7 +58,7 @@ class _QueueChannel:
 
 
 class InProcess:
-    """One slot, in this process; resources are not counted."""
+    """Executor with one slot in this process; resources are not counted."""
 
     name: ClassVar[str] = "in-process"
 
@@ -71,7 +71,7 @@ class InProcess:
         self._opened: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
 
     def open(self, work: Work) -> None:
-        """Make the worker."""
+        """Start the worker."""
         worker = Worker(self._channel, work, passes_interrupts=self._is_hosted)
         self._opened.put(worker)
         if not self._is_hosted:
@@ -115,11 +115,11 @@ class InProcess:
             self._channel.outward.put({"type": "interrupted"})
 
     def room(self, resources: Resources) -> Room:
-        """One trial at a time."""
+        """Return whether the slot is free."""
         return Room(Fit.NOW) if self._running is None else Room(Fit.LATER, "trials run one by one in this process")
 
     def start(self, start: StartAttempt) -> None:
-        """Hand an attempt to the worker."""
+        """Start an attempt in the worker."""
         self._running = (start.trial, start.attempt)
         self._events.append(
             AttemptStarted(
@@ -129,12 +129,12 @@ class InProcess:
         self._channel.inward.put(to_message(start))
 
     def send(self, order: Order) -> None:
-        """Tell the attempt."""
+        """Send an order to the attempt."""
         if self._running == (order.trial, order.attempt):
             self._channel.inward.put(to_message(order))
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Everything that happened; the trial runs meanwhile."""
+        """Return the events; the trial runs meanwhile."""
         events, self._events = self._events, []
         while True:
             try:
@@ -150,7 +150,7 @@ class InProcess:
             events.append(event)
 
     def close(self) -> None:
-        """End the trial at its next report; a thread in the middle of a step is left to end with the process."""
+        """End the trial at its next report; a thread in the middle of a step ends with the process."""
         self._channel.inward.put(_CLOSED)
         if self._thread is not None:
             self._thread.join(timeout=5.0)

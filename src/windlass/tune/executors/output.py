@@ -1,6 +1,6 @@
-"""Where trials print: `trials/<trial>/log`, made only when something was printed.
+"""Output of trials: `trials/<trial>/log`, made once something was printed.
 
-A worker prints into a file of its own; once it holds something, it is renamed to the trial's log, and printing goes on
+A worker prints into its own file; once it is not empty, it is renamed to the trial's log, and output continues
 into the same file. So a trial that prints nothing costs one fstat per report.
 """
 
@@ -11,10 +11,11 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Output", "claim_all", "log_names", "log_path", "remove_pending"]
+__all__ = ["Output", "log_names", "log_path", "settle_output"]
 
 DEFAULT_NAME = "log"
 
@@ -29,7 +30,7 @@ def log_names(log_to_file: object) -> tuple[str, str]:
 
 
 def log_path(folder: str, trial: str, name: str) -> str:
-    """A trial's log."""
+    """Path of a trial's log."""
     return os.path.join(folder, "trials", trial, name)
 
 
@@ -38,7 +39,7 @@ def _pending_path(folder: str, slot: str, name: str) -> str:
 
 
 class _Stream:
-    """One file that is printed into, by one or two descriptors."""
+    """File that one or two descriptors print into."""
 
     def __init__(self, folder: str, slot: str, name: str, descriptors: Sequence[int]) -> None:
         self._folder, self._name, self._descriptors = folder, name, descriptors
@@ -78,7 +79,7 @@ class _Stream:
 
 
 class Output:
-    """The standard output and error of a worker.
+    """Standard output and error of a worker.
 
     Args:
         folder: the sweep's.
@@ -95,32 +96,32 @@ class Output:
                 stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
     def began(self, trial: str, attempt: int) -> None:
-        """What is printed from now on belongs to this trial."""
+        """Assign what is printed from now on to this trial."""
         self._trial = trial
         for stream in self._streams:
             stream.began(trial, attempt)
 
-    def told(self) -> None:
-        """The trial has reported: let what it printed be seen."""
+    def on_report(self) -> None:
+        """Publish what the trial printed before its report."""
         sys.stdout.flush()
         for stream in self._streams:
             stream.look(self._trial)
 
     def ended(self) -> None:
-        """The trial is over."""
+        """End the output of the trial."""
         sys.stdout.flush()
         sys.stderr.flush()
         for stream in self._streams:
             stream.ended(self._trial)
 
     def close(self) -> None:
-        """The worker is done."""
+        """Remove the worker's own files if they are empty."""
         for stream in self._streams:
             stream.close()
 
 
 def _claim(pending: str, log: str) -> None:
-    """Make what a worker printed the log of a trial, or the end of its log where there is one."""
+    """Append what a worker printed to the log of a trial, or make it the log."""
     target = Path(log)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
@@ -131,17 +132,16 @@ def _claim(pending: str, log: str) -> None:
     os.unlink(pending)
 
 
-def claim_all(folder: str, slot: str, trial: str, names: tuple[str, str]) -> None:
-    """What a dead worker printed last belongs to this trial."""
-    for name in dict.fromkeys(names):
+def settle_output(folder: str, slot: str, trial: str, options: Mapping[str, Any]) -> None:
+    """Append the last output of a dead worker to its trial's log, and remove the worker's own files. Idempotent.
+
+    Args:
+        trial: the trial that it ran; empty for an idle worker, whose output is dropped.
+        options: of the work: `log_to_file`.
+    """
+    for name in dict.fromkeys(log_names(options.get("log_to_file"))):
         pending = _pending_path(folder, slot, name)
-        if os.path.exists(pending) and os.path.getsize(pending):
+        if trial and os.path.exists(pending) and os.path.getsize(pending):
             _claim(pending, log_path(folder, trial, name))
-    remove_pending(folder, slot, names)
-
-
-def remove_pending(folder: str, slot: str, names: tuple[str, str]) -> None:
-    """Remove a dead worker's own files."""
-    for name in dict.fromkeys(names):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(_pending_path(folder, slot, name))
+            os.unlink(pending)

@@ -1,8 +1,8 @@
-"""Where trials run: one small protocol between the controller and slots, the same on one machine, Ray or a site.
+"""Protocol between the controller and executors: the same on one machine, on Ray and at a site.
 
-The controller starts attempts of trials, the executor brings back what happened; both sides speak in the values below,
-which are JSON but for `Work.trainable`. Every start names an attempt: a worker tells its attempt with everything, and
-the controller drops what an older attempt says. An executor decides nothing about trials.
+The controller starts attempts of trials, the executor returns events; both sides use the values below,
+which are JSON except `Work.trainable`. Every start names an attempt: a worker adds its attempt to every message, and
+the controller drops messages of older attempts. An executor makes no decisions about trials.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What all trials of a sweep share.
+    """Facts that all trials of a sweep share.
 
     Attributes:
         trainable: a subclass of `Trainable`, or a function of the configuration; what the user passed, unwrapped.
@@ -73,11 +73,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartAttempt:
-    """Begin an attempt of a trial.
+    """Order to start an attempt of a trial.
 
     Attributes:
-        restore_from: path or URL of the checkpoint to load; empty begins anew.
-        iteration: `training_iteration` of that checkpoint; counting goes on from it.
+        restore_from: path or URL of the checkpoint to load; empty: start from the beginning.
+        iteration: `training_iteration` of that checkpoint; counting continues from it.
         credit: reports that may be sent before a `Go` is needed.
     """
 
@@ -93,7 +93,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
-    """The answer to reports: send so many more; with `saves`, save a checkpoint first and tell it (`AttemptSaved`).
+    """Answer to reports: send `credit` more; with `saves`, save a checkpoint first (`AttemptSaved`).
 
     Attributes:
         upto: the same as `credit` and absolute: reports up to this `training_iteration` may be sent. For slots that
@@ -109,7 +109,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """The answer to a report, or out of the blue: end this attempt, after saving if so; answered by `AttemptEnded`."""
+    """Order to end an attempt, after saving if so; answered by `AttemptEnded`."""
 
     trial: str
     attempt: int
@@ -123,7 +123,7 @@ Order = Go | Halt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """The attempt runs: its slot, host and process, for people."""
+    """Start of an attempt, with its slot, host and process."""
 
     trial: str
     attempt: int
@@ -134,10 +134,10 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReported:
-    """One report.
+    """Report of an attempt.
 
     Attributes:
-        metrics: flat; holds `training_iteration`, `time_total_s` and, when the trainable says it is done, `done`.
+        metrics: flat; holds `training_iteration`, `time_total_s` and, when the trainable is done, `done`.
         saved: path or URL of a checkpoint that was committed with this report; empty without.
     """
 
@@ -149,7 +149,7 @@ class AttemptReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSaved:
-    """A checkpoint that the controller asked for, or that `checkpoint_every` called for, is committed."""
+    """Commit of a checkpoint that the controller or `checkpoint_every` asked for."""
 
     trial: str
     attempt: int
@@ -158,7 +158,7 @@ class AttemptSaved:
 
 
 class AttemptOutcome(StrEnum):
-    """How an attempt ended."""
+    """Outcome of an attempt."""
 
     DONE = "done"  # the trainable returned, or said `done`
     HALTED = "halted"  # as it was told
@@ -168,7 +168,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """The attempt is over and its slot is free.
+    """End of an attempt; its slot is free.
 
     Attributes:
         error: for FAILED the trial's own traceback, for LOST what is known, in words.
@@ -184,7 +184,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotJoined:
-    """Room for trials has appeared: told for people, and so that the controller looks again."""
+    """New slot for trials, so that the controller looks again."""
 
     slot: str
     host: str = ""
@@ -192,7 +192,7 @@ class SlotJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLost:
-    """Room for trials is gone; its trial, if any, gets its own `AttemptEnded` with LOST."""
+    """Loss of a slot; its trial, if any, gets its own `AttemptEnded` with LOST."""
 
     slot: str
     why: str = ""
@@ -202,7 +202,7 @@ Event = AttemptStarted | AttemptReported | AttemptSaved | AttemptEnded | SlotJoi
 
 
 class Fit(StrEnum):
-    """Whether a trial can start."""
+    """Answer to whether a trial can start."""
 
     NOW = "now"
     LATER = "later"
@@ -211,14 +211,14 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """An answer, with what is in the way in one sentence."""
+    """Answer with its reason in one sentence."""
 
     fit: Fit
     why: str = ""
 
 
 class Executor(Protocol):
-    """A kind of place for trials. All calls come from one thread; only `poll` and `close` block."""
+    """Place where trials run. All calls come from one thread; only `poll` and `close` block."""
 
     name: ClassVar[str]
 
@@ -230,66 +230,66 @@ class Executor(Protocol):
         """
 
     def room(self, resources: Resources) -> Room:
-        """Whether a trial of this shape would start now, later, or never: no node, present or permitted, fits it."""
+        """Return whether a trial of this shape can start now, later or never (no possible node fits it)."""
 
     def start(self, start: StartAttempt) -> None:
-        """Begin an attempt; call only where `room` says NOW. Ends with exactly one `AttemptEnded`, whatever happens."""
+        """Start an attempt; call only if `room` says NOW. Always ends with exactly one `AttemptEnded`."""
 
     def send(self, order: Order) -> None:
-        """Tell a running attempt something; silently dropped when the attempt is over."""
+        """Send an order to a running attempt; dropped if the attempt is over."""
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Everything that happened, in order per trial; blocks up to `timeout_s` (0: not at all) for the first."""
+        """Return the events, in order per trial; blocks up to `timeout_s` (0: never) for the first."""
 
     def close(self) -> None:
-        """End every attempt and slot, without saving, and leave no process behind. Idempotent."""
+        """End every attempt and slot, without saving; leaves no process. Idempotent."""
 
 
 class CanReattach(Protocol):
-    """Slots outlive their controller: a new one finds them again."""
+    """Executor whose slots outlive their controller."""
 
-    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
+    def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
         """Take over after another controller's death; call once, after `open`.
 
         Args:
-            held: trials that the journal shows as running, with their attempts.
+            running: trials that the journal shows as running, with their attempts.
 
         Returns:
-            Those that still run, or whose end is known. What they said meanwhile comes by `poll`, from their spools:
+            Those that still run, or whose end is known. `poll` returns their messages since then, from their spools:
             also what the journal holds already, so the controller drops reports up to the newest iteration it has.
         """
 
     def detach(self) -> None:
-        """Leave slots and attempts running, for another controller."""
+        """Leave slots and attempts running for another controller."""
 
 
 class OpeningInterruptedError(Exception):
-    """Raised by `open` of an executor that was asked to end before it was ready."""
+    """Interruption of `open` by a request to end."""
 
 
 class OpensSlowly(Protocol):
-    """`open` may take minutes, and asks now and then whether it is still wanted."""
+    """Executor whose `open` may take minutes and can be interrupted."""
 
     def end_opening_when(self, is_asked: Callable[[], bool]) -> None:
-        """From now on `open` raises `OpeningInterruptedError` soon after this answers True."""
+        """Make `open` raise `OpeningInterruptedError` soon after this returns True."""
 
 
 class Waits(Protocol):
-    """Nothing runs, and there is room in future: says why, for people."""
+    """Executor that can say why nothing runs although there will be room."""
 
     def waiting_for(self) -> str:
-        """One sentence."""
+        """Return the reason in one sentence."""
 
 
 class TellsCapacity(Protocol):
-    """Knows what the place has: asked after `open` and after every `SlotJoined` and `SlotLost`; journalled."""
+    """Executor that knows its total resources: read after `open`, `SlotJoined` and `SlotLost`; journalled."""
 
     def capacity(self) -> Mapping[str, float]:
-        """Totals of what trials may use, by resource."""
+        """Return the totals of what trials may use, by resource."""
 
 
 class TellsNotes(Protocol):
-    """Sees what people should know of running trials, such as where one hangs: shown, not journalled."""
+    """Executor that observes running trials, for example where one hangs: shown, not journalled."""
 
     def notes(self) -> Sequence[tuple[str, str]]:
-        """(trial, text), each once; a text's first line says it all, further lines are a stack."""
+        """Return (trial, text), each once; the first line is a summary, further lines are a stack."""

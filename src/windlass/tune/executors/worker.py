@@ -1,4 +1,4 @@
-"""A worker: takes one attempt after another from its channel and runs each in this thread.
+"""Worker: takes attempts from its channel and runs each in this thread.
 
 The same loop serves every executor; what differs is the channel. A worker ends when told to leave or when the channel
 closes.
@@ -8,46 +8,227 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 import traceback
+from collections.abc import Callable, Mapping
 from numbers import Number
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from windlass.core.errors import UsageError
-from windlass.tune.executors.attempt import TrialAttempt
-from windlass.tune.executors.channel import ChannelClosed, WorkerChannel, from_message
+from windlass.tune.executors.channel import ChannelClosed, Message, WorkerChannel, from_message
 from windlass.tune.executors.protocol import AttemptOutcome, StartAttempt, Work
-from windlass.tune.storage import local_folder
+from windlass.tune.storage import TrialCheckpointStore, copy_folder, local_folder
 from windlass.tune.trainable.capabilities import is_class
+from windlass.tune.trainable.checkpoint import Checkpoint
 from windlass.tune.trainable.class_api import Trainable
-from windlass.tune.trainable.metrics import flatten_metrics
+from windlass.tune.trainable.metrics import TIME_DIGITS, flatten_metrics
 from windlass.tune.trainable.saving import load_state, save_state
-from windlass.tune.trainable.session import TrialHalted, enter_session
+from windlass.tune.trainable.session import TrialContext, TrialHalted, enter_session
 
-__all__ = ["Observer", "Worker"]
+__all__ = ["Observer", "TrialAttempt", "Worker"]
+
+
+class TrialAttempt:
+    """Session of a trial's code, between it and the executor.
+
+    Attributes:
+        save: saves a class trainable into a folder; None for a function, which saves by reporting.
+        is_done: whether a function has reported `done`.
+        is_halted: whether it was ordered to end.
+        is_cut: whether the executor is gone; the trial's code is ended by `TrialHalted` then too.
+    """
+
+    def __init__(
+        self, channel: WorkerChannel, work: Work, start: StartAttempt, *, on_report: Callable[[], None] | None = None
+    ) -> None:
+        self.start = start
+        self._on_report = on_report
+        self.save: Callable[[str], None] | None = None
+        self.is_done = False
+        self.is_cut = False
+        self.iteration = start.iteration
+        self.time_total_s = start.time_total_s
+        self.checkpoint = Checkpoint(start.restore_from) if start.restore_from else None
+        self._channel = channel
+        self._work = work
+        self._store = TrialCheckpointStore(work.storage)
+        self._upto = start.iteration + start.credit
+        self._saved: tuple[int, str] | None = None
+        self._is_save_due = False
+        self.is_halted = False
+        self._began = time.perf_counter()
+
+    @property
+    def context(self) -> TrialContext:
+        """Identity of the trial."""
+        return TrialContext(
+            experiment_name=self._work.name,
+            trial_id=self.start.trial,
+            trial_name=self.start.trial,
+            trial_dir=f"{self._work.folder}/trials/{self.start.trial}",
+            attempt=self.start.attempt,
+            resources=self.start.resources,
+        )
+
+    # ---------------------------------------------------------------------------------------------- for functions
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
+        """Report from a function: `tune.report`."""
+        self._raise_if_halted()  # once more, for code that swallowed the first one
+        seconds = round(time.perf_counter() - self._began, TIME_DIGITS)
+        flat = flatten_metrics(metrics)
+        self.iteration = self._next_iteration(flat.get("training_iteration"))
+        self.time_total_s += seconds
+        flat["training_iteration"] = self.iteration
+        flat.setdefault("time_this_iter_s", seconds)
+        flat["time_total_s"] = round(self.time_total_s, TIME_DIGITS)
+        path = self._keep_reported(checkpoint) if checkpoint is not None else ""
+        self.tell(flat, path)
+        if flat.get("done"):
+            self.is_done = True
+            raise TrialHalted
+        self._began = time.perf_counter()
+
+    def _next_iteration(self, given: object) -> int:
+        """Return the next iteration: the trial's own count if it increases, else one more than the last."""
+        return given if type(given) is int and given > self.iteration else self.iteration + 1
+
+    def _keep_reported(self, checkpoint: Checkpoint) -> str:
+        def write(folder: str) -> None:
+            with checkpoint.as_directory() as source:
+                copy_folder(source, folder)
+
+        path = self._keep(write)
+        self.checkpoint = Checkpoint(path)
+        return path
+
+    # ------------------------------------------------------------------------------------------------- for both
+
+    def tell(self, metrics: dict[str, Any], saved: str = "") -> None:
+        """Send one report; waits for an answer when the credit is used up.
+
+        Args:
+            metrics: flat, with the counts.
+
+        Raises:
+            TrialHalted: the trial is to end.
+        """
+        message = self._message("reported")
+        message["metrics"] = metrics
+        message["saved"] = saved
+        self._send(message)
+        if self._on_report is not None:
+            self._on_report()
+        if metrics.get("done"):
+            return
+        self._listen()
+
+    def keep_now(self) -> str:
+        """Save a class trainable; returns the path."""
+        assert self.save is not None
+        return self._keep(self.save)
+
+    def _keep(self, write: Callable[[str], None]) -> str:
+        path = self._store.keep(self.start.trial, self.iteration, self.start.attempt, write)
+        self._saved = (self.iteration, path)
+        if self._is_save_due:
+            self._is_save_due = False
+            self._tell_saved(self._saved)
+        return path
+
+    def listen(self) -> None:
+        """Obey the orders that have arrived, without waiting for more."""
+        while (message := self._receive(0)) is not None:
+            self._obey(message)
+        self._raise_if_halted()
+
+    def _listen(self) -> None:
+        """Obey the orders that have arrived; wait while there is no credit."""
+        while not self.is_halted:
+            message = self._receive(None if self.iteration >= self._upto else 0)
+            if message is None:
+                break
+            self._obey(message)
+        self._raise_if_halted()
+
+    def _obey(self, message: Message) -> None:
+        if message.get("trial") != self.start.trial or message.get("attempt") != self.start.attempt:
+            return
+        if message["saves"]:
+            self._save_as_told()
+        if message["type"] == "halt":
+            self.is_halted = True
+        else:
+            upto = message.get("upto") or self._upto + message["credit"]
+            self._upto = max(self._upto, upto)
+
+    def _save_as_told(self) -> None:
+        """Save as ordered: a class saves now; a function passes on its newest checkpoint, or else its next."""
+        if self.save is not None and (self._saved is None or self._saved[0] != self.iteration):
+            self.keep_now()
+        if self._saved is None:
+            self._is_save_due = True
+        else:
+            self._tell_saved(self._saved)
+
+    def _tell_saved(self, saved: tuple[int, str]) -> None:
+        message = self._message("saved")
+        message["iteration"], message["path"] = saved
+        self._send(message)
+
+    def _raise_if_halted(self) -> None:
+        if self.is_halted:
+            raise TrialHalted
+
+    def end(self, how: str, error: str = "", kind: str = "") -> None:
+        """Send the outcome: the last message of an attempt."""
+        message = self._message("ended")
+        message |= {"how": how, "error": error, "kind": kind}
+        self._channel.send(message)
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosed as error:
+            self._cut(error)
+
+    def _receive(self, timeout_s: float | None) -> Message | None:
+        try:
+            return self._channel.receive(timeout_s)
+        except ChannelClosed as error:
+            self._cut(error)
+
+    def _cut(self, error: ChannelClosed) -> NoReturn:
+        self.is_cut = self.is_halted = True
+        raise TrialHalted from error
+
+    def _message(self, type_: str) -> Message:
+        return {"type": type_, "trial": self.start.trial, "attempt": self.start.attempt}
+
 
 _OWN_CODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Observer(Protocol):
-    """Is told what a worker does; for logs."""
+    """Observer of a worker, for logs."""
 
     def began(self, trial: str, attempt: int) -> None:
-        """An attempt begins."""
+        """Called when an attempt starts."""
 
-    def told(self) -> None:
-        """It reported."""
+    def on_report(self) -> None:
+        """Called when it reported."""
 
     def ended(self) -> None:
-        """It is over."""
+        """Called when it is over."""
 
 
 class Worker:
-    """Runs trials that a channel brings.
+    """Runs the trials that come from a channel.
 
     Args:
-        work: of the sweep; its trainable is at hand here.
-        observer: is told what happens.
+        work: of the sweep, with its trainable.
+        observer: is called on events.
         passes_interrupts: Ctrl-C in a trial's code ends the worker, and is no error of the trial.
     """
 
@@ -61,7 +242,7 @@ class Worker:
         self._spare: Trainable | None = None
 
     def run(self, *, serves_one: bool = False) -> None:
-        """Serve until told to leave, or until the channel closes, or for one attempt only; blocks."""
+        """Serve until told to leave, until the channel closes, or for one attempt only; blocks."""
         try:
             while True:
                 message = self._channel.receive()
@@ -77,13 +258,13 @@ class Worker:
             self._drop_spare()
 
     def run_attempt(self, start: StartAttempt) -> None:
-        """Run one attempt to its end, which it tells as its last message.
+        """Run one attempt; its end is its last message.
 
         Raises:
             ChannelClosed: the executor is gone; the trial's code has been ended.
         """
-        told = None if self._observer is None else self._observer.told
-        attempt = TrialAttempt(self._channel, self._work, start, on_report=told)
+        on_report = None if self._observer is None else self._observer.on_report
+        attempt = TrialAttempt(self._channel, self._work, start, on_report=on_report)
         if self._observer is not None:
             self._observer.began(start.trial, start.attempt)
         folder = os.getcwd()
@@ -100,7 +281,7 @@ class Worker:
         attempt.end(how, error, kind)
 
     def _run(self, attempt: TrialAttempt) -> tuple[str, str, str]:
-        """(how it ended, traceback, name of the error)."""
+        """Return (outcome, traceback, name of the error)."""
         try:
             if is_class(self._work.trainable):
                 self._run_class(attempt)
@@ -119,8 +300,8 @@ class Worker:
     def _run_function(self, attempt: TrialAttempt) -> None:
         returned = self._work.trainable(attempt.start.config)
         if inspect.isgenerator(returned):
-            for said in returned:
-                attempt.report(_metrics_of(said))
+            for yielded in returned:
+                attempt.report(_metrics_of(yielded))
         elif returned is not None and not (isinstance(returned, dict) and not returned):
             attempt.report({**_metrics_of(returned, "returned"), "done": True})
 
@@ -198,18 +379,18 @@ class Worker:
             spare.stop()
 
 
-def _metrics_of(said: Any, how: str = "yielded") -> dict[str, Any]:
-    """What a function returned or yielded; a mere number is the metric `_metric`, as in Ray Tune.
+def _metrics_of(returned: Any, how: str = "yielded") -> dict[str, Any]:
+    """Metrics that a function returned or yielded; a plain number is the metric `_metric`, as in Ray Tune.
 
     Raises:
         UsageError: it is neither a number nor a dictionary (`bad-value`).
     """
-    if isinstance(said, dict):
-        return said
-    if isinstance(said, Number):
-        return {"_metric": said}
+    if isinstance(returned, dict):
+        return returned
+    if isinstance(returned, Number):
+        return {"_metric": returned}
     hint = f"{how.removesuffix('ed')} {{'loss': 0.1}}, say"
-    raise UsageError(f"the function {how} {said!r:.80}, neither metrics nor a number", hint=hint, code="bad-value")
+    raise UsageError(f"the function {how} {returned!r:.80}, neither metrics nor a number", hint=hint, code="bad-value")
 
 
 def describe_error(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from windlass.core.process import ProcessId, identify, is_alive
 from windlass.testing.executor_conformance import ExecutorBench
 from windlass.testing.sample_trainables import Counter
 from windlass.tune.executors.local import Local
-from windlass.tune.executors.local.reattach import read_registrations
+from windlass.tune.executors.local.detached import read_registrations
 from windlass.tune.executors.protocol import (
     AttemptEnded,
     AttemptOutcome,

@@ -15,10 +15,9 @@ import pytest
 from windlass.tune.executors.channel import ChannelClosed, SocketChannel, from_message, to_message
 from windlass.tune.executors.local.detached import DetachedChannel, registration_path, spool_path
 from windlass.tune.executors.local.line_connection import LineConnection
-from windlass.tune.executors.local.output_tail import OutputTail
-from windlass.tune.executors.local.quiet_trials import QuietTrials
-from windlass.tune.executors.local.worker_exit import explain
-from windlass.tune.executors.output import claim_all, log_names, log_path
+from windlass.tune.executors.local.slots import explain
+from windlass.tune.executors.local.trial_monitor import OutputTail, QuietTrials
+from windlass.tune.executors.output import log_names, log_path, settle_output
 from windlass.tune.executors.protocol import (
     AttemptEnded,
     AttemptOutcome,
@@ -56,12 +55,12 @@ def test_the_watchdog_tells_each_silence_once() -> None:
     dog.began("slow", 0)
     dog.began("fast", 0)
     for second in range(1, 4):
-        dog.heard("fast", second)
-        dog.heard("slow", second * 10)
+        dog.reported("fast", second)
+        dog.reported("slow", second * 10)
     assert dog.quiet(8.0) == []
     assert dog.quiet(14.0) == [("fast", 11.0, 1.0)]
     assert dog.quiet(15.0) == []
-    dog.heard("fast", 16.0)
+    dog.reported("fast", 16.0)
     assert dog.quiet(31.0) == [("fast", 15.0, 1.0)]
     assert dog.quiet(131.0) == [("slow", 101.0, 10.0)]
     dog.ended("fast")
@@ -94,7 +93,7 @@ def test_what_a_dead_worker_printed_is_added_to_its_trials_log(tmp_path: Path) -
     (tmp_path / "spools").mkdir()
     for text in ("first\n", "second\n", ""):
         (tmp_path / "spools" / "1.log.out").write_text(text)
-        claim_all(str(tmp_path), "1", "00000", ("log", "log"))
+        settle_output(str(tmp_path), "1", "00000", {})
         assert os.listdir(tmp_path / "spools") == []
     assert Path(log_path(str(tmp_path), "00000", "log")).read_text() == "first\nsecond\n"
 

@@ -105,7 +105,7 @@ def test_a_cluster_that_does_not_answer(fake: FakeRay) -> None:
     with pytest.raises(UnreachableError) as caught:
         RayConnection("10.0.0.1:6379").open()
     assert caught.value.code == "ray-unreachable"
-    assert caught.value.message == "Ray does not answer at `10.0.0.1:6379`: ray client connection timeout"
+    assert caught.value.message == "cannot connect to Ray at `10.0.0.1:6379`: ray client connection timeout"
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

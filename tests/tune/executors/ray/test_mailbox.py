@@ -23,8 +23,8 @@ def start(trial: str = "a") -> bytes:
 
 def test_what_is_said_stays_until_it_was_heard() -> None:
     box = Mailbox()
-    box.say(b"1")
-    box.say(b"2", is_urgent=True)
+    box.put(b"1")
+    box.put(b"2", is_urgent=True)
     assert box.exchange(0, [], 1.0) == (0, [(1, b"1"), (2, b"2")])
     assert box.exchange(0, [], 1.0) == (0, [(1, b"1"), (2, b"2")])
     assert box.exchange(1, [], 1.0) == (0, [(2, b"2")])
@@ -58,7 +58,7 @@ def test_what_was_said_goes_as_soon_as_the_worker_asks() -> None:
     answers: list[Any] = []
     caller = threading.Thread(target=lambda: answers.append(box.exchange(0, [], 60.0)))
     caller.start()
-    box.say(b"report")
+    box.put(b"report")
     worker = threading.Thread(target=lambda: box.next_order(60.0))
     worker.start()
     caller.join(120)
@@ -80,8 +80,8 @@ def test_a_new_head_hears_the_whole_attempt_again_and_nothing_older() -> None:
     channel.send({"type": "reported", "n": 2})
     base = box.begin_again()
     _, messages = box.exchange(base, [], 1.0)
-    said = [json.loads(text) for _, text in messages]
-    assert [(m["type"], m.get("trial") or m.get("n")) for m in said] == [
+    num_put = [json.loads(text) for _, text in messages]
+    assert [(m["type"], m.get("trial") or m.get("n")) for m in num_put] == [
         ("started", "b"),
         ("reported", 1),
         ("reported", 2),

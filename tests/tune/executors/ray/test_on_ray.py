@@ -134,9 +134,9 @@ def test_bundles_are_one_placement_group_and_hold_what_the_trial_starts(make: Ca
     head = make(trials.asks_ray)
     head.start("a", {}, resources=Resources(bundles=({"CPU": 1.0}, {"CPU": 1.0}), strategy="STRICT_PACK"))
     assert head.end("a")[0].how is AttemptOutcome.DONE
-    said = head.reports("a")[0]
-    assert said["mine"]
-    assert said["inner"] == said["mine"]
+    num_put = head.reports("a")[0]
+    assert num_put["mine"]
+    assert num_put["inner"] == num_put["mine"]
 
 
 def test_room_is_what_the_cluster_has(make: Callable[..., Head]) -> None:

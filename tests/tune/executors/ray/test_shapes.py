@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.tune.executors.protocol import Fit, Room
-from windlass.tune.executors.ray.cluster import ClusterSnapshot, RayNode, answer, free_beside, may_grow_for
-from windlass.tune.executors.ray.shapes import actor_options, describe, group_bundles, left_after, needs_group
+from windlass.tune.executors.ray.cluster import (
+    ClusterSnapshot,
+    RayNode,
+    actor_options,
+    answer,
+    describe,
+    free_beside,
+    group_bundles,
+    left_after,
+    may_grow_for,
+    needs_group,
+)
 from windlass.tune.trial import ONE_CPU, Resources
 
 TWO = {"CPU": 2.0}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windlass import config
 from windlass.core.errors import UsageError
 from windlass.spec import Experiment
-from windlass.tune.executors.runs.overrides import check_name, overrides_of, path_of
+from windlass.tune.executors.runs.trial_template import check_name, overrides_of, path_of
 
 _TEXT = """\
 name: x
@@ -43,7 +43,7 @@ def test_what_is_pinned_once_cannot_vary(name: str) -> None:
 
 
 def test_no_path_at_all_is_refused() -> None:
-    with pytest.raises(UsageError, match="names no setting"):
+    with pytest.raises(UsageError, match="is not a setting"):
         check_name("a..b")
 
 

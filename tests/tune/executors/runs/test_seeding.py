@@ -8,7 +8,7 @@ import pytest
 from windlass.core.errors import NotFoundError
 from windlass.record.manifest import commit_manifest, differences, read_manifest
 from windlass.runs.store import RunFolder
-from windlass.tune.executors.runs.seeding import seed
+from windlass.tune.executors.runs.executor import seed
 
 
 def made(folder: Path, name: str = "step-5") -> Path:

@@ -11,7 +11,7 @@ from windlass.runs.home import Home
 from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome, Fit, Halt, SlotJoined, StartAttempt, Work
 from windlass.tune.executors.runs import RunsExecutor, TrialTemplate, read_trial_template
 from windlass.tune.executors.runs import executor as executor_module
-from windlass.tune.executors.runs.needs import capacity_of, needed
+from windlass.tune.executors.runs.trial_template import capacity_of, needed
 from windlass.tune.trial import ONE_CPU
 
 TEXT = """\
@@ -100,7 +100,7 @@ def test_room_is_the_sweeps_concurrency(prepared: Prepared, tmp_path: Path) -> N
     assert executor.room(ONE_CPU).fit is Fit.NOW
     executor.start(start("00000", lr=1))
     room = executor.room(ONE_CPU)
-    assert (room.fit, room.why) == (Fit.LATER, "1 run goes on, as many as the sweep has at once")
+    assert (room.fit, room.why) == (Fit.LATER, "1 run is active, the limit of the sweep")
 
 
 def test_a_halt_before_the_launch_launches_nothing(prepared: Prepared, tmp_path: Path) -> None:

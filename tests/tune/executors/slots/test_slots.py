@@ -33,9 +33,9 @@ from windlass.tune.executors.protocol import (
 )
 from windlass.tune.executors.runs import TrialTemplate
 from windlass.tune.executors.slots import SlotsExecutor, executor, slot_runs
-from windlass.tune.executors.slots.channel import FileChannel
 from windlass.tune.executors.slots.files import SlotFiles
-from windlass.tune.executors.slots.slot import RunSlot
+from windlass.tune.executors.slots.slot_runs import RunSlot
+from windlass.tune.executors.slots.worker import FileChannel
 from windlass.tune.trial import ONE_CPU, Resources
 
 ENDED = {"type": "ended", "trial": "00000", "attempt": 1, "how": "done", "error": "", "kind": ""}
@@ -142,7 +142,7 @@ def test_a_life_takes_no_order_of_an_earlier_one(bench: Bench) -> None:
     assert later.receive(0) is None
     lost, joined = bench.poll()
     assert isinstance(lost, AttemptEnded)
-    assert (lost.how, "was started again" in lost.error) == (AttemptOutcome.LOST, True)
+    assert (lost.how, "was restarted" in lost.error) == (AttemptOutcome.LOST, True)
     assert isinstance(joined, SlotJoined)
 
 
@@ -255,7 +255,7 @@ def test_an_attempt_of_a_life_that_is_over_is_not_found_again(bench: Bench) -> N
 def test_a_trial_that_fits_no_slot_is_refused_at_once(bench: Bench) -> None:
     room = bench.head.room(Resources(bundles=({"CPU": 1.0, "GPU": 2.0},)))
     assert room.fit is Fit.NEVER
-    assert "a trial wants 2 GPU, and a slot has 0" in room.why
+    assert "a trial needs 2 GPU, and a slot has 0" in room.why
 
 
 def test_a_spool_that_is_closed_is_a_closed_channel(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Trials on this machine: warm worker processes, forked from one that has everything imported."""
+"""Executor on this machine: warm worker processes, forked from one that has everything imported."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""A worker's channel that outlives its head: it goes on, keeps what it says, and lets another head take over.
+"""Workers that outlive their head: their channel, registration and spool, and how a new head takes over.
 
 While a head listens, everything goes over the socket and the newest messages are kept in memory. When it is gone they
-are written to `spools/<slot>.jsonl`, with what follows, and the trial goes on without asking. A head that connects to
-the worker's own socket is told all of it again.
+are written to `spools/<slot>.jsonl`, with later ones, and the trial continues without asking. A head that connects to
+the worker's own socket gets all of them again.
 """
 
 from __future__ import annotations
@@ -11,29 +11,54 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
+import tempfile
 import time
 from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from windlass.core.files import write_json
-from windlass.core.process import identify
-from windlass.tune.executors.channel import ChannelClosed, Message, SocketChannel
+from windlass.core.json_text import read_json
+from windlass.core.process import ProcessId, identify, is_alive
+from windlass.tune.executors.channel import (
+    BadMessageError,
+    ChannelClosed,
+    Message,
+    SocketChannel,
+    decode_line,
+    from_message,
+)
+from windlass.tune.trial import Resources
 
-__all__ = ["DetachedChannel", "registration_path", "spool_path"]
+__all__ = [
+    "DetachedChannel",
+    "Registration",
+    "connect",
+    "end_worker",
+    "make_sockets_folder",
+    "read_registrations",
+    "read_spool",
+    "registration_path",
+    "remove",
+    "spool_path",
+]
+
 
 _NUM_KEPT = 4096
 """More than any worker may send ahead, so nothing that a head did not write down is ever dropped."""
 
 
 def registration_path(folder: str, slot: str) -> Path:
-    """Who works in a slot, on what, and where to reach it."""
+    """Path of the registration of a slot's worker: its process, trial and socket."""
     return Path(folder, "spools", f"{slot}.json")
 
 
 def spool_path(folder: str, slot: str) -> Path:
-    """What a worker said while no head listened."""
+    """Path of a worker's spool: its messages while no head listened."""
     return Path(folder, "spools", f"{slot}.jsonl")
 
 
@@ -73,7 +98,7 @@ class DetachedChannel:
     # ---------------------------------------------------------------------------------------------------- messages
 
     def send(self, message: Message) -> None:
-        """Tell the head, or the spool."""
+        """Send to the head, or append to the spool."""
         if self._has_given_up and message["type"] == "ended" and message["how"] == "halted":
             message |= {"how": "lost", "error": f"no head came back within {self._linger_s:g} s"}
         self._keep(message)
@@ -102,7 +127,7 @@ class DetachedChannel:
         return True
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; without a head the answer that lets a trial go on."""
+        """Receive the next message; without a head, the answer that lets a trial continue."""
         while True:
             if self._head is not None:
                 try:
@@ -126,7 +151,7 @@ class DetachedChannel:
         return message
 
     def _answer(self) -> Message:
-        """What a head would say: go on; once nobody has come for too long: save, and end."""
+        """Return a head's usual answer: continue; without a head for too long: save and end."""
         assert self._running is not None
         to = {"trial": self._running["trial"], "attempt": self._running["attempt"]}
         if time.monotonic() - self._lost_at > self._linger_s:
@@ -150,13 +175,13 @@ class DetachedChannel:
         os.fsync(self._spool)
 
     def _wait_for_head(self) -> None:
-        """Nothing runs: wait for a head, and end when none comes in time."""
+        """Wait for a head while nothing runs, and end if none comes in time."""
         left_s = self._lost_at + self._linger_s - time.monotonic()
         if self._has_given_up or left_s <= 0 or not self._accept(left_s):
             raise ChannelClosed("no head came back")
 
     def _accept(self, timeout_s: float) -> bool:
-        """Take a head that has connected, and tell it everything that is kept."""
+        """Accept a head that has connected, and send it all kept messages."""
         poller = select.poll()
         poller.register(self._listener, select.POLLIN)
         if not poller.poll(timeout_s * 1000):
@@ -174,9 +199,129 @@ class DetachedChannel:
         return True
 
     def close(self) -> None:
-        """The worker ends: what nobody heard stays in the spool."""
+        """Close the sockets; messages that no head received stay in the spool."""
         self._listener.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._facts["socket"])
         if self._spool < 0:
             registration_path(self._folder, self._slot).unlink(missing_ok=True)
+
+
+_END_S = 10.0
+_PAUSE_S = 0.005
+_MAX_FOLDER = 70
+_MAX_DIGITS = 12
+_KINDS = (
+    ("slot", str),
+    ("process", str),
+    ("template", str),
+    ("socket", str),
+    ("variables", dict),
+    ("is_single", bool),
+    ("stacks", int),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Registration that a worker wrote."""
+
+    slot: str
+    process: ProcessId
+    template: ProcessId | None
+    socket: str
+    variables: dict[str, str]
+    is_single: bool
+    stacks: int
+    trial: str
+    attempt: int
+    resources: Resources
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the worker lives."""
+        return is_alive(self.process)
+
+
+def read_registrations(folder: str) -> Iterator[Registration]:
+    """Yield every worker that registered in a sweep's folder, dead ones included."""
+    for path in sorted(Path(folder, "spools").glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            yield _registration(read_json(path))
+
+
+def _registration(data: Mapping[str, Any]) -> Registration:
+    """Parse a registration; raises ValueError, KeyError, TypeError or AttributeError if it is damaged."""
+    is_whole = all(type(data[name]) is kind for name, kind in _KINDS) and data["slot"].isdecimal()
+    if not is_whole or len(data["slot"]) > _MAX_DIGITS:
+        raise ValueError("a value is of another type")
+    if type(data["trial"] or "") is not str or type(data["attempt"] or 0) is not int:
+        raise ValueError("invalid trial")
+    shape = data["resources"] or {"bundles": [], "strategy": "PACK"}
+    return Registration(
+        slot=data["slot"],
+        process=ProcessId.parse(data["process"]),
+        template=ProcessId.parse(data["template"]) if data["template"] != "None" else None,
+        socket=data["socket"],
+        variables=data["variables"],
+        is_single=data["is_single"],
+        stacks=data["stacks"],
+        trial=data["trial"] or "",
+        attempt=data["attempt"] or 0,
+        resources=Resources(bundles=tuple(shape["bundles"]), strategy=shape["strategy"]),
+    )
+
+
+def connect(registration: Registration) -> socket.socket | None:
+    """Connect to a worker, which accepts when it next looks; None if it is gone."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(registration.socket)
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def read_spool(folder: str, slot: str) -> list[Message]:
+    """Read the spool of a dead worker; torn and damaged lines are skipped."""
+    try:
+        lines = spool_path(folder, slot).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines[:-1]:
+        with contextlib.suppress(BadMessageError):
+            message = decode_line(line)
+            if message["type"] != "hello":
+                from_message(message)
+            found.append(message)
+    return found
+
+
+def remove(folder: str, registration: Registration) -> None:
+    """Remove the files of a dead worker."""
+    spool = spool_path(folder, registration.slot)
+    for path in (spool, registration_path(folder, registration.slot), Path(registration.socket)):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(registration.socket))
+
+
+def end_worker(registration: Registration, *, grace_s: float = 0.0) -> None:
+    """Wait up to `grace_s` for a worker's end, then kill its group and wait until it is gone."""
+    deadline = time.monotonic() + grace_s
+    while registration.is_alive and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+    deadline = time.monotonic() + _END_S
+    while registration.is_alive and time.monotonic() < deadline:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(registration.process.pid, signal.SIGKILL)
+        time.sleep(_PAUSE_S)
+
+
+def make_sockets_folder() -> str:
+    """Make a folder, readable by this user only, with a short name: sockets allow 108 bytes (unix(7))."""
+    usual = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="windlass-", dir=usual if len(usual) < _MAX_FOLDER else "/tmp")  # noqa: S108 - mkdtemp

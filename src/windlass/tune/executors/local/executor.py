@@ -1,7 +1,7 @@
-"""Trials on this machine, in warm worker processes that are forked from a template.
+"""Executor on this machine: warm worker processes, forked from a template.
 
 A worker takes one trial after another; where GPUs are declared it takes one only (`reuse`), so that their memory is
-free afterwards. Everything ends with the head: no process is left, whoever is killed.
+free afterwards. Everything ends with the head: no process is left, whichever is killed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from typing import Any, ClassVar
 
 from windlass.core.phrases import count
 from windlass.tune.arguments import refuses_unknown
-from windlass.tune.executors.channel import BadMessageError, Leave, Message, from_message, read_hello, to_message
-from windlass.tune.executors.local.line_connection import LineConnection
-from windlass.tune.executors.local.machine_resources import MachineResources
-from windlass.tune.executors.local.reattach import (
+from windlass.tune.executors.channel import (
+    BadMessageError,
+    Leave,
+    Message,
+    from_message,
+    read_hello,
+    to_message,
+    work_to_data,
+)
+from windlass.tune.executors.local.detached import (
     Registration,
     connect,
     end_worker,
@@ -28,11 +34,12 @@ from windlass.tune.executors.local.reattach import (
     read_spool,
     remove,
 )
-from windlass.tune.executors.local.slots import LocalSlot, LocalSlots
+from windlass.tune.executors.local.line_connection import LineConnection
+from windlass.tune.executors.local.machine_resources import MachineResources
+from windlass.tune.executors.local.slots import LocalSlot, LocalSlots, explain
 from windlass.tune.executors.local.template_process import IMPORT_LIMIT_S, TemplateProcess, ready_template
 from windlass.tune.executors.local.trial_monitor import LOOK_EVERY_S, TrialMonitor
-from windlass.tune.executors.local.worker_exit import explain
-from windlass.tune.executors.output import claim_all, log_names, remove_pending
+from windlass.tune.executors.output import settle_output
 from windlass.tune.executors.protocol import (
     AttemptEnded,
     AttemptOutcome,
@@ -48,7 +55,6 @@ from windlass.tune.executors.protocol import (
     StartAttempt,
     Work,
 )
-from windlass.tune.executors.work_data import work_to_data
 from windlass.tune.storage import is_url
 from windlass.tune.trial import Resources
 
@@ -61,14 +67,14 @@ _LINGER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """What a process descriptor tells: the worker of an earlier head is gone."""
+    """Event of a process descriptor: the worker of an earlier head is gone."""
 
     slot: LocalSlot
 
 
 @refuses_unknown
 class Local:
-    """Runs trials on this machine."""
+    """Executor that runs trials on this machine."""
 
     name: ClassVar[str] = "local"
 
@@ -83,16 +89,16 @@ class Local:
         quiet_floor_s: float | None = None,
         import_limit_s: float | None = None,
     ) -> None:
-        """Describe it; nothing starts yet.
+        """Describe the executor; nothing starts yet.
 
         Args:
-            resources: what there is for trials, where that is not what the machine has: `{"CPU": 8, "widgets": 2}`.
+            resources: resources for trials, instead of the machine's: `{"CPU": 8, "widgets": 2}`.
             shows_output: show on this process's standard error what trials print, each line with the trial's id.
-            halt_grace_s: seconds after which a trial that was told to end is killed; 30.
-            linger_s: seconds for which workers of a detached sweep wait for the next head; 60.
-            quiet_factor: a trial that has not reported for so many of its usual steps is noted with its stack; 20.
-            quiet_floor_s: but never before so many seconds, or ten times that before its first report; 60.
-            import_limit_s: seconds that the import of the trainable's module and of `preload` may take; 600.
+            halt_grace_s: seconds after which a halted trial is killed; default 30.
+            linger_s: seconds for which workers of a detached sweep wait for the next head; default 60.
+            quiet_factor: usual steps without a report after which a trial is noted with its stack; default 20.
+            quiet_floor_s: minimum seconds before that, ten times as many before the first report; default 60.
+            import_limit_s: limit in seconds for importing the trainable's module and `preload`; default 600.
         """
         stated = {
             "resources": resources,
@@ -112,14 +118,14 @@ class Local:
         self._events: list[Event] = []
         self._template: TemplateProcess | None = None
         self._is_asked: Callable[[], bool] = bool
-        self._places: MachineResources
-        self._watching: TrialMonitor
+        self._machine: MachineResources
+        self._monitor: TrialMonitor
         self._data: dict[str, Any] = {}
 
     # ---------------------------------------------------------------------------------------------- open, close
 
     def open(self, work: Work) -> None:
-        """Start the template and wait until it has imported the trainable; workers come when they are needed.
+        """Start the template and wait until it has imported the trainable; workers are forked on demand.
 
         Raises:
             UsageError: the trainable cannot be imported or pickled.
@@ -128,9 +134,9 @@ class Local:
         options = {**work.options, **self._stated}
         work = replace(work, folder=os.path.abspath(work.folder), storage=storage, options=options)
         self._data = work_to_data(work)
-        self._places = MachineResources(work)
+        self._machine = MachineResources(work)
         self._work = work
-        self._watching = TrialMonitor(work.folder, work.options)
+        self._monitor = TrialMonitor(work.folder, work.options)
         self._start_template()
 
     def end_opening_when(self, is_asked: Callable[[], bool]) -> None:
@@ -144,7 +150,7 @@ class Local:
         limit_s = self._option("import_limit_s", IMPORT_LIMIT_S)
         self._template = template = ready_template(self._data, facts, limit_s, self._is_asked)
         if self._is_detached:
-            self._places.guard(template.pid)
+            self._machine.guard(template.pid)
         self._selector.register(template.wire, selectors.EVENT_READ, template)
         return template
 
@@ -157,11 +163,11 @@ class Local:
         return bool(self._option("detach", False))
 
     def capacity(self) -> Mapping[str, float]:
-        """What trials may use of this machine."""
-        return self._places.capacity()
+        """Return what trials may use of this machine."""
+        return self._machine.capacity()
 
     def close(self) -> None:
-        """Kill what runs, let idle workers clean up for a moment, and leave nothing behind. Idempotent."""
+        """Kill running trials, let idle workers clean up briefly, and leave nothing behind. Idempotent."""
         template, self._template = self._template, None
         if template is not None:
             busy = [slot.pid for slot in self._slots if slot.running is not None and slot.pid]
@@ -177,7 +183,7 @@ class Local:
             self._slots.remove(slot)
         self._selector.close()
         if self._work is not None:
-            self._places.close()
+            self._machine.close()
             self._forget_workers()
 
     def _forget_workers(self) -> None:
@@ -189,7 +195,7 @@ class Local:
     # ------------------------------------------------------------------------------------------ heads come and go
 
     def detach(self) -> None:
-        """Leave workers and their trials to another head; this executor is closed afterwards."""
+        """Leave workers and their trials to another head; closes this executor."""
         template, self._template = self._template, None
         if template is not None:
             template.abandon()
@@ -199,15 +205,15 @@ class Local:
         self._selector.close()
         self._work = None
 
-    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
-        """Take over the workers of an earlier head that run one of these attempts; others are ended."""
+    def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
+        """Take over the workers of an earlier head that run one of these attempts; end the others."""
         assert self._work is not None
         found: dict[str, int] = {}
-        self._places.recover()
+        self._machine.recover()
         for registration in read_registrations(self._work.folder):
             self._slots.begin_after(int(registration.slot))
-            is_held = held.get(registration.trial) == registration.attempt
-            if is_held and (self._adopt(registration) or self._replay(registration)):
+            is_expected = running.get(registration.trial) == registration.attempt
+            if is_expected and (self._adopt(registration) or self._replay(registration)):
                 found[registration.trial] = registration.attempt
             else:
                 end_worker(registration)
@@ -215,7 +221,7 @@ class Local:
         return found
 
     def _adopt(self, registration: Registration) -> bool:
-        """Take over a worker that lives."""
+        """Take over a living worker."""
         connection = connect(registration) if registration.is_alive else None
         if connection is None:
             return False
@@ -226,10 +232,10 @@ class Local:
             is_single=registration.is_single,
         )
         slot.pid, slot.stacks, slot.registration = registration.process.pid, registration.stacks, registration
-        slot.share = self._places.claim(registration.resources, registration.variables)
+        slot.share = self._machine.claim(registration.resources, registration.variables)
         self._slots.add(slot)
         self._slots.occupy(slot, registration.trial, registration.attempt)
-        self._watching.began(registration.trial)
+        self._monitor.began(registration.trial)
         self._selector.register(slot.wire, selectors.EVENT_READ, slot)
         slot.watch = os.pidfd_open(slot.pid)
         self._selector.register(slot.watch, selectors.EVENT_READ, _Death(slot))
@@ -237,13 +243,13 @@ class Local:
         return True
 
     def _replay(self, registration: Registration) -> bool:
-        """Tell what a dead worker left in its spool; False where its trial's end is not in it."""
+        """Take the events in the spool of a dead worker; False if the end of its trial is not among them."""
         assert self._work is not None
-        said = read_spool(self._work.folder, registration.slot)
-        ours = [message for message in said if message.get("trial") == registration.trial]
-        if not ours or ours[-1]["type"] != "ended":
+        messages = read_spool(self._work.folder, registration.slot)
+        events = [from_message(message) for message in messages if message.get("trial") == registration.trial]
+        if not events or not isinstance(events[-1], AttemptEnded):
             return False
-        self._events += [from_message(message) for message in ours]
+        self._events += events
         remove(self._work.folder, registration)
         return True
 
@@ -255,7 +261,7 @@ class Local:
         for message in read_spool(self._work.folder, slot.id):
             self._on_message(slot, message)
         self._forget_socket(slot)
-        self._bury(slot, AttemptOutcome.LOST, "the worker, which an earlier head had made, is gone", "")
+        self._bury(slot, AttemptOutcome.LOST, "the worker, started by an earlier head, is gone", "")
         remove(self._work.folder, slot.registration)
 
     def _end_adopted(self, slot: LocalSlot) -> None:
@@ -265,20 +271,20 @@ class Local:
     # --------------------------------------------------------------------------------------------- room and start
 
     def room(self, resources: Resources) -> Room:
-        """Whether a trial of this shape fits beside those that run."""
-        found = self._places.room(resources)
+        """Return whether a trial of this shape fits beside those that run."""
+        found = self._machine.room(resources)
         if found.fit is Fit.NOW and self._slots.num_running >= self._limit:
             return Room(Fit.LATER, f"{self._slots.num_running} of {count(self._limit, 'slot')} in use")
         return found
 
     def start(self, start: StartAttempt) -> None:
-        """Give the attempt to an idle worker, or to a new one."""
-        share = self._places.take(start.resources)
-        variables = self._places.environment(share, start.resources)
+        """Start the attempt in an idle worker, or in a new one."""
+        share = self._machine.take(start.resources)
+        variables = self._machine.environment(share, start.resources)
         slot = self._slots.idle(variables) or self._new_worker(variables, has_gpus=bool(share.gpus))
         slot.share = share
         self._slots.occupy(slot, start.trial, start.attempt)
-        self._watching.began(start.trial)
+        self._monitor.began(start.trial)
         if slot.pid:
             self._tell_started(slot)
         self._send(slot, to_message(start))
@@ -299,15 +305,15 @@ class Local:
         return slot
 
     def _retire_surplus(self) -> None:
-        """Idle workers of other shapes go when there are as many workers as may run trials."""
+        """End idle workers of other shapes while there are as many workers as slots."""
         while len(self._slots) >= self._limit and (idle := self._slots.any_idle()) is not None:
             self._send(idle, Leave)
-            idle.is_told_to_end = True
+            idle.is_ending = True
 
     @property
     def _limit(self) -> int:
         assert self._work is not None
-        return self._work.num_slots or self._places.max_slots
+        return self._work.num_slots or self._machine.max_slots
 
     def _tell_started(self, slot: LocalSlot) -> None:
         assert slot.running is not None
@@ -315,13 +321,13 @@ class Local:
         self._events.append(AttemptStarted(trial=trial, attempt=attempt, slot=slot.id, host=self._host, pid=slot.pid))
 
     def send(self, order: Order) -> None:
-        """Tell a running attempt; one that does not answer a halt in time is killed."""
+        """Send an order to a running attempt; one that does not halt in time is killed."""
         slot = self._slots.of(order.trial, order.attempt)
         if slot is None:
             return
         if isinstance(order, Halt):
-            slot.is_told_to_end = True
-            self._watching.halted(order.trial)
+            slot.is_ending = True
+            self._monitor.halted(order.trial)
             self._deadlines[slot.id] = time.monotonic() + self._option("halt_grace_s", 30.0)
         self._send(slot, to_message(order))
 
@@ -333,7 +339,7 @@ class Local:
     # -------------------------------------------------------------------------------------------------------- poll
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Everything that is there; blocks up to `timeout_s` for the first."""
+        """Return the events; blocks up to `timeout_s` for the first."""
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = 0.0 if self._events else max(0.0, deadline - time.monotonic())
@@ -344,7 +350,7 @@ class Local:
         return events
 
     def _look(self, wait_s: float) -> None:
-        """One turn: read every socket that is ready."""
+        """Read every socket that is ready, once."""
         is_template_ready = False
         for key, mask in self._selector.select(wait_s):
             if isinstance(key.data, LocalSlot):
@@ -356,12 +362,12 @@ class Local:
         if is_template_ready:  # after the workers: what they said before they died comes first
             self._on_template()
         self._kill_the_late()
-        self._places.give_back_idle()
-        self._watching.look(self._slots)
+        self._machine.give_back_idle()
+        self._monitor.look(self._slots)
 
     def notes(self) -> list[tuple[str, str]]:
-        """(trial, text) of what people should know of running trials, each once; see `TellsNotes`."""
-        return self._watching.take_notes()
+        """Return notes on running trials as (trial, text), each once; see `TellsNotes`."""
+        return self._monitor.take_notes()
 
     def _on_ready(self, slot: LocalSlot, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
@@ -401,20 +407,20 @@ class Local:
             self._end(slot, event)
             return
         if isinstance(event, AttemptReported):
-            self._watching.heard(event.trial)
+            self._monitor.reported(event.trial)
         self._events.append(event)
 
     def _end(self, slot: LocalSlot, ended: AttemptEnded) -> None:
-        """An attempt is over; that of a single worker when its process is gone."""
+        """End an attempt; a single-use worker ends it when its process is gone."""
         if slot.is_single and slot.last_words is None:
             slot.last_words = ended
             self._deadlines[slot.id] = time.monotonic() + _EXIT_S
             return
         self._deadlines.pop(slot.id, None)
-        slot.is_told_to_end, slot.last_words = False, None
+        slot.is_ending, slot.last_words = False, None
         self._slots.free(slot)
-        self._places.give(slot.share)
-        self._watching.ended(ended.trial)
+        self._machine.give(slot.share)
+        self._monitor.ended(ended.trial)
         self._events.append(ended)
 
     # --------------------------------------------------------------------------------------- deaths of processes
@@ -445,7 +451,7 @@ class Local:
             ended = AttemptEnded(trial=trial, attempt=attempt, how=how, error=why, kind=kind)
             if slot.last_words is not None:
                 ended = slot.last_words
-            elif slot.is_told_to_end:
+            elif slot.is_ending:
                 ended = AttemptEnded(trial=trial, attempt=attempt, how=AttemptOutcome.HALTED)
             else:
                 self._events.append(SlotLost(slot=slot.id, why=why))
@@ -458,16 +464,12 @@ class Local:
         self._slots.remove(slot)
 
     def _claim_output(self, slot: LocalSlot) -> None:
-        """What a dead worker printed becomes its trial's log."""
+        """Move what a dead worker printed to its trial's log."""
         assert self._work is not None
-        names = log_names(self._option("log_to_file", False))
-        if slot.running is not None:
-            claim_all(self._work.folder, slot.id, slot.running[0], names)
-        else:
-            remove_pending(self._work.folder, slot.id, names)
+        settle_output(self._work.folder, slot.id, slot.running[0] if slot.running else "", self._work.options)
 
     def _lose_template(self, template: TemplateProcess) -> None:
-        """The template was killed: its workers go with it; another one is made when a worker is needed."""
+        """Handle the death of the template: its workers are gone; a new one starts on demand."""
         self._selector.unregister(template.wire)
         template.end(0.0)
         self._template = None
@@ -477,15 +479,13 @@ class Local:
             if not slot.wire.is_closed:
                 self._read(slot)
             self._forget_socket(slot)
-            self._bury(
-                slot, AttemptOutcome.LOST, "the process that workers are made from was killed, and they with it", ""
-            )
+            self._bury(slot, AttemptOutcome.LOST, "the template process of the workers was killed", "")
 
     def _next_deadline_s(self) -> float:
         return max(0.0, min(self._deadlines.values()) - time.monotonic()) if self._deadlines else LOOK_EVERY_S
 
     def _kill_the_late(self) -> None:
-        """Kill those that should have ended by now."""
+        """Kill workers whose deadline has passed."""
         if not self._deadlines:
             return
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The head's end of a connection: JSON lines over a stream socket, which never blocks the head."""
+"""Non-blocking JSON lines over a stream socket: the head's end of a connection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PIECE = 1 << 18
 
 
 class LineConnection:
-    """Reads whole lines, and keeps what cannot be written yet.
+    """Connection that reads whole lines and buffers what cannot be written yet.
 
     Attributes:
-        is_closed: the other side is gone, or said what is no message; everything before that was read.
+        is_closed: the other side is gone, or sent an invalid message; everything before was read.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -31,16 +31,16 @@ class LineConnection:
         self._unsent = bytearray()
 
     def fileno(self) -> int:
-        """The descriptor, for a selector."""
+        """Return the descriptor, for a selector."""
         return self._socket.fileno()
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `flush` is to be called when the socket can be written."""
+        """Return whether `flush` is needed once the socket is writable."""
         return bool(self._unsent)
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Write a line, or as much of it as fits now; the descriptors travel with its first byte."""
+        """Write a line, or as much as fits now; descriptors travel with its first byte."""
         line = encode_line(message)
         if descriptors:
             self._send_first(line, descriptors)
@@ -63,7 +63,7 @@ class LineConnection:
             self._socket.setblocking(False)
 
     def flush(self) -> None:
-        """Write what fits."""
+        """Write buffered bytes as far as they fit."""
         while self._unsent:
             try:
                 sent = self._socket.send(self._unsent)
@@ -75,7 +75,7 @@ class LineConnection:
             del self._unsent[:sent]
 
     def receive(self) -> list[Message]:
-        """Every message that is there; sets `is_closed` at the end."""
+        """Return all complete messages; sets `is_closed` at the end."""
         try:
             while True:
                 piece = self._socket.recv(_PIECE)
@@ -102,7 +102,7 @@ class LineConnection:
         return self._whole_ones(lines)
 
     def _whole_ones(self, lines: bytes) -> list[Message]:
-        """The messages before one that is none, behind which nothing can be believed."""
+        """Return the messages before the first invalid one; what follows it cannot be trusted."""
         found: list[Message] = []
         try:
             found.extend(map(decode_line, lines.split(b"\n")))

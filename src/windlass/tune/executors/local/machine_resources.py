@@ -1,28 +1,33 @@
-"""What trials may take of this machine: the pool, and the GPUs that other runs of windlass hold."""
+"""Resources of this machine for trials: the pool, and the GPUs that other runs of windlass hold."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import UsageError
-from windlass.supervise.leases import LeasableResources, local_resources
-from windlass.tune.executors.local.gpus import GpuLeases, visible_gpus
+from windlass.core.files import write_json
+from windlass.core.process import identify
+from windlass.supervise.job import Lease
+from windlass.supervise.leases import LeasableResources, acquire, local_resources, release
 from windlass.tune.executors.local.resource_pool import ResourcePool, ResourceShare
 from windlass.tune.executors.protocol import Fit, Room, Work
 from windlass.tune.trial import Resources
 
-__all__ = ["MachineResources"]
+__all__ = ["GpuLeases", "MachineResources", "visible_gpus"]
+
 
 _SLOTS_PER_CPU = 8
 _IDLE_S = 30.0
 
 
 class MachineResources:
-    """Counts what trials hold here."""
+    """Resources that trials hold on this machine."""
 
     def __init__(self, work: Work) -> None:
         present = local_resources()
@@ -40,7 +45,7 @@ class MachineResources:
         self.max_slots = max(64, int(present.cpus) * _SLOTS_PER_CPU)
 
     def room(self, resources: Resources) -> Room:
-        """Whether a trial fits; leases further GPUs for it where that is what it lacks."""
+        """Return whether a trial fits; leases further GPUs if only those are missing."""
         found = self._pool.room(resources)
         while found.fit is Fit.LATER and self._leases is not None and self._pool.lacks_gpus(resources):
             gpu, reason = self._leases.take()
@@ -51,7 +56,7 @@ class MachineResources:
         return found
 
     def give_back_idle(self) -> None:
-        """Let other runs have the GPUs that no trial has used for a while; cheap, called often."""
+        """Release GPUs that no trial has used for a while; cheap, called often."""
         if self._leases is None or not (idle := self._pool.idle_gpus):
             self._idle_since = 0.0
             return
@@ -64,39 +69,39 @@ class MachineResources:
                 self._leases.give(gpu)
 
     def recover(self) -> None:
-        """Hold the GPUs that workers of an earlier head use."""
+        """Take over the GPUs that workers of an earlier head use."""
         for gpu in self._leases.recover() if self._leases is not None else ():
             self._pool.add_gpu(gpu)
 
     def guard(self, pid: int) -> None:
-        """Hold GPUs as long as this process lives, after the head's death too."""
+        """Hold GPUs as long as this process lives, also after the head's death."""
         if self._leases is not None:
             self._leases.guard(pid)
 
     def take(self, resources: Resources) -> ResourceShare:
-        """Hold what a trial needs."""
+        """Reserve the resources of a trial."""
         return self._pool.take(resources)
 
     def claim(self, resources: Resources, variables: Mapping[str, str]) -> ResourceShare:
-        """Hold what a trial has that another head started."""
+        """Reserve the resources of a trial that another head started."""
         gpus = variables.get("CUDA_VISIBLE_DEVICES", "")
         return self._pool.claim(resources, [gpu for gpu in gpus.split(",") if gpu])
 
     def capacity(self) -> dict[str, float]:
-        """Totals by resource."""
+        """Return the totals by resource."""
         return self._pool.totals
 
     def give(self, share: ResourceShare) -> None:
-        """Have it back."""
+        """Release a share."""
         self._pool.give(share)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         if self._leases is not None:
             self._leases.close()
 
     def environment(self, share: ResourceShare, resources: Resources) -> dict[str, str]:
-        """Variables of a worker: the GPUs it may see, and threads as it has CPUs unless the user said so."""
+        """Return the variables of a worker: its GPUs, and threads by its CPUs unless the user set them."""
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)} if self._has_gpus else {}
         if "OMP_NUM_THREADS" not in os.environ:
             own = resources.bundles[0].get("CPU", 1.0) if resources.bundles else 1.0
@@ -115,7 +120,97 @@ def _some_gpus(gpus: tuple[str, ...], number: float) -> tuple[str, ...]:
     if number != int(number) or number > len(gpus):
         raise UsageError(
             f"options.resources.GPU is {number}, and this machine has {len(gpus)}",
-            hint="state no more whole GPUs than there are",
+            hint="give a whole number, at most the GPUs of this machine",
             code="resources-not-here",
         )
     return gpus[: int(number)]
+
+
+_ASK_EVERY_S = 0.5
+
+
+def visible_gpus(present: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES` if set."""
+    stated = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if stated is None:
+        return present
+    return tuple(part.strip() for part in stated.split(",") if part.strip() and part.strip() != "-1")
+
+
+class GpuLeases:
+    """GPU leases of one sweep, one per GPU, in the table that all runs on this machine share.
+
+    Args:
+        table: folder of that table.
+        folder: contains a folder per lease, by which its holders are found.
+        label: of the sweep, for those who wait.
+    """
+
+    def __init__(self, table: Path, folder: Path, label: str, present: LeasableResources) -> None:
+        self._lease = Lease(folder=str(table), gpus=1)
+        self._folder, self._label, self._present = folder, label, present
+        self._holder = str(identify(os.getpid()))
+        self._held: dict[str, Path] = {}
+        self._guard = ""
+        self._asked_at = float("-inf")
+        self._reason = ""
+        self._waiting: Path | None = None
+
+    def recover(self) -> list[str]:
+        """Take over the leases of an earlier head whose workers live; returns their GPUs."""
+        found = []
+        for place in sorted(self._folder.glob("gpu-*")):
+            given, _ = acquire(self._lease, place, self._holder, self._label, self._present)
+            if given:
+                self._held[given[0]] = place
+                found.append(given[0])
+        return found
+
+    def take(self) -> tuple[str, str]:
+        """Return (another GPU, or why there is none); asks twice a second at most. Stays in line until `close`."""
+        if self._reason and time.monotonic() - self._asked_at < _ASK_EVERY_S:
+            return "", self._reason
+        self._asked_at = time.monotonic()
+        place = self._free_place()
+        place.mkdir(parents=True, exist_ok=True)
+        self._write_guard(place)
+        given, self._reason = acquire(self._lease, place, self._holder, self._label, self._present)
+        self._waiting = None if given else place
+        if not given:
+            return "", self._reason
+        self._held[given[0]] = place
+        return given[0], ""
+
+    def _free_place(self) -> Path:
+        number = 0
+        while (place := self._folder / f"gpu-{number}") in self._held.values():
+            number += 1
+        return place
+
+    def guard(self, pid: int) -> None:
+        """Hold the leases as long as this process lives too: the template of a detached sweep."""
+        self._guard = str(identify(pid))
+        for place in self._held.values():
+            self._write_guard(place)
+
+    def _write_guard(self, place: Path) -> None:
+        if self._guard:
+            write_json(
+                place / f"guard-{self._guard.partition(':')[0]}.json", {"template": self._guard}, is_durable=False
+            )
+
+    def give(self, gpu: str) -> None:
+        """Release one GPU."""
+        self._release(self._held.pop(gpu))
+
+    def _release(self, place: Path) -> None:
+        release(self._lease, place)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(place)
+
+    def close(self) -> None:
+        """Release everything, and leave the line."""
+        for gpu in list(self._held):
+            self.give(gpu)
+        if self._waiting is not None:
+            self._release(self._waiting)

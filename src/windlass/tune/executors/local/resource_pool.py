@@ -1,6 +1,6 @@
-"""What this machine has for trials, and who has what of it; arithmetic only.
+"""Accounting of this machine's resources for trials; arithmetic only.
 
-Amounts are counted in steps of 1/10000, so that ten tenths are one. A trial's bundles all lie here, so they add up.
+Amounts are counted in steps of 1/10000, so that ten tenths are one. All bundles of a trial are on this machine, so they add up.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _GPU = "GPU"
 
 @dataclass(slots=True)
 class ResourceShare:
-    """What one slot holds: steps by name, and of which GPUs how much."""
+    """Resources that one slot holds: steps by name, and steps of each GPU."""
 
     amounts: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, int] = field(default_factory=dict)
 
 
 class ResourcePool:
-    """Counts resources.
+    """Counter of free resources.
 
     Args:
         totals: amounts by name, GPUs left out.
@@ -42,15 +42,15 @@ class ResourcePool:
         self._gpus = dict.fromkeys(gpus, _STEPS) if are_ours else {}
 
     def add_gpu(self, gpu: str) -> None:
-        """A GPU may be used now."""
+        """Add a GPU."""
         self._gpus.setdefault(gpu, _STEPS)
 
     def remove_gpu(self, gpu: str) -> None:
-        """A GPU that nobody holds may be used no more."""
+        """Remove a GPU that no trial holds."""
         del self._gpus[gpu]
 
     def room(self, resources: Resources) -> Room:
-        """Whether a trial of this shape fits now, later or never, GPUs of other programs not looked at."""
+        """Return whether a trial of this shape fits now, later or never; GPUs of other programs are ignored."""
         amounts, gpus = _demand(resources)
         reason = self._never(resources, amounts, gpus)
         if reason:
@@ -64,27 +64,27 @@ class ResourcePool:
         return Room(Fit.NOW)
 
     def lacks_gpus(self, resources: Resources) -> bool:
-        """Whether more GPUs are what a trial waits for."""
+        """Return whether a trial lacks only GPUs."""
         amounts, gpus = _demand(resources)
         has_rest = all(steps <= self._free.get(name, 0) for name, steps in amounts.items())
         return has_rest and self._choose(gpus) is None
 
     def _never(self, resources: Resources, amounts: Mapping[str, int], gpus: Sequence[int]) -> str:
         if resources.strategy == "STRICT_SPREAD" and len([b for b in resources.bundles if any(b.values())]) > 1:
-            return f"STRICT_SPREAD wants {len(resources.bundles)} machines, and this is one"
+            return f"STRICT_SPREAD needs {len(resources.bundles)} machines, and this is one"
         for name, steps in amounts.items():
             if steps > self._totals.get(name, 0):
                 total = _text(self._totals.get(name, 0), name)
                 return f"it needs {_text(steps, name)} {name}, and this machine has {total}"
         for steps in gpus:
             if steps > _STEPS and steps % _STEPS:
-                return f"it needs {steps / _STEPS:g} GPUs: above one, only whole ones"
+                return f"it needs {steps / _STEPS:g} GPUs: amounts above 1 must be whole numbers"
         if ResourcePool({}, self._all_gpus)._choose(gpus) is None:
             return f"it needs {_text(sum(gpus), _GPU)} GPU, and this machine has {len(self._all_gpus)}"
         return ""
 
     def take(self, resources: Resources) -> ResourceShare:
-        """Hold what a trial needs; call only where `room` says NOW."""
+        """Reserve what a trial needs; call only if `room` says NOW."""
         amounts, gpus = _demand(resources)
         chosen = self._choose(gpus)
         assert chosen is not None
@@ -95,7 +95,7 @@ class ResourcePool:
         return ResourceShare(amounts, chosen)
 
     def claim(self, resources: Resources, gpus: Sequence[str]) -> ResourceShare:
-        """Hold what a trial has already, on these GPUs; more than there is, where another head had more."""
+        """Reserve what a trial has already, on these GPUs, even beyond the totals."""
         amounts, demands = _demand(resources)
         share = ResourceShare(amounts, {})
         left = sum(demands)
@@ -109,7 +109,7 @@ class ResourcePool:
         return share
 
     def give(self, share: ResourceShare) -> None:
-        """Have it back; the share is empty afterwards."""
+        """Release a share; it is empty afterwards."""
         for name, steps in share.amounts.items():
             self._free[name] += steps
         for gpu, steps in share.gpus.items():
@@ -118,17 +118,17 @@ class ResourcePool:
 
     @property
     def totals(self) -> dict[str, float]:
-        """What there is, by name."""
+        """Return the totals by name."""
         totals = {name: steps / _STEPS for name, steps in self._totals.items()}
         return totals | {_GPU: float(len(self._all_gpus))} if self._all_gpus else totals
 
     @property
     def idle_gpus(self) -> set[str]:
-        """GPUs that nobody holds any part of."""
+        """Return the GPUs that no trial uses."""
         return {gpu for gpu, free in self._gpus.items() if free == _STEPS}
 
     def _choose(self, demands: Sequence[int]) -> dict[str, int] | None:
-        """Which GPUs get which part: whole ones first, fractions where least is left; None where they do not fit."""
+        """Choose GPUs: whole ones first, fractions where least is left; None if they do not fit."""
         free = dict(self._gpus)
         chosen: dict[str, int] = {}
         for steps in sorted(demands, reverse=True):
@@ -158,7 +158,7 @@ def _count(steps: int) -> int:
 
 
 def _demand(resources: Resources) -> tuple[dict[str, int], list[int]]:
-    """(steps of everything but GPUs, steps of GPU bundle by bundle)."""
+    """Return (steps of everything but GPUs, steps of GPU per bundle)."""
     amounts: dict[str, int] = {}
     gpus = []
     for bundle in resources.bundles:

@@ -1,29 +1,31 @@
-"""The slots of the local executor: each is a worker process, or the place of one."""
+"""Slots of the local executor: worker processes, and the meaning of their exits."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from windlass.tune.executors.local.detached import Registration
 from windlass.tune.executors.local.line_connection import LineConnection
-from windlass.tune.executors.local.reattach import Registration
 from windlass.tune.executors.local.resource_pool import ResourceShare
-from windlass.tune.executors.protocol import AttemptEnded
+from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome
 
-__all__ = ["LocalSlot", "LocalSlots"]
+__all__ = ["LocalSlot", "LocalSlots", "explain"]
 
 
 @dataclass(slots=True)
 class LocalSlot:
-    """A worker.
+    """Worker of a slot.
 
     Attributes:
         running: (trial, attempt) that it runs; None while it is idle.
         variables: of its environment, by which it was made: its GPUs and threads.
         is_single: it serves one trial, and its slot is free when its process has ended.
-        is_told_to_end: it was told to halt, or killed by us: its death is no loss.
+        is_told_to_end: it was ordered to halt, or killed by us: its death is no loss.
         stacks: its descriptor of the file for stacks.
-        last_words: how its trial ended, told when the process of a single worker is gone.
+        last_words: end of its trial, sent when the process of a single-use worker is gone.
         registration: of a worker that an earlier head has made.
         watch: descriptor of such a worker's process.
     """
@@ -35,7 +37,7 @@ class LocalSlot:
     pid: int = 0
     running: tuple[str, int] | None = None
     share: ResourceShare = field(default_factory=ResourceShare)
-    is_told_to_end: bool = False
+    is_ending: bool = False
     stacks: int = -1
     last_words: AttemptEnded | None = None
     registration: Registration | None = None
@@ -43,13 +45,13 @@ class LocalSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may take a trial."""
-        is_free = self.running is None and not self.is_single and not self.is_told_to_end
+        """Return whether it can take a trial."""
+        is_free = self.running is None and not self.is_single and not self.is_ending
         return is_free and not self.wire.is_closed
 
 
 class LocalSlots:
-    """All workers by slot and by socket."""
+    """All workers, by slot and by socket."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, LocalSlot] = {}
@@ -65,67 +67,99 @@ class LocalSlots:
         return len(self._by_id)
 
     def new_id(self) -> str:
-        """A name that no worker has."""
+        """Return an unused name."""
         if self._free:
             return self._free.pop()
         self._next += 1
         return str(self._next - 1)
 
     def begin_after(self, number: int) -> None:
-        """Never use the names up to this one: they belong to workers of an earlier head."""
+        """Reserve the names up to this one: they belong to workers of an earlier head."""
         self._next = max(self._next, number + 1)
 
     def add(self, slot: LocalSlot) -> None:
-        """A worker was made."""
+        """Add a worker."""
         self._by_id[slot.id] = slot
         self._by_descriptor[slot.wire.fileno()] = slot
 
     def remove(self, slot: LocalSlot) -> None:
-        """Its process is gone."""
+        """Remove a worker whose process is gone."""
         self.free(slot)
         del self._by_id[slot.id]
         self._free.append(slot.id)
 
     def forget_socket(self, slot: LocalSlot) -> None:
-        """Its socket is about to be closed."""
+        """Forget a socket that is about to be closed."""
         self._by_descriptor.pop(slot.wire.fileno(), None)
 
     def get(self, id_: str) -> LocalSlot | None:
-        """The worker of a slot."""
+        """Return the worker of a slot."""
         return self._by_id.get(id_)
 
     def at(self, descriptor: int) -> LocalSlot | None:
-        """The worker of a socket."""
+        """Return the worker of a socket."""
         return self._by_descriptor.get(descriptor)
 
     def of(self, trial: str, attempt: int) -> LocalSlot | None:
-        """Who runs an attempt."""
+        """Return the worker of an attempt."""
         return self._by_trial.get((trial, attempt))
 
     def running(self, trial: str) -> LocalSlot | None:
-        """Who runs a trial, whichever attempt."""
+        """Return the worker of a trial, whichever attempt."""
         return next((slot for (name, _), slot in self._by_trial.items() if name == trial), None)
 
     def occupy(self, slot: LocalSlot, trial: str, attempt: int) -> None:
-        """The worker runs this attempt now."""
+        """Assign an attempt to a worker."""
         slot.running = (trial, attempt)
         self._by_trial[slot.running] = slot
 
     def free(self, slot: LocalSlot) -> None:
-        """The worker runs nothing now."""
+        """Mark a worker as idle."""
         if slot.running is not None:
             self._by_trial.pop(slot.running, None)
             slot.running = None
 
     @property
     def num_running(self) -> int:
-        """Attempts that run."""
+        """Return the number of running attempts."""
         return len(self._by_trial)
 
     def idle(self, variables: dict[str, str]) -> LocalSlot | None:
-        """A worker that may take a trial with this environment."""
+        """Return an idle worker with this environment."""
         return next((slot for slot in self._by_id.values() if slot.is_idle and slot.variables == variables), None)
 
     def any_idle(self) -> LocalSlot | None:
-        """Some idle worker, that which is so the longest first."""
+        """Return the worker that has been idle the longest."""
         return next((slot for slot in self._by_id.values() if slot.is_idle), None)
+
+
+_OWN_DOING = {
+    signal.SIGSEGV: "a segmentation fault",
+    signal.SIGABRT: "an abort",
+    signal.SIGBUS: "a bus error",
+    signal.SIGFPE: "an arithmetic fault",
+    signal.SIGILL: "an illegal instruction",
+    signal.SIGSYS: "a forbidden system call",
+}
+
+
+def explain(status: int, *, is_oom: bool = False) -> tuple[AttemptOutcome, str, str]:
+    """Return (outcome of the attempt, reason, kind of error if it is the trial's own).
+
+    Args:
+        status: as wait(2) gives it.
+        is_oom: the kernel has killed for want of memory just then.
+    """
+    if os.WIFEXITED(status):
+        code = os.WEXITSTATUS(status)
+        return AttemptOutcome.FAILED, f"the trial's process ended with exit code {code}", "ProcessExit"
+    number = os.WTERMSIG(status)
+    try:
+        known = signal.Signals(number)
+    except ValueError:
+        return AttemptOutcome.LOST, f"the worker was killed by signal {number}", ""
+    if known in _OWN_DOING:
+        return AttemptOutcome.FAILED, f"the trial crashed with {_OWN_DOING[known]} ({known.name})", known.name
+    if known is signal.SIGKILL and is_oom:
+        return AttemptOutcome.LOST, "the worker was killed by the kernel: out of memory (SIGKILL)", ""
+    return AttemptOutcome.LOST, f"the worker was killed by {known.name}", ""

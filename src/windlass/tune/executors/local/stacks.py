@@ -1,4 +1,4 @@
-"""Where a worker is: the stacks of its threads, by py-spy where that is installed, else by its own fault handler."""
+"""Stacks of a worker's threads, by py-spy if installed, else by its own fault handler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass.core.process import run
 __all__ = ["STACK_SIGNAL", "read_stacks"]
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
-"""Makes a worker write the stacks of all its threads into the file that its `hello` names."""
+"""Signal that makes a worker write the stacks of all its threads into the file named in its `hello`."""
 
 _WAIT_S = 0.5
 _MOST_BYTES = 8000
@@ -21,7 +21,7 @@ _OURS = ("/windlass/tune/executors/", "<frozen runpy>")
 
 
 def read_stacks(pid: int, descriptor: int) -> str:
-    """The stacks of a worker, innermost frames first; blocks up to half a second. Empty where nothing can be seen.
+    """Read the stacks of a worker, innermost frames first; blocks up to half a second. Empty if unavailable.
 
     Args:
         descriptor: the worker's own, of the file for stacks.
@@ -57,6 +57,6 @@ def _by_fault_handler(pid: int, descriptor: int) -> str:
 
 
 def _without_ours(text: str) -> str:
-    """The stacks without the frames that every worker has; all of them where there is nothing else."""
+    """Remove the frames that every worker has; keep all if nothing else is left."""
     kept = [line for line in text.splitlines() if not any(part in line for part in _OURS)]
     return "\n".join(kept) if any("File " in line for line in kept) else text

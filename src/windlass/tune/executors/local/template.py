@@ -1,4 +1,4 @@
-"""The process that workers are forked from: everything is imported here once, and nothing else happens here.
+"""Template process that workers are forked from: everything is imported here once.
 
     python -m windlass.tune.executors.local.template FD
 
@@ -9,9 +9,11 @@ its workers with it, unless the sweep is detached.
 from __future__ import annotations
 
 import array
+import faulthandler
 import gc
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -22,17 +24,21 @@ import traceback
 from typing import Any, NoReturn
 
 from windlass.core.json_text import decode_json
-from windlass.supervise.linux import become_subreaper, die_with_parent, set_process_name
+from windlass.core.process import identify
+from windlass.supervise.linux import become_subreaper, create_memory_file, die_with_parent, set_process_name
 from windlass.supervise.replica.memory import count_oom_kills
-from windlass.tune.executors.local.worker_process import serve
+from windlass.tune.executors.channel import SocketChannel, rebuild_work
+from windlass.tune.executors.local.detached import DetachedChannel
+from windlass.tune.executors.local.stacks import STACK_SIGNAL
+from windlass.tune.executors.output import Output, log_names
 from windlass.tune.executors.protocol import Work
-from windlass.tune.executors.work_data import rebuild_work
+from windlass.tune.executors.worker import Worker
 
-__all__ = ["Template", "main"]
+__all__ = ["Template", "main", "serve"]
 
 
 class Template:
-    """The template's loop.
+    """Loop of the template process.
 
     Args:
         connection: to the head, blocking.
@@ -75,7 +81,7 @@ class Template:
                 return
 
     def _on_parent_gone(self, number: int, frame: object) -> None:
-        """The head's process is gone, or only the thread of it that started this one."""
+        """Handle the signal that the head's process, or the thread that started this one, is gone."""
         if os.getpid() == self._pid and os.getppid() != self._head:
             self._on_head_gone()
 
@@ -86,7 +92,7 @@ class Template:
     # ------------------------------------------------------------------------------------------- what the head says
 
     def _receive(self) -> bool:
-        """Read what the head sent, and obey; False when it is gone."""
+        """Read the head's messages and obey; False when it is gone."""
         try:
             piece, rights, _, _ = self._connection.recvmsg(1 << 16, socket.CMSG_LEN(64 * array.array("i").itemsize))
         except ConnectionError:
@@ -116,7 +122,7 @@ class Template:
             self._end(message["grace_s"], set(message["kill"]))
 
     def _prepare(self, message: dict[str, Any]) -> None:
-        """Import what trials need, unless workers are to do it themselves."""
+        """Import what trials need, unless workers do it themselves."""
         sys.path[:] = message["sys_path"]
         self._data, self._facts = message["work"], message["facts"]
         answer: dict[str, Any] = {"type": "ready", "pid": os.getpid(), "unsafe": ""}
@@ -143,7 +149,7 @@ class Template:
         self._tell({"type": "forked", "slot": message["slot"], "pid": pid})
 
     def _become_worker(self, descriptor: int, message: dict[str, Any]) -> NoReturn:
-        """In the child: leave everything of the template's behind."""
+        """Turn the forked child into a worker: close everything of the template's."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -171,7 +177,7 @@ class Template:
     # ------------------------------------------------------------------------------------------------- ends
 
     def _reap(self) -> None:
-        """Collect dead children; a worker's own children end with it."""
+        """Reap dead children; a worker's own children end with it."""
         while True:
             try:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -205,7 +211,7 @@ class Template:
             os.dup2(nowhere, descriptor)
 
     def _end(self, grace_s: float, kill: set[int]) -> NoReturn:
-        """Kill these workers at once, give the others so long, and end."""
+        """Kill these workers at once, give the others `grace_s`, and end."""
         for pid in kill:
             _kill_group(pid)
         deadline = time.monotonic() + grace_s
@@ -232,7 +238,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a worker and what it started, all of its group."""
+    """Kill a worker and its process group."""
     _kill(pid)
     try:
         os.killpg(pid, signal.SIGKILL)
@@ -248,7 +254,7 @@ def _kill(pid: int) -> None:
 
 
 def _children() -> list[int]:
-    """Children of this process; source: proc(5), /proc/pid/task/tid/children."""
+    """Return the children of this process; source: proc(5), /proc/pid/task/tid/children."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
@@ -257,7 +263,7 @@ def _children() -> list[int]:
 
 
 def _unsafe_to_fork() -> str:
-    """Why a copy of this process would not work; empty where it would."""
+    """Return why this process is not safe to fork; empty if it is."""
     if threading.active_count() > 1:
         return "its modules have started threads: " + ", ".join(thread.name for thread in threading.enumerate()[1:])
     torch = sys.modules.get("torch")
@@ -266,8 +272,73 @@ def _unsafe_to_fork() -> str:
     return ""
 
 
+def serve(descriptor: int, work: Work | dict[str, Any], order: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Serve trials until the head says so or is gone.
+
+    Args:
+        descriptor: of the socket to the head.
+        work: of the sweep; as JSON where this process imports the trainable itself.
+        order: the head's order for this worker: slot, environment, whether it serves one trial only.
+        facts: the head's facts for all workers.
+    """
+    os.setsid()
+    if not facts["is_detached"]:
+        parent = os.getppid()
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:
+            return
+    set_process_name(f"trials-{order['slot']}"[:15])
+    os.environ.update(order["env"])
+    stacks = create_memory_file("stacks")
+    faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
+    _seed()
+    _limit_threads(order["env"])
+    folder = work.folder if isinstance(work, Work) else work["folder"]
+    options = work.options if isinstance(work, Work) else work["options"]
+    output = Output(folder, order["slot"], log_names(options.get("log_to_file")))
+    channel = _channel(socket.socket(fileno=descriptor), folder, order, facts, stacks)
+    channel.send({"type": "hello", "pid": os.getpid(), "stacks": stacks})
+    worker = Worker(channel, work if isinstance(work, Work) else rebuild_work(work), observer=output)
+    try:
+        worker.run(serves_one=order["serves_one"])
+    finally:
+        output.close()
+        if isinstance(channel, DetachedChannel):
+            channel.close()
+
+
+def _channel(
+    connection: socket.socket, folder: str, order: dict[str, Any], facts: dict[str, Any], stacks: int
+) -> SocketChannel | DetachedChannel:
+    if not facts["is_detached"]:
+        return SocketChannel(connection)
+    known = {"template": str(identify(os.getppid())), "stacks": stacks, "variables": order["env"]}
+    known["is_single"] = order["serves_one"]
+    return DetachedChannel(
+        connection, folder, order["slot"], known, sockets=facts["sockets"], linger_s=facts["linger_s"]
+    )
+
+
+def _seed() -> None:
+    """Reseed numpy: a forked process has its parent's random state (`random` reseeds itself)."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
+
+
+def _limit_threads(variables: dict[str, str]) -> None:
+    """Limit the threads of libraries that were loaded before the variables were set."""
+    number = variables.get("OMP_NUM_THREADS")
+    torch, pools = sys.modules.get("torch"), sys.modules.get("threadpoolctl")
+    if number is not None and torch is not None:
+        torch.set_num_threads(int(number))
+    if number is not None and pools is not None:
+        pools.threadpool_limits(int(number))
+
+
 def main() -> None:
-    """The program."""
+    """Run the template process."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(signal.SIGUSR1)
     become_subreaper()

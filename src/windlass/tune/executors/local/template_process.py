@@ -1,4 +1,4 @@
-"""The head's handle on its template process: start it, prepare it, ask it for workers, end it."""
+"""Handle of the head on its template process: start it, prepare it, fork workers, end it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MODULE = "windlass.tune.executors.local.template"
 _END_S = 10.0
 _LOOK_EVERY_MS = 250
 IMPORT_LIMIT_S = 600.0
-"""How long the import of a trainable's module may take: on a slow shared disk a large library needs minutes."""
+"""Limit for importing a trainable's module: on a slow shared disk a large library needs minutes."""
 
 
 class TemplateProcess:
-    """One template; `wire` brings what it says once it is ready.
+    """Template process; `wire` delivers its messages once it is ready.
 
     Args:
         work: of the sweep, as JSON.
@@ -45,7 +45,7 @@ class TemplateProcess:
     def start(
         self, *, imports_here: bool = True, limit_s: float = IMPORT_LIMIT_S, is_asked: Callable[[], bool] = bool
     ) -> str:
-        """Start it and wait until it has imported everything; returns why it is not safe to fork from, if it is not.
+        """Start it and wait for its imports; returns why it is not safe to fork from, if so.
 
         Args:
             limit_s: how long the imports may take.
@@ -73,7 +73,7 @@ class TemplateProcess:
             self.end()
             raise UsageError(
                 f"workers cannot import the trainable: {answer['kind']}\n{answer['error'].rstrip()}",
-                hint="what a trainable's module does when it is imported must work in a fresh process",
+                hint="importing the trainable's module must work in a fresh process",
                 code="trainable-not-importable",
             )
         return str(answer["unsafe"])
@@ -83,12 +83,12 @@ class TemplateProcess:
         while True:
             if is_asked():
                 self._kill()
-                raise OpeningInterruptedError("asked to end while the trainable's module was imported")
+                raise OpeningInterruptedError("told to stop while the trainable's module was imported")
             if time.monotonic() > deadline:
                 self._kill()
                 raise UsageError(
-                    f"the trainable's module, or one of `preload`, is not imported after {limit_s:g} s",
-                    hint="run it by itself: `python -X importtime -m MODULE`; to wait longer: "
+                    f"importing the trainable's module, or one of `preload`, took longer than {limit_s:g} s",
+                    hint="find the slow import with `python -X importtime -m MODULE`, or wait longer: "
                     f"executor=tune.executors.Local(import_limit_s={2 * limit_s:g})",
                     code="trainable-not-importable",
                 )
@@ -101,13 +101,13 @@ class TemplateProcess:
             if self.wire.is_closed:
                 code = self._process.wait()
                 raise PreconditionError(
-                    f"the process that workers are made from ended with {code} while it imported the trainable",
+                    f"the template process of the workers exited with {code} while it imported the trainable",
                     hint="run the trainable's module by itself: `python -m MODULE`",
                     code="template-ended",
                 )
 
     def _kill(self) -> None:
-        """End it with what its imports have started."""
+        """Kill it with everything that its imports started."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -115,20 +115,20 @@ class TemplateProcess:
         self.wire.close()
 
     def fork(self, connection: socket.socket, order: Mapping[str, Any]) -> None:
-        """Ask for a worker that has this socket; `forked` and, one day, `exited` will come by the wire."""
+        """Fork a worker with this socket; `forked` and later `exited` are received on the wire."""
         self.wire.send({"type": "fork", **order}, (connection.fileno(),))
         connection.close()
 
     def kill(self, pid: int) -> None:
-        """Kill a worker and what it started."""
+        """Kill a worker and its process group."""
         self.wire.send({"type": "kill", "pid": pid})
 
     def leave(self, kill: Collection[int], grace_s: float) -> None:
-        """Tell it to end: kill these workers at once, and the others when `grace_s` have passed."""
+        """Ask it to end: kill these workers at once, the others after `grace_s`."""
         self.wire.send({"type": "leave", "kill": list(kill), "grace_s": grace_s})
 
     def end(self, timeout_s: float = _END_S) -> None:
-        """Wait for its end, and make sure of it."""
+        """Wait for its end; kill it after `timeout_s`."""
         if self._process is None:
             return
         deadline = time.monotonic() + timeout_s
@@ -143,7 +143,7 @@ class TemplateProcess:
         self.wire.close()
 
     def abandon(self) -> None:
-        """Let it go on without this head."""
+        """Leave it running without this head."""
         if self._process is not None:
             self._process.returncode = 0  # it is not ours to wait for: it outlives us
             self.wire.close()
@@ -152,7 +152,7 @@ class TemplateProcess:
 def ready_template(
     work: dict[str, Any], facts: dict[str, Any], limit_s: float, is_asked: Callable[[], bool]
 ) -> TemplateProcess:
-    """A template that was started; where it is not safe to fork from what it imported, workers import it themselves.
+    """Start a template; if it is not safe to fork after its imports, workers import by themselves.
 
     Raises:
         UsageError, OpeningInterruptedError: see `TemplateProcess.start`.
@@ -167,11 +167,11 @@ def ready_template(
 
 
 def _enlarge(end: socket.socket) -> None:
-    """Room for configurations that are sent before a worker reads."""
+    """Enlarge the buffers for configurations that are sent before a worker reads."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
 
 
 def _sys_path() -> list[str]:
-    """Where this process finds modules; the empty entry of an interactive session is its folder."""
+    """Module search path of this process; the empty entry of an interactive session is its folder."""
     return [entry or os.getcwd() for entry in sys.path]

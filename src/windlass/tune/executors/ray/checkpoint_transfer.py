@@ -1,100 +1,105 @@
-"""For a slot that does not see the sweep's storage: brings what a trial goes on from, fetches what it saves.
+"""Transfer of checkpoints for a slot that cannot access the sweep's storage: uploads, downloads, order.
 
-Events keep their order: what comes after a checkpoint waits until the head has it, so a controller never hears of a
+Events keep their order: events after a checkpoint wait until the head has it, so a controller never learns of a
 checkpoint that it could not restore.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import tempfile
 from collections import deque
+from collections.abc import Generator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from windlass.tune.executors.protocol import AttemptReported, AttemptSaved, Event, Order, StartAttempt
-from windlass.tune.executors.ray.shipping import Shipment, bring, fetch
 from windlass.tune.executors.ray.slot import RaySlot
 
-__all__ = ["CheckpointTransfer"]
+__all__ = ["PIECE_BYTES", "CheckpointTransfer", "TransferSteps", "bring", "fetch"]
 
 
 class CheckpointTransfer:
-    """Carries one checkpoint at a time for one slot."""
+    """Transfer of one checkpoint at a time for one slot."""
 
     def __init__(self, slot: RaySlot, disk: str, storage: str) -> None:
         self._slot, self._disk, self._storage = slot, disk, storage
-        self._shipment: Shipment | None = None
-        self._held: deque[Event] = deque()
+        self._steps: TransferSteps | None = None
+        self._waiting_events: deque[Event] = deque()
         self._start: StartAttempt | None = None
         self._orders: list[StartAttempt | Order] = []
 
     # ------------------------------------------------------------------------------------------------ to the slot
 
     def tell(self, order: StartAttempt | Order) -> None:
-        """Pass an order on; a start waits until what the attempt goes on from is there, and orders after it wait too."""
+        """Forward an order; a start waits for its checkpoint, and later orders wait behind it."""
         if self._start is not None:
             self._orders.append(order)
         elif isinstance(order, StartAttempt) and order.restore_from:
             self._start = order
-            self._shipment = bring(order.restore_from, f"{self._disk}/restored/{order.trial}-{order.attempt}")
+            self._steps = bring(order.restore_from, f"{self._disk}/restored/{order.trial}-{order.attempt}")
             self._go_on(None)
         else:
             self._slot.queue(order)
 
     # ---------------------------------------------------------------------------------------------- from the slot
 
-    def hear(self, events: list[Event]) -> list[Event]:
-        """What the controller may hear of these and of earlier ones."""
-        self._held += events
+    def receive(self, events: list[Event]) -> list[Event]:
+        """Return the events that may go to the controller, of these and of earlier ones."""
+        self._waiting_events += events
         return self._release()
 
     def returned(self, result: Any) -> list[Event]:
-        """The slot's disk has done a step; returns what the controller may hear now."""
+        """Continue after a step of the slot's disk; returns the events that may go to the controller now."""
         self._go_on(result)
         return self._release()
 
     def failed(self) -> list[Event] | None:
-        """The slot's disk did not do a step; None where an attempt cannot begin for it."""
-        assert self._shipment is not None
-        self._shipment.close()
-        self._shipment = None
+        """Handle a failed step of the slot's disk; None if an attempt cannot start because of it."""
+        assert self._steps is not None
+        self._steps.close()
+        self._steps = None
         if self._start is not None:
             return None
-        event = _without_checkpoint(self._held.popleft())
+        event = _without_checkpoint(self._waiting_events.popleft())
         return ([] if event is None else [event]) + self._release()
 
     def give_up(self) -> list[Event]:
-        """The slot is gone: what was held, without the checkpoints that stayed there."""
-        if self._shipment is not None:
-            self._shipment.close()
-            self._shipment = None
-        held = [_without_checkpoint(event) for event in self._held]
-        self._held.clear()
-        return [event for event in held if event is not None]
+        """Return the waiting events of a lost slot, without the checkpoints that were lost with it."""
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
+        left = [_without_checkpoint(event) for event in self._waiting_events]
+        self._waiting_events.clear()
+        return [event for event in left if event is not None]
 
     def _release(self) -> list[Event]:
         free: list[Event] = []
-        while self._held and self._shipment is None:
-            path = _checkpoint_of(self._held[0])
+        while self._waiting_events and self._steps is None:
+            path = _checkpoint_of(self._waiting_events[0])
             if path.startswith(f"{self._disk}/"):
-                self._shipment = fetch(path, self._storage)
+                self._steps = fetch(path, self._storage)
                 self._go_on(None)
             else:
-                free.append(self._held.popleft())
+                free.append(self._waiting_events.popleft())
         return free
 
     def _go_on(self, result: Any) -> None:
-        assert self._shipment is not None
+        assert self._steps is not None
         try:
-            call = self._shipment.send(result)
+            call = self._steps.send(result)
         except StopIteration as end:
-            self._shipment = None
+            self._steps = None
             self._arrived(end.value)
         else:
             self._slot.call("disk", *call)
 
     def _arrived(self, path: str) -> None:
         if self._start is None:
-            self._held[0] = _with_checkpoint(self._held[0], path)
+            self._waiting_events[0] = _with_checkpoint(self._waiting_events[0], path)
             return
         self._slot.queue(replace(self._start, restore_from=path))
         self._start = None
@@ -117,3 +122,49 @@ def _with_checkpoint(event: Event, path: str) -> Event:
 
 def _without_checkpoint(event: Event) -> Event | None:
     return None if isinstance(event, AttemptSaved) else _with_checkpoint(event, "")
+
+
+PIECE_BYTES = 4 << 20
+
+TransferSteps = Generator[tuple[Any, ...], Any, str]
+"""Yields method and arguments of `SlotDisk`; returns where the checkpoint is at its destination."""
+
+
+def fetch(path: str, storage: str) -> TransferSteps:
+    """Download from the slot's disk into the head's storage, complete or not at all."""
+    trial, name = path.split("/")[-2:]
+    target = Path(storage.removeprefix("file://"), trial, name)
+    if target.exists():
+        return str(target)
+    files = yield "list_files", path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        for file, num_bytes in files:
+            (fresh / file).parent.mkdir(parents=True, exist_ok=True)
+            with (fresh / file).open("wb") as sink:
+                for offset in range(0, num_bytes, PIECE_BYTES):
+                    sink.write((yield "read", path, file, offset, PIECE_BYTES))
+                sink.flush()
+                os.fsync(sink.fileno())
+        fresh.chmod(0o755)
+        with contextlib.suppress(FileExistsError):  # another head was faster
+            fresh.rename(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    yield "keep_only", path
+    return str(target)
+
+
+def bring(path: str, folder: str) -> TransferSteps:
+    """Upload from the head's storage to the slot's disk. Missing files are skipped: the trial reports them."""
+    yield "clear", folder
+    root = Path(path.removeprefix("file://"))
+    for source in sorted(root.rglob("*")):
+        if not source.is_file():
+            continue
+        name, num_bytes = str(source.relative_to(root)), source.stat().st_size
+        with source.open("rb") as file:
+            for offset in range(0, max(num_bytes, 1), PIECE_BYTES):
+                yield "write", folder, name, offset, file.read(PIECE_BYTES)
+    return folder

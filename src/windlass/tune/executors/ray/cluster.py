@@ -1,4 +1,4 @@
-"""What the cluster has: nodes, what is free on them, and nodes that an autoscaler may add; looked at, at most so often.
+"""Resources of a Ray cluster: nodes, free amounts, nodes that an autoscaler may add; and whether trials fit.
 
 Ray's table of free resources lags a moment behind what is placed. So what this sweep placed last is held against it.
 """
@@ -12,21 +12,130 @@ from typing import Any
 
 from windlass.core.phrases import count
 from windlass.tune.executors.protocol import Fit, Room
-from windlass.tune.executors.ray.shapes import describe, left_after
 from windlass.tune.trial import Resources
 
-__all__ = ["ClusterSnapshot", "RayCluster", "RayNode", "answer", "capacity", "free_beside", "may_grow_for"]
+__all__ = [
+    "ClusterSnapshot",
+    "RayCluster",
+    "RayNode",
+    "actor_options",
+    "answer",
+    "capacity",
+    "describe",
+    "free_beside",
+    "group_bundles",
+    "left_after",
+    "may_grow_for",
+    "needs_group",
+]
+
+
+_TINY = 1e-4
+"""Ray counts resources in steps of 1/10000."""
+
+_MAX_STEPS = 1_000
+"""Of the search for a placement; past it, a shape counts as one that fits, and Ray decides."""
+
+Amounts = Mapping[str, float]
+
+
+def needs_group(resources: Resources) -> bool:
+    """Return whether the bundles need a placement group; a single bundle belongs to its actor."""
+    return len(group_bundles(resources)) > 1
+
+
+def group_bundles(resources: Resources) -> list[dict[str, float]]:
+    """Return the bundles of the placement group, without empty ones."""
+    return [found for bundle in resources.bundles if (found := _positive(bundle))]
+
+
+def actor_options(resources: Resources) -> dict[str, Any]:
+    """Return the options of the trial's own process, which gets the whole first bundle."""
+    own = _positive(resources.bundles[0]) if resources.bundles else {}
+    options: dict[str, Any] = {"num_cpus": own.pop("CPU", 0), "num_gpus": own.pop("GPU", 0)}
+    if "memory" in own:
+        options["memory"] = int(own.pop("memory"))
+    if own:
+        options["resources"] = own
+    return options
+
+
+def describe(resources: Resources) -> str:
+    """Describe the shape: `2 x {1 CPU, 0.5 GPU} SPREAD`."""
+    texts = [", ".join(f"{amount:g} {name}" for name, amount in sorted(b.items())) for b in group_bundles(resources)]
+    counts = {text: texts.count(text) for text in texts}
+    shape = " + ".join(f"{count} x {{{text}}}" if count > 1 else f"{{{text}}}" for text, count in counts.items())
+    return (shape or "{}") + (f" {resources.strategy}" if len(texts) > 1 else "")
+
+
+def left_after(resources: Resources, free: Sequence[Amounts]) -> list[dict[str, float]] | None:
+    """Return the free amounts of the nodes after placing the bundles; None if they do not fit.
+
+    Exact up to `_MAX_STEPS` tries; PACK and SPREAD fit where any split over the nodes does. Of strategies Ray does not
+    know, none fits.
+    """
+    bundles = group_bundles(resources)
+    if resources.strategy == "STRICT_PACK":
+        bundles = [_positive(resources.total)] if bundles else []
+    elif resources.strategy not in ("PACK", "SPREAD", "STRICT_SPREAD"):
+        return None
+    bundles.sort(key=lambda bundle: sorted(bundle.values(), reverse=True), reverse=True)
+    room = [dict(amounts) for amounts in free]
+    search = _Search(bundles, room, is_strict=resources.strategy == "STRICT_SPREAD")
+    return room if search.fits(0) else None
+
+
+class _Search:
+    """Backtracking search for nodes, bundle by bundle; equal nodes count as one."""
+
+    def __init__(self, bundles: list[dict[str, float]], room: list[dict[str, float]], *, is_strict: bool) -> None:
+        self.bundles, self.room, self.is_strict = bundles, room, is_strict
+        self.taken: list[int] = []
+        self.num_steps = 0
+
+    def fits(self, number: int) -> bool:
+        if number == len(self.bundles):
+            return True
+        bundle, tried = self.bundles[number], list[dict[str, float]]()
+        for index, amounts in enumerate(self.room):
+            if (self.is_strict and index in self.taken) or amounts in tried or not _fits(bundle, amounts):
+                continue
+            self.num_steps += 1
+            if self.num_steps > _MAX_STEPS:
+                return True
+            tried.append(dict(amounts))
+            _take(bundle, amounts, 1)
+            self.taken.append(index)
+            if self.fits(number + 1):
+                return True
+            self.taken.pop()
+            _take(bundle, amounts, -1)
+        return False
+
+
+def _fits(bundle: Amounts, amounts: Amounts) -> bool:
+    return all(amounts.get(name, 0.0) + _TINY >= amount for name, amount in bundle.items())
+
+
+def _take(bundle: Amounts, amounts: dict[str, float], sign: int) -> None:
+    for name, amount in bundle.items():
+        amounts[name] = round(amounts[name] - sign * amount, 6)
+
+
+def _positive(bundle: Amounts) -> dict[str, float]:
+    return {name: amount for name, amount in bundle.items() if amount > 0}
+
 
 LOOK_EVERY_S = 0.25
-"""Two looks at Ray's tables, a millisecond each, are at least so far apart."""
+"""Minimum time between two reads of Ray's tables, a millisecond each."""
 
 SETTLES_S = 1.0
-"""Until what was placed shows in Ray's table of free resources."""
+"""Time until placed resources show in Ray's table of free resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """A node that lives."""
+    """Living node."""
 
     id: str
     host: str
@@ -36,7 +145,7 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """The cluster at one moment.
+    """Snapshot of the cluster.
 
     Attributes:
         nodes: those that live.
@@ -50,7 +159,7 @@ class ClusterSnapshot:
 
 
 def free_beside(reserved: Iterable[Resources], sight: ClusterSnapshot) -> list[dict[str, float]]:
-    """What the nodes have free beside what was placed, or is about to be, and Ray's table may not show yet. Pure."""
+    """Return the free amounts without what was placed, or is about to be, and Ray's table may not show. Pure."""
     free = [dict(node.free) for node in sight.nodes]
     for resources in reserved:
         free = left_after(resources, free) or free
@@ -58,7 +167,7 @@ def free_beside(reserved: Iterable[Resources], sight: ClusterSnapshot) -> list[d
 
 
 def answer(resources: Resources, sight: ClusterSnapshot, free: Sequence[Mapping[str, float]]) -> Room:
-    """Whether a trial of this shape starts now, later or never, where the nodes have so much free. Pure."""
+    """Return whether a trial of this shape starts now, later or never, with these free amounts. Pure."""
     if left_after(resources, free) is not None:
         return Room(Fit.NOW)
     shape = describe(resources)
@@ -73,12 +182,12 @@ def answer(resources: Resources, sight: ClusterSnapshot, free: Sequence[Mapping[
 
 
 def may_grow_for(resources: Resources, sight: ClusterSnapshot) -> bool:
-    """Whether asking Ray for this shape could make an autoscaler add a node. Pure."""
+    """Return whether requesting this shape could make an autoscaler add a node. Pure."""
     return bool(sight.permitted) and left_after(resources, sight.permitted) is not None
 
 
 def capacity(sight: ClusterSnapshot) -> dict[str, float]:
-    """Totals of what trials may ask for, without the names that Ray gives each node itself."""
+    """Return the totals of what trials may request, without the resources that Ray names after nodes."""
     total: dict[str, float] = {}
     for node in sight.nodes:
         for name, amount in _plain(node.total).items():
@@ -87,7 +196,7 @@ def capacity(sight: ClusterSnapshot) -> dict[str, float]:
 
 
 class RayCluster:
-    """Looks at Ray's tables; the answers are at most LOOK_EVERY_S old."""
+    """Reader of Ray's tables; snapshots are at most LOOK_EVERY_S old."""
 
     def __init__(self, ray: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._ray, self._clock = ray, clock
@@ -97,7 +206,7 @@ class RayCluster:
         self._permitted: tuple[dict[str, float], ...] | None = None
 
     def look(self) -> ClusterSnapshot:
-        """The cluster now, or a moment ago."""
+        """Return the current or a recent snapshot."""
         if self._clock() - self._looked_at >= LOOK_EVERY_S:
             self._sight = self._fetch()
             self._looked_at = self._clock()
@@ -121,7 +230,7 @@ class RayCluster:
         return ClusterSnapshot(nodes=nodes, permitted=self._fetch_permitted(), lost=lost)
 
     def _fetch_permitted(self) -> tuple[dict[str, float], ...]:
-        """Nodes of the autoscaler's configuration, which is there from the cluster's begin or not at all."""
+        """Read the autoscaler's configuration, which is fixed when the cluster starts."""
         if self._permitted is None:
             config = self._ray._private.state.state.get_cluster_config()
             groups = config.node_group_configs if config is not None else ()
@@ -134,7 +243,7 @@ class RayCluster:
 
 
 def _present(sight: ClusterSnapshot) -> str:
-    """What the nodes have, for people: without the names that Ray gives each node itself."""
+    """Describe the nodes' totals, without the resources that Ray names after nodes."""
     shapes = [describe(Resources(bundles=(_plain(node.total),))) for node in sight.nodes]
     counts = {shape: shapes.count(shape) for shape in shapes}
     return "it has " + ", ".join(f"{count} x {shape}" for shape, count in counts.items())

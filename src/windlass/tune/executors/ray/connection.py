@@ -1,4 +1,4 @@
-"""The one door to Ray: connect where nobody has yet, say clearly what is missing, leave others' connections alone."""
+"""Connection to Ray: connects if the process is not connected yet, and leaves the user's connections alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIMITS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 
 
 def import_ray() -> Any:
-    """The module `ray`; nothing else in this package imports it.
+    """Import `ray`; the only place in this package that does.
 
     Raises:
         PreconditionError: Ray is not installed.
@@ -31,7 +31,7 @@ def import_ray() -> Any:
 
 
 class RayConnection:
-    """This process's connection to a Ray cluster.
+    """Connection of this process to a Ray cluster.
 
     Where the process is connected already (the user's own `ray.init`), that connection is used and never ended.
     """
@@ -50,11 +50,11 @@ class RayConnection:
 
     @property
     def actor_env(self) -> dict[str, Any]:
-        """The runtime environment that actors need by themselves: not where this connection has it already."""
+        """Return the runtime environment of actors; empty if the connection has it already."""
         return {} if self.is_ours else dict(self._env)
 
     def open(self, limits: Mapping[str, float] | None = None) -> Any:
-        """Connect, or begin a Ray on this machine where no cluster is named; returns the module. Blocks, seconds.
+        """Connect, or start a Ray on this machine without an address; returns the module. Blocks, seconds.
 
         Args:
             limits: how much of this machine a Ray that begins here may use: `CPU`, `GPU`.
@@ -63,7 +63,7 @@ class RayConnection:
             PreconditionError: Ray is not installed.
             UnreachableError: no Ray answers at the address.
             UsageError: the process is connected, to another address than the one that is named; the runtime
-                environment is none; or limits are said of a Ray that is there already.
+                environment is invalid; or limits are given for a Ray that is already running.
         """
         ray = import_ray()
         if ray.is_initialized():
@@ -88,8 +88,8 @@ class RayConnection:
             raise _refusal(self._env, error) from error
         except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
             raise UnreachableError(
-                f"Ray does not answer at `{settings['address']}`: {_first_line(error)}",
-                hint="start one with `ray start --head`, name it with `address=`, or leave the address out for a "
+                f"cannot connect to Ray at `{settings['address']}`: {_first_line(error)}",
+                hint="start one with `ray start --head`, pass its `address=`, or leave the address out for a "
                 "Ray on this machine",
                 code="ray-unreachable",
             ) from error
@@ -97,7 +97,7 @@ class RayConnection:
         return ray
 
     def close(self) -> None:
-        """End the connection if it was made here; idempotent. A cluster that began with it ends too."""
+        """End the connection if it was made here; idempotent. A cluster that was started with it ends too."""
         if self.is_ours:
             self.is_ours = False
             import_ray().shutdown()
@@ -107,7 +107,7 @@ class RayConnection:
         if self.address in (None, "", "auto", "local", found):
             return
         raise UsageError(
-            f"this process is connected to Ray at `{found}` already, and `{self.address}` is asked for",
+            f"this process is already connected to Ray at `{found}`, not to `{self.address}`",
             hint="leave `address` out, or call `ray.shutdown()` first",
             code="ray-options",
         )
@@ -123,9 +123,9 @@ class RayConnection:
 
 def _refuse_limits(limits: Mapping[str, float] | None) -> None:
     if limits:
-        said = ", ".join(f"{name} {amount:g}" for name, amount in limits.items())
+        given = ", ".join(f"{name} {amount:g}" for name, amount in limits.items())
         raise UsageError(
-            f"{said} was said of this machine, and trials run on a Ray that is there already",
+            f"{given} cannot limit a Ray cluster that is already running",
             hint="leave out num_cpus and num_gpus of `windlass.tune.ray.init`; `num_slots` limits trials",
             code="ray-options",
         )

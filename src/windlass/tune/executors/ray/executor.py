@@ -1,4 +1,4 @@
-"""Trials on Ray: one long-lived, detached actor per slot, called with lists of orders and answering with lists of events.
+"""Executor on Ray: one long-lived, detached actor per slot, called with orders, answering with events.
 
 Shape of a slot = shape of its trial: one bundle is the actor's own resources, several are a placement group. A slot
 takes the next trial of its shape; one whose trial declared GPUs is replaced by a fresh process (`reuse`).
@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.phrases import count
-from windlass.tune.executors.channel import from_message
-from windlass.tune.executors.output import claim_all, log_names, remove_pending
+from windlass.tune.executors.channel import from_message, work_to_data
+from windlass.tune.executors.output import settle_output
 from windlass.tune.executors.protocol import (
     AttemptEnded,
     AttemptOutcome,
@@ -36,34 +36,32 @@ from windlass.tune.executors.ray.cluster import RayCluster
 from windlass.tune.executors.ray.connection import RayConnection
 from windlass.tune.executors.ray.mailbox import Numbered
 from windlass.tune.executors.ray.placing import Placer
-from windlass.tune.executors.ray.pool import RaySlotPool
+from windlass.tune.executors.ray.pool import RaySlotPool, is_replaced, take_over
 from windlass.tune.executors.ray.slot import RaySlot, Reply
 from windlass.tune.executors.ray.slot_actor import SlotFacts
-from windlass.tune.executors.ray.takeover import is_replaced, take_over
-from windlass.tune.executors.work_data import work_to_data
 from windlass.tune.trial import Resources
 
 __all__ = ["RayExecutor"]
 
 LINGER_S = 600.0
 MAX_STILLBORN = 3
-"""So many slots in a row whose process ends before it is up: the trial is told, instead of trying for ever."""
+"""Slots in a row whose process ends before it is up, after which the trial fails."""
 
 _TICK_S = 1.0
 _CLEAR_S = 5.0
 _OPTIONS = ("detach", "linger_s", "log_to_file", "resources")
-"""Slots on Ray are always such that they can be left (`detach`), but for those of a Ray that ends with this process."""
+"""Options for executors that this one accepts; slots on Ray can always be detached."""
 
 
 class RayExecutor:
-    """Slots are actors of a Ray cluster; they outlive the head, and another one finds them again.
+    """Executor whose slots are actors of a Ray cluster; they outlive the head, and another head finds them.
 
     Args:
         address: of the cluster; without it RAY_ADDRESS, which a `cluster: ray` task of windlass has set, or else a Ray
             of this machine alone, which ends with this process. A process that is connected stays as it is.
         runtime_env: Ray's runtime environment for the actors.
-        num_slots: how many trials may run at once; 0: what the sweep says, or as many as the cluster holds.
-        linger_s: how long slots stay and go on without a head before they end themselves.
+        num_slots: limit of concurrent trials; 0: the sweep's limit, or as many as the cluster holds.
+        linger_s: seconds that slots continue without a head before they end themselves.
         namespace: of the sweep's actors; without it one that belongs to the sweep's name and folder.
         init: further arguments of `ray.init`, where this process is not connected yet.
     """
@@ -82,7 +80,7 @@ class RayExecutor:
     ) -> None:
         if linger_s <= 0:
             raise UsageError(
-                f"linger_s is {linger_s}; slots without a head need time to be found again",
+                f"linger_s is {linger_s}; slots need time to be found by the next head",
                 hint="give seconds above 0; the default is 600",
                 code="ray-options",
             )
@@ -98,7 +96,7 @@ class RayExecutor:
     # -------------------------------------------------------------------------------------------------- the protocol
 
     def open(self, work: Work) -> None:
-        """Connect to Ray. Slots come with the first trials, since those say their shape. Blocks, seconds."""
+        """Connect to Ray. Slots are made for the first trials, which have a shape. Blocks, seconds."""
         _check_options(work.options)
         packed = _packed(work)
         self._work = work
@@ -122,28 +120,28 @@ class RayExecutor:
         self._is_open = True
 
     def room(self, resources: Resources) -> Room:
-        """From Ray's tables, at most a quarter of a second old."""
+        """Return whether a trial fits, from Ray's tables at most a quarter of a second old."""
         self._begin()
         return self._pool.room(resources)
 
     def capacity(self) -> Mapping[str, float]:
-        """What the nodes that live have; grows and shrinks with them."""
+        """Return the totals of the living nodes."""
         return self._pool.capacity()
 
     def start(self, start: StartAttempt) -> None:
-        """Begin an attempt in a free slot of its shape, or a new one."""
+        """Start an attempt in a free slot of its shape, or in a new one."""
         self._begin()
         slot = self._pool.assign(start)
         self._running[start.trial] = slot
 
     def send(self, order: Order) -> None:
-        """Tell a running attempt something; it goes out with the next `poll`."""
+        """Send an order to a running attempt with the next `poll`."""
         slot = self._running.get(order.trial)
         if slot is not None and slot.attempt == order.attempt:
             slot.tell(order)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Everything that happened; blocks up to `timeout_s` for the first."""
+        """Return the events; blocks up to `timeout_s` for the first."""
         deadline = time.monotonic() + timeout_s
         while True:
             self._tick()
@@ -156,7 +154,7 @@ class RayExecutor:
                 return events
 
     def close(self) -> None:
-        """End every slot, whoever made it, and the connection if it was made here. Idempotent; blocks, seconds.
+        """End every slot of the sweep, and the connection if it was made here. Idempotent; blocks, seconds.
 
         Where another head has taken over, the slots are that one's, and stay.
         """
@@ -176,10 +174,10 @@ class RayExecutor:
 
     # ---------------------------------------------------------------------------------------------------- other heads
 
-    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
-        """Take over the slots of a head that is gone; see `CanReattach`. Blocks, seconds, where slots do not answer."""
+    def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
+        """Take over the slots of a dead head; see `CanReattach`. Blocks, seconds, while slots do not answer."""
         self._has_begun = True
-        adopted = take_over(self._ray, self._placer, self._pool, held)
+        adopted = take_over(self._ray, self._placer, self._pool, running)
         for slot in adopted:
             assert slot.facts is not None
             self._events.append(SlotJoined(slot=slot.name, host=slot.facts.host))
@@ -188,7 +186,7 @@ class RayExecutor:
         return {slot.trial: slot.attempt for slot in adopted if slot.runs}
 
     def detach(self) -> None:
-        """Leave slots and attempts running, for another head.
+        """Leave slots and attempts running for another head.
 
         Raises:
             UsageError: this Ray ends with this process.
@@ -199,20 +197,20 @@ class RayExecutor:
         self._running.clear()
 
     def waiting_for(self) -> str:
-        """What the slots that are not up yet wait for."""
+        """Return what the slots that are not up yet wait for."""
         starting = [slot for slot in self._pool.slots.values() if not slot.is_up]
         return f"{count(len(starting), 'slot is', 'slots are')} being started by Ray" if starting else ""
 
     def _check_detachable(self) -> None:
         if self._connection.is_own_cluster:
             raise UsageError(
-                "these trials run on a Ray that ends with this process, so they cannot go on without it",
+                "these trials run on a Ray that ends with this process, so they cannot continue without it",
                 hint="start Ray with `ray start --head` first, and the sweep with its address",
                 code="ray-cannot-detach",
             )
 
     def _begin(self) -> None:
-        """A head that did not re-attach begins with an empty place: what earlier ones left would run beside it."""
+        """Remove the slots of earlier heads, unless this head reattached."""
         if not self._has_begun:
             self._has_begun = True
             self._placer.remove_all()
@@ -220,7 +218,7 @@ class RayExecutor:
     # -------------------------------------------------------------------------------------------------------- replies
 
     def _receive(self, timeout_s: float) -> None:
-        """Handle every reply that is here; waits up to `timeout_s` for the first."""
+        """Handle all replies; waits up to `timeout_s` for the first."""
         try:
             reply = self._inbox.get(block=timeout_s > 0, timeout=max(timeout_s, 0.0) or None)
             while True:
@@ -235,43 +233,43 @@ class RayExecutor:
         if slot.name not in self._pool.slots:
             return
         error = done.exception()
-        if method == "disk" and slot.courier is not None:
-            self._carry(slot, slot.courier, done)
+        if method == "disk" and slot.transfer is not None:
+            self._continue_transfer(slot, slot.transfer, done)
         elif error is not None:
             self._fail(slot, error)
         elif method == "facts":
             self._join(slot, done.result())
         else:
-            self._hear(slot, done.result())
+            self._take_answer(slot, done.result())
 
     def _join(self, slot: RaySlot, facts: SlotFacts) -> None:
         self._num_stillborn = 0
         self._pool.joined(slot, facts)
         self._events.append(SlotJoined(slot=slot.name, host=facts.host))
 
-    def _hear(self, slot: RaySlot, answer: tuple[int, list[Numbered]] | None) -> None:
+    def _take_answer(self, slot: RaySlot, answer: tuple[int, list[Numbered]] | None) -> None:
         if answer is None:
             raise PreconditionError(
                 "another head has taken over this sweep's slots on Ray",
-                hint="end this one; `windlass sweep show` names the head",
+                hint="stop this head; `windlass sweep show` names the other one",
                 code="sweep-head-replaced",
             )
-        events: list[Event] = [from_message(message) for message in slot.hear(*answer)]
-        self._tell(slot, events if slot.courier is None else slot.courier.hear(events))
+        events: list[Event] = [from_message(message) for message in slot.receive(*answer)]
+        self._add_events(slot, events if slot.transfer is None else slot.transfer.receive(events))
 
-    def _carry(self, slot: RaySlot, courier: CheckpointTransfer, done: Future[Any]) -> None:
-        """A step of bringing or fetching a checkpoint is done, or came to nothing."""
+    def _continue_transfer(self, slot: RaySlot, transfer: CheckpointTransfer, done: Future[Any]) -> None:
+        """Handle the result of a transfer step, or its failure."""
         error = done.exception()
         if error is None:
-            self._tell(slot, courier.returned(done.result()))
+            self._add_events(slot, transfer.returned(done.result()))
         elif not isinstance(error, self._ray.exceptions.ActorDiedError):
-            events = courier.failed()
+            events = transfer.failed()
             if events is None:
                 self._fail(slot, error)
             else:
-                self._tell(slot, events)
+                self._add_events(slot, events)
 
-    def _tell(self, slot: RaySlot, events: list[Event]) -> None:
+    def _add_events(self, slot: RaySlot, events: list[Event]) -> None:
         for event in events:
             self._events.append(event)
             if isinstance(event, AttemptEnded) and (event.trial, event.attempt) == (slot.trial, slot.attempt):
@@ -279,13 +277,13 @@ class RayExecutor:
                 self._pool.over(slot)
 
     def _fail(self, slot: RaySlot, error: BaseException) -> None:
-        """A call came to nothing: the actor is out of reach for now, or gone."""
+        """Handle a failed call: the actor is unreachable for now, or gone."""
         if isinstance(error, self._ray.exceptions.ActorUnavailableError) and slot.is_up:
             slot.resend()
             return
         was_up = slot.is_up
-        if slot.courier is not None:
-            self._tell(slot, slot.courier.give_up())
+        if slot.transfer is not None:
+            self._add_events(slot, slot.transfer.give_up())
         self._pool.remove(slot)
         text = _sentence(error)
         self._events.append(SlotLost(slot=slot.name, why=text))
@@ -297,7 +295,7 @@ class RayExecutor:
             self._events.append(AttemptEnded(trial=slot.trial, attempt=slot.attempt, how=how, error=text, kind=kind))
 
     def _may_try_again(self, error: BaseException) -> bool:
-        """Whether a slot that never came up may be made anew; an environment that cannot be made stays so."""
+        """Return whether to try another slot after one never came up; a broken environment stays broken."""
         self._num_stillborn += 1
         exceptions = self._ray.exceptions
         is_hopeless = isinstance(error, exceptions.RuntimeEnvSetupError | exceptions.ActorUnschedulableError)
@@ -311,16 +309,12 @@ class RayExecutor:
                 self._events.append(SlotLost(slot=slot.name, why="it had no trial for a while"))
 
     def _claim_output(self, slot: RaySlot) -> None:
-        """What a slot printed last belongs to its trial."""
-        names = log_names(self._work.options.get("log_to_file"))
-        if slot.runs:
-            claim_all(self._work.folder, slot.name, slot.trial, names)
-        else:
-            remove_pending(self._work.folder, slot.name, names)
+        """Move what a slot printed last to its trial's log."""
+        settle_output(self._work.folder, slot.name, slot.trial if slot.runs else "", self._work.options)
 
     def _clear_disks(self) -> None:
-        """Slots with a disk of their own take it along; what a killed one leaves goes with the node's next one."""
-        far = [slot for slot in self._pool.slots.values() if slot.courier is not None]
+        """Remove the disks of slots that have their own; those of killed slots go with the node's next slot."""
+        far = [slot for slot in self._pool.slots.values() if slot.transfer is not None]
         if far:
             cleared = [slot.actor.disk.remote("remove") for slot in far]
             self._ray.wait(cleared, num_returns=len(cleared), timeout=_CLEAR_S)
@@ -331,7 +325,7 @@ class RayExecutor:
 
 
 def _packed(work: Work) -> bytes:
-    """The work as a worker reads it."""
+    """Encode the work for workers."""
     return json.dumps(work_to_data(work)).encode()
 
 
@@ -340,13 +334,13 @@ def _check_options(options: Mapping[str, Any]) -> None:
         if name not in _OPTIONS:
             raise UsageError(
                 f"trials on Ray have no option `{name}`",
-                hint=f"there are {', '.join(_OPTIONS)}; what concerns Ray is said to RayExecutor",
+                hint=f"there are {', '.join(_OPTIONS)}; pass Ray's own settings to RayExecutor",
                 code="unknown-option",
             )
 
 
 def _leave_marker(storage: str) -> Path | None:
-    """A file in the sweep's storage, by which a slot sees whether it has the same; None where storage has an URL."""
+    """Make a marker file in the sweep's storage, by which slots detect shared storage; None for a URL."""
     if "://" in storage:
         return None
     marker = Path(storage, f".head-{uuid.uuid4().hex}")

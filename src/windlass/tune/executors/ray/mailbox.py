@@ -1,6 +1,6 @@
-"""What a slot says to its head, and is told: numbered both ways, so that calls may be lost, doubled or come late.
+"""Mailbox of a slot: messages and orders, numbered both ways, so that calls may be lost, doubled or late.
 
-A message waits here until a head has it, and in a file until the slot's next trial begins: a new head hears the whole
+A message is kept here until a head has it, and in a file until the slot's next trial starts: a new head gets the whole
 of the attempt again. A head that is away stops nothing; the file is on the disk of the slot's own node.
 """
 
@@ -16,22 +16,22 @@ from collections.abc import Sequence
 __all__ = ["Mailbox", "Numbered"]
 
 Numbered = tuple[int, bytes]
-"""A number that grows by one, and what is said: a line of JSON."""
+"""Number that grows by one, and a line of JSON."""
 
 AGE_S = 0.02
-"""A message that nobody waits for is told at most so much later, together with others."""
+"""Delay of messages that are not urgent, so that several are sent together."""
 
 
 class Mailbox:
-    """Between one worker thread, which says and asks, and calls of the head, which bring and fetch."""
+    """Mailbox between one worker thread and the calls of the head."""
 
     def __init__(self) -> None:
-        self.heard_at = time.monotonic()
+        self.last_call_at = time.monotonic()
         self._changed = threading.Condition()
         self._orders: deque[bytes] = deque()
         self._num_orders = 0
         self._outbox: deque[Numbered] = deque()
-        self.num_said = 0
+        self.num_put = 0
         self._first_kept = 1
         self._is_urgent = False
         self._oldest_at = 0.0
@@ -41,20 +41,20 @@ class Mailbox:
 
     # ------------------------------------------------------------------------------------------------ the worker's side
 
-    def say(self, message: bytes, *, is_urgent: bool = False) -> None:
-        """Say one line; unless it is urgent it goes when the worker next asks, or AGE_S later."""
+    def put(self, message: bytes, *, is_urgent: bool = False) -> None:
+        """Put one line; unless urgent it is sent when the worker next waits, or AGE_S later."""
         with self._changed:
             if not self._outbox:
                 self._oldest_at = time.monotonic()
-            self.num_said += 1
-            self._outbox.append((self.num_said, message))
+            self.num_put += 1
+            self._outbox.append((self.num_put, message))
             os.write(self._spool, message + b"\n")
             self._is_urgent = self._is_urgent or is_urgent
             if is_urgent or len(self._outbox) == 1:
                 self._changed.notify_all()
 
     def next_order(self, timeout_s: float | None) -> bytes | None:
-        """The next order; blocks up to `timeout_s` (None: for ever). Before it blocks, all that was said goes."""
+        """Return the next order; blocks up to `timeout_s` (None: forever), after everything put was sent."""
         with self._changed:
             if not self._orders and timeout_s != 0:
                 self._is_urgent = True
@@ -64,18 +64,18 @@ class Mailbox:
             return self._orders.popleft() if self._orders else None
 
     def forget(self) -> None:
-        """A new attempt begins: the head has what the last one said, for it would not begin another otherwise."""
+        """Start a new attempt: drop the spool of the last one, which the head has received."""
         with self._changed:
             os.ftruncate(self._spool, 0)
             os.lseek(self._spool, 0, os.SEEK_SET)
             for _, message in self._outbox:
                 os.write(self._spool, message + b"\n")
-            self._first_kept = self.num_said + 1 - len(self._outbox)
+            self._first_kept = self.num_put + 1 - len(self._outbox)
 
     # -------------------------------------------------------------------------------------------------- the head's side
 
-    def exchange(self, heard: int, orders: Sequence[Numbered], wait_s: float) -> tuple[int, list[Numbered]]:
-        """Take new orders, drop what the head has heard, and give what was said since; blocks up to `wait_s`.
+    def exchange(self, received: int, orders: Sequence[Numbered], wait_s: float) -> tuple[int, list[Numbered]]:
+        """Take new orders, drop messages that the head has, and return newer ones; blocks up to `wait_s`.
 
         A later call sends an earlier one home with nothing, so that one waits at most.
 
@@ -83,27 +83,27 @@ class Mailbox:
             The number of the newest order taken, and the messages.
         """
         with self._changed:
-            self.heard_at = time.monotonic()
+            self.last_call_at = time.monotonic()
             self._take(orders)
-            while self._outbox and self._outbox[0][0] <= heard:
+            while self._outbox and self._outbox[0][0] <= received:
                 self._outbox.popleft()
             self._caller += 1
             mine = self._caller
             self._changed.notify_all()
-            self._wait(mine, self.heard_at + wait_s)
-            self.heard_at = time.monotonic()
+            self._wait(mine, self.last_call_at + wait_s)
+            self.last_call_at = time.monotonic()
             if mine != self._caller:
                 return self._num_orders, []
             self._is_urgent = False
             return self._num_orders, list(self._outbox)
 
     def begin_again(self) -> int:
-        """A new head: it hears everything since the current attempt began, and numbers its orders from 1.
+        """Serve a new head: it gets all messages of the current attempt, and numbers its orders from 1.
 
         Orders of the old head that the worker has not taken are dropped, for the new one gives its own.
 
         Returns:
-            What to give as `heard` first.
+            What to give as `received` first.
         """
         with self._changed:
             size = os.lseek(self._spool, 0, os.SEEK_CUR)
@@ -113,7 +113,7 @@ class Mailbox:
             self._orders.clear()
             self._caller += 1
             self._is_urgent = True
-            self.heard_at = time.monotonic()
+            self.last_call_at = time.monotonic()
             self._changed.notify_all()
             return self._first_kept - 1
 
@@ -124,7 +124,7 @@ class Mailbox:
                 self._orders.append(order)
 
     def _wait(self, mine: int, until: float) -> None:
-        """Until there is something to say at once, or something old, or the time is up, or a later call is here."""
+        """Wait for an urgent or old message, for the time limit, or for a later call."""
         while mine == self._caller:
             now = time.monotonic()
             due = self._oldest_at + AGE_S if self._outbox else until

@@ -1,4 +1,4 @@
-"""Makes, finds and removes the actors and placement groups of one sweep; all of them are detached and bear its name."""
+"""Placement of a sweep's actors on Ray: make, find and remove them and their placement groups."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.core.errors import WaitTimeoutError
-from windlass.tune.executors.ray.shapes import actor_options, group_bundles, needs_group
+from windlass.tune.executors.ray.cluster import actor_options, group_bundles, needs_group
 from windlass.tune.executors.ray.slot_actor import SlotActor, SlotOrder
 
 __all__ = ["Placer"]
 
+
 NUM_CALLS = 4
-"""Calls of an actor that may run at once: one waits for messages, others bring orders or ask."""
+"""Concurrent calls of an actor: one waits for messages, others bring orders."""
 
 
 class Placer:
-    """The actors of a sweep, which live in a namespace of their own.
+    """Actors of a sweep, in a namespace of their own.
 
     Args:
         runtime_env: of each actor, where the connection has none.
@@ -36,7 +37,7 @@ class Placer:
         self._class = ray.remote(SlotActor)
 
     def make(self, order: SlotOrder) -> tuple[Any, Any]:
-        """Ask Ray for an actor, and for its placement group; returns both, None for no group. Does not block."""
+        """Request an actor, and its placement group; returns both, None for no group. Does not block."""
         options = actor_options(order.resources)
         group = None
         if needs_group(order.resources):
@@ -54,14 +55,14 @@ class Placer:
         return actor, group
 
     def remove(self, actor: Any, group: Any) -> None:
-        """End an actor at once, and give back its group; idempotent."""
+        """End an actor at once, and remove its group; idempotent."""
         with contextlib.suppress(ValueError, self._ray.exceptions.RayError):
             self._ray.kill(actor)
         if group is not None:
             self._groups_of_ray.remove_placement_group(group)
 
     def found(self) -> dict[str, Any]:
-        """The sweep's actors that live, by name."""
+        """Find the sweep's living actors, by name."""
         actors = {}
         for name in self._names():
             with contextlib.suppress(ValueError):  # it is gone meanwhile
@@ -69,7 +70,7 @@ class Placer:
         return actors
 
     def remove_all(self, timeout_s: float = 20.0) -> None:
-        """End whatever of this sweep is on the cluster, by whichever head; blocks until Ray shows none of it.
+        """Remove everything of this sweep from the cluster; blocks until Ray shows none of it.
 
         Raises:
             WaitTimeoutError: Ray shows some still.
@@ -86,7 +87,7 @@ class Placer:
                 return
             if time.monotonic() > deadline:
                 raise WaitTimeoutError(
-                    f"{len(names)} slots and {len(groups)} placement groups on Ray do not end: {', '.join(names)}",
+                    f"{len(names)} slots and {len(groups)} placement groups on Ray did not end: {', '.join(names)}",
                     hint="see `ray list actors` and `ray list placement-groups`; they end by themselves later",
                     code="ray-slots-stay",
                 )
@@ -97,7 +98,7 @@ class Placer:
         return sorted(entry["name"] for entry in entries if entry["namespace"] == self.namespace)
 
     def _groups(self) -> list[Any]:
-        """This sweep's placement groups that are not removed."""
+        """List this sweep's placement groups that are not removed."""
         table = self._groups_of_ray.placement_group_table()
         mine = (entry for entry in table.values() if entry["name"].startswith(f"{self.namespace}/"))
         ids = [entry["placement_group_id"] for entry in mine if entry["state"] != "REMOVED"]
@@ -113,7 +114,7 @@ class Placer:
         )
 
     def _within(self, group: Any, order: SlotOrder) -> Any:
-        """The actor lies in the first bundle; what its trial starts lies in the group too, if it says nothing else."""
+        """Schedule the actor in the first bundle, and by default the tasks that its trial starts in the group."""
         has_own = any(amount > 0 for amount in order.resources.bundles[0].values())
         return self._strategies.PlacementGroupSchedulingStrategy(
             placement_group=group,

@@ -1,10 +1,10 @@
-"""The slots of a head: which one takes a trial, when a new one is made, and when one is given back."""
+"""Slots of a head on Ray: assignment, creation, release, and takeover from an earlier head."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.tune.executors.protocol import Fit, Room, StartAttempt
@@ -16,21 +16,22 @@ from windlass.tune.executors.ray.cluster import (
     answer,
     capacity,
     free_beside,
+    group_bundles,
+    left_after,
     may_grow_for,
 )
 from windlass.tune.executors.ray.placing import Placer
-from windlass.tune.executors.ray.shapes import group_bundles, left_after
 from windlass.tune.executors.ray.slot import RaySlot, Reply, SlotState
 from windlass.tune.executors.ray.slot_actor import SlotFacts, SlotOrder
 from windlass.tune.trial import Resources
 
-__all__ = ["RaySlotPool"]
+__all__ = ["ATTACH_S", "RaySlotPool", "is_replaced", "take_over"]
 
 IDLE_S = 60.0
-"""A slot without a trial for so long is given back to the cluster."""
+"""Time after which a slot without a trial is released."""
 
 MAX_AHEAD = 8
-"""Slots that are asked for while no node has room for them, so that Ray's autoscaler sees what is wanted."""
+"""Slots requested while no node has room for them, so that Ray's autoscaler sees the demand."""
 
 
 class RaySlotPool:
@@ -39,7 +40,7 @@ class RaySlotPool:
     Args:
         num_slots: how many may live at once; 0: as many as the cluster holds.
         deliver: gets every reply of an actor, on a thread of Ray's.
-        on_end: told of every slot that ends.
+        on_end: called with every slot that ends.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class RaySlotPool:
     # ---------------------------------------------------------------------------------------------------------- room
 
     def room(self, resources: Resources) -> Room:
-        """Whether a slot of this shape is free, or could be made now."""
+        """Return whether a slot of this shape is free, or could be made now."""
         if self._free_slot(resources) is not None or resources in self._vacated:
             return Room(Fit.NOW)
         self._vacated.clear()
@@ -90,34 +91,34 @@ class RaySlotPool:
         return found
 
     def capacity(self) -> dict[str, float]:
-        """What the cluster has now."""
+        """Return the current totals of the cluster."""
         return capacity(self._cluster.look())
 
     def assign(self, start: StartAttempt) -> RaySlot:
-        """Give an attempt to a free slot of its shape, or to a new one."""
+        """Assign an attempt to a free slot of its shape, or to a new one."""
         slot = self._free_slot(start.resources) or self._make(start.resources)
         slot.assign(start)
         return slot
 
     def _free_slot(self, resources: Resources) -> RaySlot | None:
-        """One that is up: those asked for ahead may be long in coming."""
+        """Find a free slot that is up; those requested ahead may take long."""
         free = (slot for slot in self.slots.values() if not slot.runs and slot.is_up and slot.resources == resources)
         return next(free, None)
 
     def _limit(self, resources: Resources) -> int:
-        """Trials that ask for nothing would fit without end: as many run as the cluster has CPUs."""
+        """Return the limit of slots; trials without resources are limited by the cluster's CPUs."""
         if self._num_slots or group_bundles(resources):
             return self._num_slots
         return max(1, int(sum(node.total.get("CPU", 0.0) for node in self._cluster.look().nodes)))
 
     def _free_now(self, sight: ClusterSnapshot) -> list[dict[str, float]]:
-        """Counted once per look at the cluster; what is made between two looks is taken off."""
+        """Compute the free amounts once per snapshot; slots made in between are subtracted."""
         if sight is not self._sight:
             self._sight, self._free = sight, free_beside(self._reserved(), sight)
         return self._free
 
     def _reserved(self) -> list[Resources]:
-        """What Ray's table of free resources may not show yet."""
+        """List reservations that Ray's table of free resources may not show yet."""
         now = self._clock()
         self._settling = [(until, resources) for until, resources in self._settling if until > now]
         starting = [slot.resources for slot in self.slots.values() if slot.state is SlotState.STARTING]
@@ -150,24 +151,24 @@ class RaySlotPool:
         return slot
 
     def adopt(self, facts: SlotFacts, actor: Any, *, runs: bool) -> RaySlot:
-        """Take over a slot that another head made: with its attempt, or as a free one."""
+        """Adopt a slot that another head made: with its attempt, or as a free one."""
         slot = self._add(facts.slot, actor, facts.resources, facts.group)
-        slot.heard = facts.heard if runs else facts.said
+        slot.received = facts.received if runs else facts.num_put
         if runs:
             slot.trial, slot.attempt = facts.trial, facts.attempt
-        slot.joined(facts, self._courier(slot, facts))
+        slot.joined(facts, self._make_transfer(slot, facts))
         return slot
 
     def joined(self, slot: RaySlot, facts: SlotFacts) -> None:
-        """A slot's actor is up."""
-        slot.joined(facts, self._courier(slot, facts))
+        """Register that a slot's actor is up."""
+        slot.joined(facts, self._make_transfer(slot, facts))
         self._settling.append((self._clock() + SETTLES_S, slot.resources))
 
-    def _courier(self, slot: RaySlot, facts: SlotFacts) -> CheckpointTransfer | None:
+    def _make_transfer(self, slot: RaySlot, facts: SlotFacts) -> CheckpointTransfer | None:
         return CheckpointTransfer(slot, facts.disk, self._storage) if facts.disk else None
 
     def over(self, slot: RaySlot) -> None:
-        """A slot's attempt has ended: it is free, or makes place for a fresh process, which Ray starts once it can."""
+        """Release a slot after its attempt, or replace its process, as `reuse` says."""
         slot.release(self._clock())
         has_gpus = any(bundle.get("GPU", 0.0) > 0 for bundle in slot.resources.bundles)
         if self._reuse == "never" or (self._reuse == "auto" and has_gpus):
@@ -190,6 +191,57 @@ class RaySlotPool:
         return old
 
     def _give_back_idle(self, wanted: Resources) -> None:
-        """Slots of other shapes stand in the way of this one."""
+        """End idle slots of other shapes."""
         for slot in [s for s in self.slots.values() if not s.runs and s.resources != wanted]:
             self.remove(slot)
+
+
+ATTACH_S = 20.0
+"""Time that a new head waits for slots to answer; those that do not are ended."""
+
+
+def take_over(ray: Any, placer: Placer, pool: RaySlotPool, running: Mapping[str, int]) -> list[RaySlot]:
+    """Adopt every usable slot into the pool and end the others; returns the adopted ones.
+
+    Args:
+        running: trials that the journal shows as running, with their attempts.
+    """
+    actors = placer.found()
+    known = _ask(ray, {name: actor.facts.remote() for name, actor in actors.items()}, ATTACH_S)
+    pool.number = max((facts.number for facts in known.values()), default=0) + 1
+    obeying = _ask(ray, {name: actors[name].attach.remote(pool.number) for name in known}, ATTACH_S)
+    adopted = []
+    for name, actor in actors.items():
+        facts = obeying.get(name)
+        if facts is not None and (facts.is_over or _is_held(facts, running)):
+            adopted.append(pool.adopt(facts, actor, runs=_is_held(facts, running)))
+        else:
+            placer.remove(actor, known[name].group if name in known else None)
+    return adopted
+
+
+def is_replaced(ray: Any, placer: Placer, pool: RaySlotPool) -> bool:
+    """Return whether another head controls one of the pool's slots. Blocks up to five seconds."""
+    mine = {name: actor.facts.remote() for name, actor in placer.found().items() if name in pool.slots}
+    return any(facts.number > pool.number for facts in _ask(ray, mine, 5.0).values())
+
+
+def _is_held(facts: SlotFacts, running: Mapping[str, int]) -> bool:
+    return bool(facts.trial) and running.get(facts.trial) == facts.attempt
+
+
+def _ask(ray: Any, calls: Mapping[str, Any], timeout_s: float) -> dict[str, SlotFacts]:
+    """Return the answers by name, of those that answer in time."""
+    names = {ref: name for name, ref in calls.items()}
+    if not names:
+        return {}
+    ready, _ = ray.wait(list(names), num_returns=len(names), timeout=timeout_s)
+    found: dict[str, SlotFacts] = {}
+    for ref in ready:
+        try:
+            facts = ray.get(ref)
+        except ray.exceptions.RayError:  # it is gone, which its absence says
+            continue
+        if facts is not None:
+            found[names[ref]] = facts
+    return found

@@ -1,15 +1,19 @@
-"""A slot on Ray: an actor that runs the worker loop in a thread, many trials one after another, for one head at a time.
+"""Actor of a slot on Ray: runs the worker loop in a thread, many trials in turn, for one head at a time.
 
-The actor is detached: it outlives its head, goes on and keeps what it has to say. It obeys the newest head only, and
+The actor is detached: it outlives its head, continues and keeps its messages. It obeys the newest head only, and
 ends itself when no head has called for the linger time, so that nothing is left for ever.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import shutil
 import socket
+import stat
+import tempfile
 import threading
 import time
 import traceback
@@ -19,18 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.json_text import decode_json
+from windlass.core.process import ProcessId, identify, is_alive
 from windlass.tune.executors.channel import Message
 from windlass.tune.executors.output import Output, log_names
 from windlass.tune.executors.ray.mailbox import Mailbox, Numbered
-from windlass.tune.executors.ray.slot_disk import SlotDisk
 from windlass.tune.trial import Resources
 
-__all__ = ["MailboxChannel", "SlotActor", "SlotFacts", "SlotOrder"]
+__all__ = ["MailboxChannel", "SlotActor", "SlotDisk", "SlotFacts", "SlotOrder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotOrder:
-    """What an actor is made with, besides the sweep's work.
+    """Arguments of an actor besides the sweep's work.
 
     Attributes:
         number: of the head that makes it.
@@ -47,16 +51,16 @@ class SlotOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """What an actor tells a head that attaches.
+    """Facts that an actor returns to a head that attaches.
 
     Attributes:
         node: Ray's id of its node.
         disk: the slot's own folder, where it does not see the sweep's storage; empty where it does.
         trial: the trial it runs, or ran last; empty before the first.
         is_over: whether that attempt has ended.
-        heard: what the head's first exchange gives as heard, to hear the attempt from its begin.
-        said: the same, to hear nothing of it.
-        group: the placement group it lies in, if any.
+        heard: value of `received` in the head's first exchange that returns the attempt from its start.
+        num_put: the same value that returns none of it.
+        group: its placement group, if any.
     """
 
     slot: str
@@ -69,13 +73,13 @@ class SlotFacts:
     trial: str = ""
     attempt: int = 0
     is_over: bool = True
-    heard: int = 0
-    said: int = 0
+    received: int = 0
+    num_put: int = 0
     group: Any = None
 
 
 class MailboxChannel:
-    """The worker's way to its head: a `WorkerChannel` over a mailbox."""
+    """Connection of a worker to its head: a `WorkerChannel` over a mailbox."""
 
     def __init__(self, mailbox: Mailbox, slot: str) -> None:
         self._mailbox = mailbox
@@ -83,13 +87,13 @@ class MailboxChannel:
         self.trial, self.attempt, self.is_over = "", 0, True
 
     def send(self, message: Message) -> None:
-        """Say one message; never blocks. The end of an attempt goes at once, all else with what is asked next."""
+        """Send one message; never blocks. The end of an attempt is sent at once, others with the next wait."""
         is_end = message["type"] == "ended"
-        self._mailbox.say(json.dumps(message, separators=(",", ":")).encode("ascii"), is_urgent=is_end)
+        self._mailbox.put(json.dumps(message, separators=(",", ":")).encode("ascii"), is_urgent=is_end)
         self.is_over = self.is_over or is_end
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next order; blocks up to `timeout_s` (None: for ever)."""
+        """Receive the next order; blocks up to `timeout_s` (None: forever)."""
         order = self._mailbox.next_order(timeout_s)
         if order is None:
             return None
@@ -102,7 +106,7 @@ class MailboxChannel:
 
 
 class SlotActor:
-    """One slot. Every method may be called while others run; the trial runs in a thread of its own."""
+    """Slot on Ray. Methods may be called concurrently; the trial runs in a thread of its own."""
 
     def __init__(self, order: SlotOrder, work: bytes) -> None:
         self._order = order
@@ -116,8 +120,8 @@ class SlotActor:
 
     # ------------------------------------------------------------------------------------------- what a head calls
 
-    def facts(self, heard: int = 0) -> SlotFacts:
-        """Who it is; changes nothing."""
+    def facts(self, received: int = 0) -> SlotFacts:
+        """Return its facts; changes nothing."""
         import ray  # lazy: only where Ray runs this
         from ray.util.placement_group import get_current_placement_group
 
@@ -132,28 +136,28 @@ class SlotActor:
             trial=self._channel.trial,
             attempt=self._channel.attempt,
             is_over=self._channel.is_over,
-            heard=heard,
-            said=self._mailbox.num_said,
+            received=received,
+            num_put=self._mailbox.num_put,
             group=get_current_placement_group(),
         )
 
     def attach(self, number: int) -> SlotFacts | None:
-        """Obey a new head from now on: it hears the current attempt from its begin. None where it is not the newest."""
+        """Switch to a new head, which gets the current attempt from its start. None if it is not the newest."""
         if number <= self._number:
             return None
         self._number = number
         return self.facts(self._mailbox.begin_again())
 
     def exchange(
-        self, number: int, heard: int, orders: Sequence[Numbered], wait_s: float
+        self, number: int, received: int, orders: Sequence[Numbered], wait_s: float
     ) -> tuple[int, list[Numbered]] | None:
-        """Bring orders and fetch messages, as `Mailbox.exchange`; None for a head that is not the newest."""
+        """Exchange orders and messages, as `Mailbox.exchange`; None for a head that is not the newest."""
         if number != self._number:
             return None
-        return self._mailbox.exchange(heard, orders, wait_s)
+        return self._mailbox.exchange(received, orders, wait_s)
 
     def disk(self, method: str, *arguments: Any) -> Any:
-        """Call a method of this slot's own disk, where the sweep's storage is not seen."""
+        """Call a method of this slot's own disk, if it cannot access the sweep's storage."""
         assert self._disk is not None
         return getattr(self._disk, method)(*arguments)
 
@@ -161,7 +165,7 @@ class SlotActor:
 
     def _serve(self, work: bytes) -> None:
         try:
-            from windlass.tune.executors.work_data import rebuild_work  # lazy: so that errors are told to trials
+            from windlass.tune.executors.channel import rebuild_work  # lazy: so that errors are told to trials
             from windlass.tune.executors.worker import Worker
 
             data = decode_json(work)
@@ -175,7 +179,7 @@ class SlotActor:
             _refuse_all(self._channel, error)
 
     def _output(self, folder: str, options: dict[str, Any]) -> Output | None:
-        """Where trials print, if the sweep's folder is seen here; else it is among Ray's logs of the node."""
+        """Return the output of trials if the sweep's folder is accessible; else it is in Ray's logs of the node."""
         if self._disk is not None or not Path(folder).is_dir():
             return None
         return Output(folder, self._order.slot, log_names(options.get("log_to_file")))
@@ -183,12 +187,12 @@ class SlotActor:
     def _linger(self) -> None:
         while True:
             time.sleep(min(1.0, self._order.linger_s / 4))
-            if time.monotonic() - self._mailbox.heard_at > self._order.linger_s:
+            if time.monotonic() - self._mailbox.last_call_at > self._order.linger_s:
                 _end_this_actor(self._disk)
 
 
 def _refuse_all(channel: MailboxChannel, error: BaseException) -> None:
-    """Fail every attempt with what keeps the worker from working, such as a trainable that cannot be imported."""
+    """Fail every attempt with the error that keeps the worker from starting."""
     text, kind = "".join(traceback.format_exception(error)), type(error).__name__
     while True:
         if not channel.is_over:
@@ -198,7 +202,7 @@ def _refuse_all(channel: MailboxChannel, error: BaseException) -> None:
 
 
 def _end_this_actor(disk: SlotDisk | None) -> None:
-    """Give everything back: the placement group too, which outlives its head as the actor does."""
+    """Release everything, including the placement group, which outlives its head as the actor does."""
     import ray  # lazy: only where Ray runs this
     from ray.util.placement_group import get_current_placement_group, remove_placement_group
 
@@ -212,3 +216,87 @@ def _end_this_actor(disk: SlotDisk | None) -> None:
     finally:
         time.sleep(1.0)
         os._exit(0)
+
+
+_OWNER = ".owner"
+
+
+class SlotDisk:
+    """Folder `<tmp>/windlass-slots-<uid>/<slot>`; removed with the slot, or by the next one on the node."""
+
+    def __init__(self, slot: str, root: Path | None = None) -> None:
+        root = _private(root or Path(tempfile.gettempdir(), f"windlass-slots-{os.getuid()}"))
+        _sweep(root)
+        self.path = root / slot
+        self.path.mkdir(parents=True, mode=0o700)
+        (self.path / _OWNER).write_text(str(identify(os.getpid())))
+
+    def places(self) -> dict[str, str]:
+        """Return the sweep's folder and storage as a worker here sees them."""
+        return {"folder": str(self.path), "storage": str(self.path / "checkpoints")}
+
+    def list_files(self, folder: str) -> list[tuple[str, int]]:
+        """List the files of a checkpoint made here, with their sizes."""
+        root = self._within(folder)
+        files = sorted(path for path in root.rglob("*") if path.is_file())
+        return [(str(path.relative_to(root)), path.stat().st_size) for path in files]
+
+    def read(self, folder: str, name: str, offset: int, num_bytes: int) -> bytes:
+        """Read a piece of a file."""
+        with self._within(folder, name).open("rb") as file:
+            file.seek(offset)
+            return file.read(num_bytes)
+
+    def write(self, folder: str, name: str, offset: int, piece: bytes) -> None:
+        """Write a piece of a file; the first one creates it."""
+        path = self._within(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb" if offset == 0 else "r+b") as file:
+            file.seek(offset)
+            file.write(piece)
+
+    def keep_only(self, folder: str) -> None:
+        """Delete the older checkpoints beside this one, for the head has them."""
+        kept = self._within(folder)
+        for other in kept.parent.glob("[0-9]*"):
+            if _order(other) < _order(kept):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def clear(self, *kept: str) -> None:
+        """Delete the files of earlier attempts."""
+        for folder in ("checkpoints", "restored"):
+            for child in (self.path / folder).glob("*"):
+                if str(child) not in kept:
+                    shutil.rmtree(child, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Delete the folder; idempotent."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _within(self, folder: str, name: str = "") -> Path:
+        path = Path(os.path.normpath(self.path / folder / name))
+        if not path.is_relative_to(self.path):
+            raise ValueError(f"{path} is not in {self.path}")
+        return path
+
+
+def _order(checkpoint: Path) -> tuple[int, ...]:
+    """Return iteration and attempt; see `folder.checkpoint_name`."""
+    return tuple(int(part) for part in checkpoint.name.split("-"))
+
+
+def _private(root: Path) -> Path:
+    """Return the folder of all slots of this user; a fresh one if another user made it and could put code there."""
+    with contextlib.suppress(FileExistsError):
+        root.mkdir(mode=0o700, parents=True)
+    found = root.lstat()
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return root if is_ours else Path(tempfile.mkdtemp(prefix=f"{root.name}-", dir=root.parent))
+
+
+def _sweep(root: Path) -> None:
+    """Delete the folders of killed slots."""
+    for owner in root.glob(f"*/{_OWNER}"):
+        with contextlib.suppress(OSError, ValueError):
+            if not is_alive(ProcessId.parse(owner.read_text())):
+                shutil.rmtree(owner.parent, ignore_errors=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from windlass.tune.executors.runs.executor import RunsExecutor
-from windlass.tune.executors.runs.overrides import check_name, overrides_of
-from windlass.tune.executors.runs.trial_template import TrialTemplate, read_trial_template
+from windlass.tune.executors.runs.trial_template import TrialTemplate, check_name, overrides_of, read_trial_template
 
 __all__ = ["RunsExecutor", "TrialTemplate", "check_name", "overrides_of", "read_trial_template"]

@@ -1,4 +1,4 @@
-"""Trials as windlass runs of an experiment: on any backend, over any number of nodes, with windlass's own retries below.
+"""Executor of trials as runs of an experiment: on any backend and number of nodes, with windlass's retries.
 
 A run does not wait while the controller thinks: `credit` has no meaning here, and a STOP is a stop of the run. Runs
 live without their controller; another one finds them again by their ids, which follow from trial and attempt.
@@ -6,6 +6,8 @@ live without their controller; another one finds them again by their ids, which 
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -13,12 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
+from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.core.phrases import count
 from windlass.launch import Prepared, Run, control
 from windlass.launch.start import start_run
+from windlass.record.manifest import FOLDER_MANIFEST, manifest_path
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.tune.executors.channel import from_message, to_message
@@ -34,27 +37,25 @@ from windlass.tune.executors.protocol import (
     StartAttempt,
     Work,
 )
-from windlass.tune.executors.runs.needs import capacity_of
-from windlass.tune.executors.runs.overrides import overrides_of
-from windlass.tune.executors.runs.seeding import seed
-from windlass.tune.executors.runs.trial_template import ensure_blueprint
+from windlass.tune.executors.runs.trial_template import capacity_of, ensure_trial_template, overrides_of
 from windlass.tune.executors.runs.watching import ASKED, Watch
 from windlass.tune.trial import Resources
 
-__all__ = ["RunsExecutor"]
+__all__ = ["RunsExecutor", "seed"]
+
 
 TRIAL = "trial.json"
-"""Beside the run's other files: which trial of which sweep it is, and what it was started with."""
+"""File beside the run's others: its trial and sweep, and what it was started with."""
 
 _AGAIN_S = 10.0
-"""How soon a launch is tried again whose place did not answer; the trial waits so long."""
+"""Delay before a launch is tried again after its place did not answer."""
 _LOOK_S = 0.05
 _LOOK_AT_SITE_S = 1.0
 _KEEP_EVERY_S = 5.0
 
 
 class RunsExecutor:
-    """Starts a run per attempt of a trial, and watches its journal.
+    """Executor that starts a run per attempt of a trial, and follows its journal.
 
     Args:
         home: where runs live; the default one.
@@ -91,35 +92,35 @@ class RunsExecutor:
     # --- the protocol
 
     def open(self, work: Work) -> None:
-        """Read what the trials are made from, and see what the place holds; nothing is started."""
-        self._blueprint = ensure_blueprint(Path(work.folder), self._prepared, work.name)
+        """Read the trial template and the capacity of the place; starts nothing."""
+        self._template = ensure_trial_template(Path(work.folder), self._prepared, work.name)
         self._metrics: tuple[str, ...] = tuple(work.options.get("metrics", ()))
-        is_here = self._blueprint.plan.site.profile is None
+        is_here = self._template.plan.site.profile is None
         self._look_every_s = self._look_every_s or (_LOOK_S if is_here else _LOOK_AT_SITE_S)
-        self._capacity = work.num_slots or capacity_of(self._blueprint)
+        self._capacity = work.num_slots or capacity_of(self._template)
         try:
-            self._blueprint.prepared((), self._home)
+            self._template.prepared((), self._home)
         except WindlassError as error:
             self._never = error.message
-        self._said.append(SlotJoined(slot=self._blueprint.plan.site.name))
+        self._said.append(SlotJoined(slot=self._template.plan.site.name))
 
     def room(self, resources: Resources) -> Room:
-        """Room for one more run within the sweep's concurrency; never where the experiment itself is refused."""
+        """Return whether another run fits the sweep's concurrency; never if the experiment itself is refused."""
         if self._never:
             return Room(Fit.NEVER, self._never)
         if self._trouble and time.monotonic() < self._launch_at:
             return Room(Fit.LATER, self._trouble)
         num_runs = len(self._watches) + len(self._queue)
         if num_runs >= self._capacity:
-            return Room(Fit.LATER, f"{count(num_runs, 'run goes on', 'runs go on')}, as many as the sweep has at once")
+            return Room(Fit.LATER, f"{count(num_runs, 'run is', 'runs are')} active, the limit of the sweep")
         return Room(Fit.NOW)
 
     def start(self, start: StartAttempt) -> None:
-        """Take an attempt over; its run is launched by the next `poll`."""
+        """Accept an attempt; its run is launched by the next `poll`."""
         self._queue.append(start)
 
     def send(self, order: Order) -> None:
-        """Stop the run of an attempt; a wish to save is answered by the newest checkpoint, or the next."""
+        """Stop the run of an attempt; a requested save is answered by the newest checkpoint, or the next."""
         if isinstance(order, Halt):
             self._halt(order)
         elif order.saves:
@@ -128,7 +129,7 @@ class RunsExecutor:
                 self._said.append(watch.checkpoint)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Launch what waits, one run at a time, and hear what the runs say."""
+        """Launch waiting attempts, one run at a time, and read the events of all runs."""
         deadline = time.monotonic() + timeout_s
         while True:
             found, self._said = self._said, []
@@ -143,7 +144,7 @@ class RunsExecutor:
             time.sleep(max(0.0, min(self._look_at - time.monotonic(), left_s)))
 
     def _look(self) -> list[Event]:
-        """What all runs said since the last look; nothing where it is not yet time for the next."""
+        """Return the events of all runs since the last call; none before the next look is due."""
         now = time.monotonic()
         if now < self._look_at:
             return []
@@ -164,10 +165,10 @@ class RunsExecutor:
             with suppress(WindlassError):
                 watch.run.stop(now=True)
 
-    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
-        """Find the runs of another controller's attempts; one whose launch was cut off goes on here."""
+    def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
+        """Find the runs of another controller's attempts; continues a launch that was cut off."""
         found = {}
-        for trial, attempt in held.items():
+        for trial, attempt in running.items():
             run = self._run(trial, attempt)
             if run is None:
                 continue
@@ -178,12 +179,12 @@ class RunsExecutor:
         return found
 
     def detach(self) -> None:
-        """Leave the runs to themselves; they need nobody."""
+        """Leave the runs running by themselves."""
         self._watches.clear()
         self._queue.clear()
 
     def waiting_for(self) -> str:
-        """Why runs wait, as their place says it."""
+        """Return why runs wait, as their place reports it."""
         if self._trouble:
             return self._trouble
         reasons = [watch.waits_for for watch in self._watches.values() if watch.waits_for]
@@ -210,26 +211,26 @@ class RunsExecutor:
         return []
 
     def _new_run(self, start: StartAttempt) -> Run:
-        prepared = self._blueprint.prepared(overrides_of(start.config), self._home, trial=start.trial)
+        prepared = self._template.prepared(overrides_of(start.config), self._home, trial=start.trial)
         checkpoint = Path(start.restore_from) if start.restore_from else None
         profile = prepared.plan.site.profile
         if checkpoint is not None and profile is not None and profile.ssh:
             raise PreconditionError(
-                f"trial {start.trial} cannot go on from {checkpoint}: that lies at {profile.name}, which is reached over ssh",
-                hint=f"launch the sweep on a login node of {profile.name}, or take a scheduler that pauses and clones nothing",
+                f"trial {start.trial} cannot continue from {checkpoint}: it is at {profile.name}, which is reached over ssh",
+                hint=f"launch the sweep on a login node of {profile.name}, or use a scheduler that neither pauses nor clones trials",
                 code="sweep-restore-far",
             )
 
         def stage_more(folder: RunFolder) -> None:
             if checkpoint is not None:
                 seed(folder, checkpoint, prepared.plan.tasks[-1].name)
-            write_json(folder.path / TRIAL, {"sweep": self._blueprint.sweep, **to_message(start)}, syncs_folder=False)
+            write_json(folder.path / TRIAL, {"sweep": self._template.sweep, **to_message(start)}, syncs_folder=False)
 
-        run_id = self._blueprint.run_id(start.trial, start.attempt)
+        run_id = self._template.run_id(start.trial, start.attempt)
         return Run(start_run(prepared, log=self._log, run_id=run_id, stage_more=stage_more), self._home)
 
     def _run(self, trial: str, attempt: int) -> Run | None:
-        folder = RunFolder(self._home.runs / self._blueprint.run_id(trial, attempt))
+        folder = RunFolder(self._home.runs / self._template.run_id(trial, attempt))
         return Run(folder, self._home) if (folder.path / "plan.json").exists() else None
 
     def _halt(self, order: Halt) -> None:
@@ -249,7 +250,7 @@ class RunsExecutor:
         return watch if watch is not None and watch.start.attempt == attempt else None
 
     def _keep(self) -> None:
-        """Look after one run after another: each every five seconds where they are few, never two in one second."""
+        """Reconcile one run after another: each every five seconds, never two within one second."""
         now = time.monotonic()
         if now < self._keep_at or not self._watches:
             return
@@ -263,7 +264,7 @@ class RunsExecutor:
 
 
 def _start_of(run: Run, trial: str, attempt: int) -> StartAttempt:
-    """What an attempt was started with, as its run's folder says it."""
+    """Read what an attempt was started with, from its run's folder."""
     try:
         content = read_json(run.folder.path / TRIAL)
         assert isinstance(content, dict)
@@ -278,3 +279,60 @@ def _ended(start: StartAttempt, how: AttemptOutcome, error: WindlassError | None
     text = "" if error is None else error.render()
     kind = "" if error is None or how is AttemptOutcome.LOST else type(error).__name__
     return AttemptEnded(trial=start.trial, attempt=start.attempt, how=how, error=text, kind=kind)
+
+
+_PARTS = "checkpoints"
+
+
+def seed(run: RunFolder, checkpoint: Path, task: str) -> Path:
+    """Link a committed checkpoint into a run that has not started; returns its path there.
+
+    Bytes are shared with the original by hard links, so cloning costs no space and no time; on another file system
+    they are copied. The manifest comes last, as for every checkpoint.
+
+    Args:
+        task: task of the checkpoint, unless its path has it (`.../checkpoints/<task>/...`).
+
+    Raises:
+        NotFoundError: the checkpoint is not there any more.
+    """
+    if not checkpoint.exists():
+        raise NotFoundError(
+            f"missing checkpoint {checkpoint}",
+            hint="it was deleted by `keep` in the sweep or by `windlass gc`; restart the trial from the beginning",
+            code="checkpoint-missing",
+        )
+    target = run.checkpoints(_task_of(checkpoint) or task) / checkpoint.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if checkpoint.is_dir():
+        _link_tree(checkpoint, target)
+    else:
+        _link(checkpoint, target)
+    manifest = manifest_path(checkpoint)
+    if manifest.exists():
+        _link(manifest, manifest_path(target))
+    return target
+
+
+def _task_of(checkpoint: Path) -> str:
+    parts = checkpoint.parts
+    at = max((index for index, part in enumerate(parts) if part == _PARTS), default=-1)
+    return parts[at + 1] if 0 <= at < len(parts) - 2 else ""
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    for folder, _, files in os.walk(source):
+        there = target / os.path.relpath(folder, source)
+        there.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            if name != FOLDER_MANIFEST or Path(folder) != source:
+                _link(Path(folder, name), there / name)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:
+        return
+    except OSError:  # another file system, or one without links
+        shutil.copy2(source, target, follow_symlinks=False)

@@ -1,16 +1,20 @@
-"""What all trials of a sweep are made from: a plan with its pins, made once; each trial is that plan with overrides.
+"""Template of a sweep's trials: a plan with its pins, made once; each trial is that plan with overrides.
 
-So the trials run the same code, environment and data although the user's files go on changing.
+So the trials run the same code, environment and data although the user's files change.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from windlass import config
-from windlass.core.errors import PreconditionError
+from windlass.config import join_path, split_path
+from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
@@ -19,15 +23,26 @@ from windlass.plan import Plan, make_plan
 from windlass.runs.home import Home
 from windlass.spec import Experiment
 
-__all__ = ["BLUEPRINT", "TrialTemplate", "ensure_blueprint", "read_trial_template"]
+__all__ = [
+    "TRIAL_TEMPLATE",
+    "TrialTemplate",
+    "capacity_of",
+    "check_name",
+    "ensure_trial_template",
+    "needed",
+    "overrides_of",
+    "path_of",
+    "read_trial_template",
+]
 
-BLUEPRINT = "experiment.json"
+
+TRIAL_TEMPLATE = "experiment.json"
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTemplate:
-    """The plan that trials share.
+    """Plan that trials share.
 
     Attributes:
         sweep: the sweep's name; runs carry it as their group where the experiment names none.
@@ -42,26 +57,26 @@ class TrialTemplate:
 
     @classmethod
     def of(cls, prepared: Prepared, sweep: str) -> TrialTemplate:
-        """From an experiment that was planned; its `sweep:` is left out."""
+        """Make a template of a planned experiment, without its `sweep:`."""
         experiment = replace(prepared.experiment, sweep=None)
         plan = replace(prepared.plan, experiment=config.to_data(experiment))  # type: ignore[arg-type]  # JSON values
         return cls(sweep=sweep, token=new_token(), plan=plan, base=prepared.base)
 
     def write(self, folder: Path) -> Path:
-        """Keep it in a sweep's folder; returns the file."""
-        path = folder / BLUEPRINT
+        """Write it to a sweep's folder; returns the file."""
+        path = folder / TRIAL_TEMPLATE
         data = {"sweep": self.sweep, "token": self.token, "base": str(self.base), "plan": self.plan.to_data()}
         write_json(path, data)
         return path
 
     def run_id(self, trial: str, attempt: int) -> str:
-        """The id of an attempt's run: always the same one."""
+        """Return the id of an attempt's run: always the same one."""
         text = "\0".join((self.token, trial, str(attempt)))
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return f"{self.plan.name}-" + "".join(_LETTERS[byte % 32] for byte in digest)
 
     def prepared(self, overrides: tuple[str, ...], home: Home, *, trial: str = "") -> Prepared:
-        """The plan of one trial, ready to launch. Pure but for what planning reads of the place.
+        """Return the plan of one trial, ready to launch. Pure except for what planning reads of the place.
 
         Raises:
             SpecError: an override is refused, or the place cannot do what the trial asks for.
@@ -90,13 +105,13 @@ class TrialTemplate:
         return overrides if has_group else (*overrides, f'context.group="{self.sweep}"')
 
 
-def ensure_blueprint(folder: Path, prepared: Prepared | None, sweep: str) -> TrialTemplate:
-    """The blueprint in a sweep's folder, made of an experiment where there is none yet; idempotent.
+def ensure_trial_template(folder: Path, prepared: Prepared | None, sweep: str) -> TrialTemplate:
+    """Read the template in a sweep's folder, made of an experiment if there is none yet; idempotent.
 
     Raises:
         PreconditionError: there is none, and no experiment to make it of.
     """
-    if prepared is not None and not (folder / BLUEPRINT).exists():
+    if prepared is not None and not (folder / TRIAL_TEMPLATE).exists():
         TrialTemplate.of(prepared, sweep).write(folder)
     return read_trial_template(folder)
 
@@ -107,7 +122,7 @@ def read_trial_template(folder: Path) -> TrialTemplate:
     Raises:
         PreconditionError: it is not there, or damaged.
     """
-    path = folder / BLUEPRINT
+    path = folder / TRIAL_TEMPLATE
     try:
         data = read_json(path)
         assert isinstance(data, dict)
@@ -115,7 +130,100 @@ def read_trial_template(folder: Path) -> TrialTemplate:
         return TrialTemplate(sweep=data["sweep"], token=data["token"], plan=plan, base=Path(data["base"]))
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
         raise PreconditionError(
-            f"{path} does not say what the trials run: {error}",
+            f"cannot read the trials' experiment in {path}: {error}",
             hint="windlass sweep launch FILE starts a new sweep",
             code="sweep-damaged",
         ) from error
+
+
+_NUM_AT_A_SITE = 64
+"""Concurrent runs of a sweep without `concurrency` at a site; more would only lengthen its queue."""
+
+
+def needed(plan: Plan) -> dict[str, float]:
+    """Return the CPUs and GPUs of a trial: of its largest task, on all its nodes."""
+    most: dict[str, float] = {"CPU": 1.0}
+    for task in plan.tasks:
+        for name, amount in {"CPU": task.cpus or 1.0, "GPU": float(task.gpus)}.items():
+            most[name] = max(most.get(name, 0.0), amount * task.nodes)
+    return {name: amount for name, amount in most.items() if amount}
+
+
+def capacity_of(template: TrialTemplate) -> int:
+    """Return the default number of concurrent runs: what this machine holds, or a good number at a site."""
+    machine = template.plan.site.machine
+    if machine is None:
+        return _NUM_AT_A_SITE
+    need = needed(template.plan)
+    cpus = machine.num_cpus // need["CPU"]
+    gpus = machine.num_gpus // need["GPU"] if need.get("GPU") else cpus
+    return max(1, int(min(cpus, gpus)))
+
+
+_SECTIONS = frozenset(field.name for field in fields(Experiment)) - {"sweep"}
+_PINNED = ("code", "data", "env", "name", "where", "why")
+"""Sections that all trials of a sweep share: they are pinned once, before the first trial."""
+
+
+def path_of(name: str) -> str:
+    """Return the setting that a name of the space means: `lr` is `params.lr`, `tasks.train.gpus` is itself."""
+    parts = split_path(name)
+    is_path = len(parts) > 1 and parts[0] in _SECTIONS
+    return join_path(parts if is_path else ("params", *parts))
+
+
+def check_name(name: str) -> str:
+    """Check that a name means a setting that can vary.
+
+    Raises:
+        UsageError: it is no path, or it is pinned for the whole sweep.
+    """
+    try:
+        path = path_of(name)
+    except ValueError as error:
+        raise UsageError(f"`{name}` is not a setting: {error}", hint="such as `lr` or `tasks.train.gpus`") from error
+    section = split_path(path)[0]
+    if section in _PINNED:
+        raise UsageError(
+            f"`{name}` cannot vary: `{section}` is the same for all trials of a sweep",
+            hint="vary parameters, resources or limits: `lr`, `tasks.train.gpus`, `limit.time`",
+            code="sweep-pinned",
+        )
+    return path
+
+
+def overrides_of(config: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the overrides for a trial with this configuration, in the order of the space."""
+    return tuple(f"{path_of(join_path(parts))}={_text(value)}" for parts, value in _leaves(config, ()))
+
+
+def _leaves(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    for name, value in config.items():
+        parts = (*above, *split_path(name)) if not above else (*above, name)
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, parts)
+        else:
+            yield parts, value
+
+
+def _text(value: object) -> str:
+    """Format a value for an override; exact for every JSON value, NaN and infinities included."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(key))}: {_text(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else (".inf" if value > 0 else "-.inf")
+    return json.dumps(value, ensure_ascii=False, default=_number)
+
+
+def _number(value: object) -> object:
+    """Convert numbers of numpy to plain numbers."""
+    item = getattr(value, "item", None)
+    if callable(item):
+        return item()
+    raise UsageError(
+        f"{value!r} in the configuration of a trial is not a JSON value",
+        hint="use numbers, text, true, false, null, lists and mappings",
+        code="not-json",
+    )

@@ -1,4 +1,4 @@
-"""One run seen as an attempt of a trial: records of its journal become reports, saved checkpoints and its end."""
+"""Run as an attempt of a trial: records of its journal become reports, saved checkpoints and its end."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from windlass.tune.trial import Metrics
 
 __all__ = ["ASKED", "Watch"]
 
-ASKED = "asked by its sweep"
-"""The reason of a stop that the controller wants."""
+ASKED = "requested by its sweep"
+"""Reason of a stop that the controller requested."""
 
 _PATIENCE = 100
-"""Steps after which a report goes out that lacks the sweep's metric, so that its absence is told."""
+"""Steps after which a report without the sweep's metric is passed on, so that its absence is an error."""
 _EXCEPTION = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit))(?::|$)", re.MULTILINE)
 _NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 class Watch:
-    """Follows the run of one attempt.
+    """Follower of one attempt's run.
 
     What the code reports in several calls is put together: a report goes out when the sweep's metrics are in it, so code
     may log more often than it evaluates. Its step is the `training_iteration`; step 0 is before the first and does not
@@ -68,11 +68,11 @@ class Watch:
 
     @property
     def waits_for(self) -> str:
-        """Why the run waits, in words; empty when it does not, or nobody knows."""
+        """Return why the run waits; empty if it does not, or if the reason is unknown."""
         return next((task.reason for task in self._facts.tasks.values() if task.reason), "")
 
     def poll(self) -> list[Event]:
-        """What the run said since the last call; the last event is its end."""
+        """Return the events since the last call; the last event is its end."""
         self._listening.look()
         found = list(self._take_in(self._reader.poll()))
         if not self._is_over():
@@ -132,7 +132,7 @@ class Watch:
             yield from self._flush()
 
     def _flush(self) -> Iterator[Event]:
-        """The report that was put together, unless it is an old one."""
+        """Yield the assembled report, unless it is an old one."""
         values, self._values = self._values, {}
         iteration = self._step if self._step >= 0 else self._iteration + 1
         if not values or iteration <= self._iteration:
@@ -143,7 +143,7 @@ class Watch:
         yield AttemptReported(trial=self.start.trial, attempt=self.start.attempt, metrics=values)
 
     def _ran_s(self, now: float) -> float:
-        """How long the run had been running by then, all its attempts together; queues do not count."""
+        """Return the running time of all attempts of the run; time in queues does not count."""
         attempts = [attempt for task in self._facts.tasks.values() for attempt in task.attempts.values()]
         passed = [(attempt, max(0.0, now - attempt.started_at)) for attempt in attempts if attempt.started_at]
         return sum(seconds if attempt.end is None else min(seconds, attempt.running_s) for attempt, seconds in passed)
@@ -170,23 +170,23 @@ class Watch:
         return self._ended(AttemptOutcome.FAILED, error, _exception_in(error) or facts.cause)
 
     def _never_ran(self) -> bool:
-        """Whether the command that launched it died before everything was in place: nothing of the trial's failed."""
+        """Return whether the launching command died before everything was in place; then the trial did not fail."""
         return not any(task.jobs for task in self._facts.tasks.values())
 
     def _ended(self, how: AttemptOutcome, error: str = "", kind: str = "") -> AttemptEnded:
         return AttemptEnded(trial=self.start.trial, attempt=self.start.attempt, how=how, error=error, kind=kind)
 
     def _error(self) -> str:
-        """The trial's own traceback first, else the last lines it printed; then what windlass says of the end."""
+        """Return the trial's traceback, else its last output lines, and then the run's state and cause."""
         ends = [task.newest_attempt.end for task in self._facts.tasks.values() if task.newest_attempt is not None]
         end = next((end for end in ends if end is not None and end.cause == self._facts.cause), None)
-        said = [end.traceback or "\n".join(end.tail)] if end is not None else []
+        texts = [end.traceback or "\n".join(end.tail)] if end is not None else []
         messages = [task.end[2] for task in self._facts.tasks.values() if task.end is not None and task.end[2]]
         last = f"run {self.run.id} {self._facts.state}: {self._facts.cause}" + (f", {messages[0]}" if messages else "")
-        return "\n".join([*(text for text in said if text), last])
+        return "\n".join([*(text for text in texts if text), last])
 
 
 def _exception_in(text: str) -> str:
-    """Name of the exception at the end of the last traceback in a text; empty without one."""
+    """Return the name of the exception at the end of the last traceback in a text; empty without one."""
     found = _EXCEPTION.findall(text)
     return found[-1] if found else ""

@@ -1,4 +1,4 @@
-"""Slots on a site: windlass runs whose task is a worker; they pull trials through files on the shared file system."""
+"""Executor of many small trials at a site: its slots are runs whose workers pull trials through shared files."""
 
 from __future__ import annotations
 

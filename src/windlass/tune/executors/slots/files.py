@@ -1,8 +1,8 @@
-"""The files between the head of a sweep and its slots, and what stands in them.
+"""Files between the head of a sweep and its slots, and their records.
 
     <sweep>/slots.json                           what workers need besides their orders, the trainable too
-    <sweep>/orders/<slot>/<head>.wj              what a head told a slot: `order` {to, message}
-    <sweep>/spools/<slot>.<incarnation>.wj       what one life of a worker said: `hello`, `message` {message}, `heartbeat`
+    <sweep>/orders/<slot>/<head>.wj              orders of a head to a slot: `order` {to, message}
+    <sweep>/spools/<slot>.<incarnation>.wj       messages of one incarnation: `hello`, `message` {message}, `heartbeat`
 
 One writer a file, all of them append-only lines in the frames of a journal, fsynced as they are written. A worker that
 windlass started again is another incarnation; it takes no order that was meant for an earlier one.
@@ -35,31 +35,31 @@ HEARTBEAT = "heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class SlotFiles:
-    """The files of one sweep's slots; makes nothing."""
+    """Paths of one sweep's slots; makes nothing."""
 
     sweep: Path
 
     @property
     def work(self) -> Path:
-        """What workers need."""
+        """Path of the work, as JSON."""
         return self.sweep / "slots.json"
 
     @property
     def spools(self) -> Path:
-        """What workers say."""
+        """Folder of the workers' messages."""
         return self.sweep / "spools"
 
     def orders(self, slot: str) -> Path:
-        """What heads tell a slot."""
+        """Folder of the heads' orders to a slot."""
         return self.sweep / "orders" / slot
 
 
 def split_writer(writer: str) -> tuple[str, str]:
-    """Slot and incarnation of a spool's writer."""
+    """Return slot and incarnation of a spool's writer."""
     slot, _, incarnation = writer.rpartition(".")
     return slot, incarnation
 
 
 def is_newer(incarnation: str, other: str) -> bool:
-    """Whether a life of a worker began after another one of the same slot: they begin with the attempt's number."""
+    """Return whether an incarnation started after another of the same slot; they begin with the attempt's number."""
     return incarnation > other

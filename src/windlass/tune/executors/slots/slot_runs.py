@@ -1,56 +1,112 @@
-"""The runs behind a sweep's slots: launched together, found again by their ids, and how their workers ended."""
+"""Slots and the runs behind them: launched together, found by their ids, and how their workers ended."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
+from windlass.core.clock import Clock
 from windlass.core.errors import UnreachableError, UsageError
 from windlass.launch import Run
 from windlass.launch.start import start_runs
 from windlass.record.causes import Kind, cause_of, kind_of
+from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
+from windlass.tune.executors.channel import Message
 from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome
 from windlass.tune.executors.runs.trial_template import TrialTemplate
-from windlass.tune.executors.slots.files import SLOT_VARIABLE, SWEEP_VARIABLE, SlotFiles
-from windlass.tune.executors.slots.slot import RunSlot
+from windlass.tune.executors.slots.files import ORDER, SLOT_VARIABLE, SWEEP_VARIABLE, SlotFiles
 
-__all__ = ["MAX_LIVES", "SlotRuns", "end_with", "last_words"]
+__all__ = ["MAX_LIVES", "RunSlot", "SlotRuns", "end_with", "last_words"]
+
+
+@dataclass(slots=True)
+class RunSlot:
+    """Slot as its head sees it.
+
+    Attributes:
+        incarnation: the life of the worker that counts; empty before the first.
+        trial, attempt: what it was given and has not ended.
+        heard_at: time of its last message, on this process's monotonic clock.
+        is_gone: its run is over, or it was silent for too long.
+        stale: it was silent while it had an attempt, which it does not know to be lost.
+    """
+
+    name: str
+    run: Run
+    incarnation: str = ""
+    host: str = ""
+    pid: int = 0
+    trial: str = ""
+    attempt: int = 0
+    last_message_at: float = 0.0
+    is_gone: bool = False
+    stale: bool = False
+    _writer: JournalWriter | None = field(default=None, repr=False)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether it can take a trial."""
+        return bool(self.incarnation) and not self.trial and not self.is_gone
+
+    def tell(self, message: Message, files: SlotFiles, head: str, clock: Clock) -> None:
+        """Write an order to the current incarnation; on disk when this returns."""
+        if self._writer is None:
+            self._writer = JournalWriter(files.orders(self.name), head, clock)
+        self._writer.append(ORDER, to=self.incarnation, message=message)
+
+    def release(self) -> None:
+        """Release it after its attempt."""
+        self.trial, self.attempt = "", 0
+
+    def leave(self, *, is_silent: bool) -> None:
+        """Mark it as gone, forever or until it is heard from again."""
+        self.stale = is_silent and bool(self.trial)
+        self.is_gone = True
+        self.release()
+
+    def close(self) -> None:
+        """Close the file of orders."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
 
 MAX_LIVES = 5
-"""Runs that a slot may have, one after another, before it is given up."""
+"""Maximum number of runs of a slot, one after another, before it is given up."""
 
 
 class SlotRuns:
-    """Makes and finds the runs of slots.
+    """Maker and finder of the runs of slots.
 
     Raises:
         UsageError: the experiment cannot be a slot: it has several tasks, or wants several nodes.
     """
 
-    def __init__(self, blueprint: TrialTemplate, places: SlotFiles, home: Home, log: Callable[[str], None]) -> None:
-        self._blueprint, self._places, self._home, self._log = blueprint, places, home, log
-        self._task = _task_of(blueprint)
+    def __init__(self, template: TrialTemplate, files: SlotFiles, home: Home, log: Callable[[str], None]) -> None:
+        self._template, self._files, self._home, self._log = template, files, home, log
+        self._task = _task_of(template)
 
     def newest(self, base: str, number: int = 0) -> str:
-        """The name of the newest life of a slot that was launched already, or the one of that number: `003`, `003-1`."""
+        """Return the name of a slot's newest launched run (from that number on): `003`, `003-1`."""
         names = [base if life == 0 else f"{base}-{life}" for life in range(MAX_LIVES)]
         launched = [name for name in names[number:] if self._run(name) is not None]
         return launched[-1] if launched else names[number]
 
     def next_life(self, slot: RunSlot) -> str:
-        """The name of the life after one whose run is over; empty where it had enough."""
+        """Return the name of the run after one that is over; empty if the slot had enough."""
         base, _, life = slot.name.partition("-")
         number = int(life or 0) + 1
         return self.newest(base, number) if slot.incarnation and number < MAX_LIVES else ""
 
     def launch(self, names: Sequence[str]) -> list[RunSlot]:
-        """The slots of these names, launched where they are not yet, all together; blocks until their jobs are made."""
+        """Return the slots of these names, launching missing ones together; blocks until their jobs are made."""
         fresh = [name for name in names if self._run(name) is None]
         if fresh:
             prepared = [
-                self._blueprint.prepared(self._overrides(name), self._home, trial=f"slot {name}") for name in fresh
+                self._template.prepared(self._overrides(name), self._home, trial=f"slot {name}") for name in fresh
             ]
             start_runs(prepared, log=self._log, run_ids=[self._id(name) for name in fresh])
         found = []
@@ -65,7 +121,7 @@ class SlotRuns:
     def _overrides(self, name: str) -> tuple[str, ...]:
         task = f"tasks.{self._task}"
         return (
-            f'{task}.vars.{SWEEP_VARIABLE}="{self._places.sweep}"',
+            f'{task}.vars.{SWEEP_VARIABLE}="{self._files.sweep}"',
             f'{task}.vars.{SLOT_VARIABLE}="{name}"',
             f"{task}.stall.enabled=false",
             f"{task}.grace=2s",
@@ -77,11 +133,11 @@ class SlotRuns:
         return Run(folder, self._home) if (folder.path / "plan.json").exists() else None
 
     def _id(self, name: str) -> str:
-        return self._blueprint.run_id(f"slot {name}", 0)
+        return self._template.run_id(f"slot {name}", 0)
 
 
 def end_with(slot: RunSlot, why: str) -> AttemptEnded:
-    """How an attempt ended whose worker is gone: by its own fault where its code ended the process."""
+    """Return the end of an attempt whose worker is gone: FAILED if its own code ended the process, else LOST."""
     number = int(slot.incarnation.partition("-")[0])
     ends = [task.attempts[number].end for task in slot.run.facts.tasks.values() if number in task.attempts]
     end = next((end for end in ends if end is not None), None)
@@ -92,7 +148,7 @@ def end_with(slot: RunSlot, why: str) -> AttemptEnded:
 
 
 def last_words(run: Run) -> str:
-    """What a worker printed at its end."""
+    """Return the last output of a worker."""
     for task in run.facts.tasks.values():
         newest = task.newest_attempt
         if newest is not None and newest.end is not None:
@@ -100,13 +156,13 @@ def last_words(run: Run) -> str:
     return ""
 
 
-def _task_of(blueprint: TrialTemplate) -> str:
-    tasks = blueprint.plan.tasks
+def _task_of(template: TrialTemplate) -> str:
+    tasks = template.plan.tasks
     if len(tasks) == 1 and tasks[0].nodes == 1:
         return tasks[0].name
     has = f"{len(tasks)} tasks" if len(tasks) != 1 else f"a task on {tasks[0].nodes} nodes"
     raise UsageError(
-        f"a slot is one task on one node, and {blueprint.plan.name} has {has}",
+        f"a slot is one task on one node, and {template.plan.name} has {has}",
         hint="leave `trainable` out: each trial is then a run of its own",
         code="sweep-slots",
     )

@@ -17,10 +17,9 @@ from windlass.tune.executors.protocol import (
     Order,
     StartAttempt,
 )
-from windlass.tune.executors.ray import shipping
-from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
-from windlass.tune.executors.ray.shipping import Shipment, bring, fetch
-from windlass.tune.executors.ray.slot_disk import SlotDisk
+from windlass.tune.executors.ray import checkpoint_transfer
+from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer, TransferSteps, bring, fetch
+from windlass.tune.executors.ray.slot_actor import SlotDisk
 from windlass.tune.storage import local_folder
 from windlass.tune.trial import ONE_CPU
 
@@ -32,7 +31,7 @@ def disk(tmp_path: Path) -> SlotDisk:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "PIECE_BYTES", 7)
+    monkeypatch.setattr(checkpoint_transfer, "PIECE_BYTES", 7)
 
 
 def checkpoint(folder: Path, trial: str = "t", name: str = "000002-1", text: str = "x" * 20) -> Path:
@@ -44,7 +43,7 @@ def checkpoint(folder: Path, trial: str = "t", name: str = "000002-1", text: str
     return path
 
 
-def carry(shipment: Shipment, disk: SlotDisk) -> str:
+def carry(shipment: TransferSteps, disk: SlotDisk) -> str:
     result: Any = None
     while True:
         try:
@@ -131,7 +130,7 @@ class FakeSlot:
         return getattr(disk, method)(*arguments)
 
 
-def courier(slot: FakeSlot, disk: SlotDisk, tmp_path: Path) -> CheckpointTransfer:
+def transfer(slot: FakeSlot, disk: SlotDisk, tmp_path: Path) -> CheckpointTransfer:
     return CheckpointTransfer(slot, str(disk.path), str(tmp_path / "storage"))  # type: ignore[arg-type]
 
 
@@ -144,8 +143,8 @@ ENDED = AttemptEnded(trial="t", attempt=1, how=AttemptOutcome.DONE)
 
 def test_nothing_behind_a_checkpoint_is_told_before_the_head_has_it(disk: SlotDisk, tmp_path: Path) -> None:
     made, slot = str(checkpoint(disk.path / "checkpoints")), FakeSlot()
-    carrier = courier(slot, disk, tmp_path)
-    assert carrier.hear([reported(), reported(made), ENDED]) == [reported()]
+    carrier = transfer(slot, disk, tmp_path)
+    assert carrier.receive([reported(), reported(made), ENDED]) == [reported()]
     told: list[Any] = []
     while slot.calls:
         assert not told
@@ -155,7 +154,7 @@ def test_nothing_behind_a_checkpoint_is_told_before_the_head_has_it(disk: SlotDi
 
 def test_orders_wait_for_the_checkpoint_that_a_trial_goes_on_from(disk: SlotDisk, tmp_path: Path) -> None:
     source, slot = str(checkpoint(tmp_path / "storage")), FakeSlot()
-    carrier = courier(slot, disk, tmp_path)
+    carrier = transfer(slot, disk, tmp_path)
     carrier.tell(StartAttempt(trial="t", attempt=2, config={}, resources=ONE_CPU, restore_from=source))
     carrier.tell(Go(trial="t", attempt=2))
     while slot.calls:
@@ -169,17 +168,17 @@ def test_orders_wait_for_the_checkpoint_that_a_trial_goes_on_from(disk: SlotDisk
 
 def test_a_checkpoint_that_went_with_its_node_is_not_told(disk: SlotDisk, tmp_path: Path) -> None:
     made, slot = str(checkpoint(disk.path / "checkpoints")), FakeSlot()
-    carrier = courier(slot, disk, tmp_path)
+    carrier = transfer(slot, disk, tmp_path)
     saved = AttemptSaved(trial="t", attempt=1, iteration=2, path=made)
-    carrier.hear([reported(made), saved, reported()])
+    carrier.receive([reported(made), saved, reported()])
     assert carrier.give_up() == [reported(), reported()]
     assert not list((tmp_path / "storage").glob("t/*"))
 
 
 def test_a_checkpoint_that_cannot_be_read_costs_only_itself(disk: SlotDisk, tmp_path: Path) -> None:
     made, slot = str(checkpoint(disk.path / "checkpoints")), FakeSlot()
-    carrier = courier(slot, disk, tmp_path)
-    carrier.hear([reported(made), ENDED])
+    carrier = transfer(slot, disk, tmp_path)
+    carrier.receive([reported(made), ENDED])
     assert carrier.failed() == [reported(), ENDED]
     carrier.tell(StartAttempt(trial="t", attempt=2, config={}, resources=ONE_CPU, restore_from=made))
     assert carrier.failed() is None
