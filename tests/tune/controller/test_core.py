@@ -197,11 +197,11 @@ def test_a_save_that_never_comes_does_not_hold_a_clone_up() -> None:
 def test_the_worker_that_outlived_its_head_is_told_again() -> None:
     bench = Bench()
     bench.report("00000", 1)
-    bench.core.reattached("00000")
+    bench.core.reports.reattached("00000")
     assert bench.core.take()[1] == [Go(trial="00000", attempt=1, credit=0, upto=2)]
     bench.scheduler.acts["00000", 2] = lambda sweep, trial: Verdict(SchedulerDecision.STOP, "bad")
     assert bench.report("00000", 2) == [Halt(trial="00000", attempt=1)]
-    bench.core.reattached("00000")
+    bench.core.reports.reattached("00000")
     assert bench.core.take()[1] == [Halt(trial="00000", attempt=1)]
     assert bench.core.sweep.trials["00000"].status is TrialStatus.TERMINATED
 
@@ -221,7 +221,7 @@ def test_a_trial_that_never_saved_cannot_be_taken_over_and_that_is_said() -> Non
     for iteration in (2, 3):
         bench.report("00000", iteration)
     assert bench.restart().restore_from == ""
-    said = "trial 00000 never saved a checkpoint, so nothing can take over from it: pass checkpoint= to tune.report"
+    said = "trial 00000 never saved a checkpoint, so no trial can continue from it: pass checkpoint= to tune.report"
     assert bench.core.state.notes == [said]
     kind, data = bench.chosen
     assert (kind, data["why"]) == ("trial-chosen", said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.tune.controller.deletion import Deletion
+from windlass.tune.controller.checkpoint_retention import Deletion
 
 
 def test_one_that_cannot_be_deleted_is_told_and_holds_up_no_other() -> None:

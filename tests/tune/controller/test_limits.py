@@ -212,7 +212,7 @@ def test_checkpoints_without_the_metric_that_ranks_them_are_told_once(tmp_path: 
     controller = sweep.controller()
     assert controller.run().is_over
     (note,) = controller.core.state.notes
-    assert note == "no checkpoint of trial 00000 has a number as `acuracy`: the newest are kept, not the best"
+    assert note == "no checkpoint of trial 00000 has a numeric `acuracy`: the newest are kept, not the best"
 
 
 def test_an_interrupt_saves_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
@@ -380,6 +380,6 @@ def test_a_sweep_that_was_refused_for_its_metric_can_be_stopped(tmp_path: Path) 
         with pytest.raises(UsageError, match="no trial reports `score`"):
             sweep.run()
         sweep.world.kill_head()
-    ask(SweepFolder(tmp_path), "stop-all", why="a person stopped it")
+    ask(SweepFolder(tmp_path), "stop-all", why="a user stopped it")
     assert sweep.run().is_over
-    assert read_history(tmp_path).ended_why == "a person stopped it"
+    assert read_history(tmp_path).ended_why == "a user stopped it"

@@ -25,7 +25,7 @@ RUNNING, PAUSED = TrialStatus.RUNNING, TrialStatus.PAUSED
             {"num_failures": 1},
             False,
             Then.RETRIED,
-            "to be tried again: ValueError: too steep",
+            "will be retried: ValueError: too steep",
         ),
         (AttemptOutcome.FAILED, PAUSED, {"num_failures": 1}, False, Then.NOTHING, ""),
         (

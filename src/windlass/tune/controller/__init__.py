@@ -1,1 +1,1 @@
-"""What decides: the pure core, the journal that is its state, and the loop around them; knows protocols only."""
+"""Controller of a sweep: the pure core, the journal that is its state, and the loop around them."""

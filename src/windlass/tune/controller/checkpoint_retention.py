@@ -1,16 +1,19 @@
-"""Which checkpoints stay: each trial's best ones and newest one, and what any trial still would restore from."""
+"""Retention of checkpoints: each trial's best and newest, and those that a trial will restore from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from windlass.tune.controller.settings import RetentionPolicy
 from windlass.tune.trial import SavedState
 
-__all__ = ["CheckpointRetention"]
+__all__ = ["CheckpointRetention", "Deletion"]
 
 
 @dataclass(slots=True)
@@ -21,7 +24,7 @@ class _Kept:
 
 
 class CheckpointRetention:
-    """The committed checkpoints of all trials. Pure: it says what to drop, somebody else drops it."""
+    """Committed checkpoints of all trials. Pure: it returns what to delete, and deletes nothing."""
 
     __slots__ = ("_kept", "_refs", "keep")
 
@@ -31,7 +34,7 @@ class CheckpointRetention:
         self._refs: dict[str, int] = {}
 
     def add(self, saved: SavedState, metrics: Mapping[str, Any] | None) -> Sequence[SavedState]:
-        """A new one is committed, with the metrics of its iteration if they are known; returns what is to be dropped."""
+        """Add a committed checkpoint, with the metrics of its iteration if known; returns the ones to delete."""
         kept = self._kept.setdefault(saved.trial, [])
         if kept and kept[-1].saved.path == saved.path:
             return ()
@@ -39,7 +42,7 @@ class CheckpointRetention:
         return self._surplus(saved.trial)
 
     def learn(self, trial: str, iteration: int, metrics: Mapping[str, Any]) -> None:
-        """The report of a checkpoint's iteration came after the checkpoint."""
+        """Score a checkpoint whose report arrived after it."""
         kept = self._kept.get(trial)
         if kept and kept[-1].saved.iteration == iteration:
             kept[-1].score = self._score(kept[-1].saved, metrics)
@@ -51,7 +54,7 @@ class CheckpointRetention:
         return next((entry.seconds for entry in kept if entry.saved.path == saved.path), 0.0)
 
     def find(self, wanted: SavedState) -> SavedState | None:
-        """A committed checkpoint: this one, or that of the same iteration, else the trial's newest; None: it has none."""
+        """Find a committed checkpoint: this one, one of the same iteration, else the trial's newest; None without any."""
         kept = self._kept.get(wanted.trial)
         if not kept:
             return None
@@ -60,16 +63,16 @@ class CheckpointRetention:
         return same[-1] if same else kept[-1].saved
 
     def has_scores(self, trial: str) -> bool:
-        """Whether any checkpoint of a trial that is there has a score."""
+        """Return whether any kept checkpoint of a trial has a score."""
         return any(entry.score > -math.inf for entry in self._kept.get(trial, ()))
 
     def hold(self, saved: SavedState | None) -> None:
-        """Some trial will restore from it."""
+        """Protect a checkpoint that a trial will restore from."""
         if saved is not None and saved.path:
             self._refs[saved.path] = self._refs.get(saved.path, 0) + 1
 
     def release(self, saved: SavedState | None) -> Sequence[SavedState]:
-        """That trial will not any more; returns what is to be dropped now."""
+        """Undo one `hold`; returns the checkpoints to delete now."""
         if saved is None or not saved.path:
             return ()
         num_refs = self._refs[saved.path] - 1
@@ -80,7 +83,7 @@ class CheckpointRetention:
         return self._surplus(saved.trial)
 
     def _score(self, saved: SavedState, metrics: Mapping[str, Any] | None) -> float:
-        """More is better; minus infinity where there is no score."""
+        """Score of a checkpoint, more is better; minus infinity without one."""
         if not self.keep.score_attribute:
             return float(saved.iteration)
         value = (metrics or {}).get(self.keep.score_attribute)
@@ -104,3 +107,50 @@ class CheckpointRetention:
 def _seconds(metrics: Mapping[str, Any] | None) -> float:
     value = (metrics or {}).get("time_total_s", 0.0)
     return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+_NUM_PROBLEMS = 8
+
+
+class Deletion:
+    """Deletes checkpoints in a thread: a folder of gigabytes takes seconds, and no trial should wait for it.
+
+    Args:
+        drop: deletes a checkpoint by path or URL; a missing one is no error. None: `windlass.tune.storage.delete`.
+
+    Attributes:
+        problems: the newest of what could not be deleted, and why: it only takes room.
+    """
+
+    def __init__(self, drop: Callable[[str], None] | None = None) -> None:
+        self._drop = drop
+        self._paths: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.problems: deque[str] = deque(maxlen=_NUM_PROBLEMS)
+
+    def take(self, paths: Iterable[str]) -> None:
+        """Delete these, soon."""
+        for path in paths:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="windlass-deletion", daemon=True)
+                self._thread.start()
+            self._paths.put(path)
+
+    def close(self) -> None:
+        """Wait until everything is deleted."""
+        if self._thread is not None:
+            self._paths.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        drop = self._drop
+        if drop is None:
+            from windlass.tune.storage import delete  # lazy: most sweeps delete nothing
+
+            drop = delete
+        while (path := self._paths.get()) is not None:
+            try:
+                drop(path)
+            except Exception as error:  # noqa: BLE001 - a bucket has errors of its own, and the next one is deleted all the same
+                self.problems.append(f"{path}: {error}")

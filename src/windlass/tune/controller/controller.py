@@ -1,7 +1,7 @@
-"""The controller: one loop between the core, the journal and the executor. All decisions are the core's.
+"""Controller: one loop between the core, the journal and the executor. All decisions are the core's.
 
-Each turn takes every event that is there, decides, writes once, and then tells the executor: nothing leaves the head
-before it is written, so a head that is killed loses nothing that anyone was told.
+Each turn takes all events, decides, writes once, and then sends commands to the executor: nothing leaves the head
+before it is written, so a killed head loses nothing that was sent.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
+from windlass.tune.controller.checkpoint_retention import Deletion
 from windlass.tune.controller.core import Core
-from windlass.tune.controller.deletion import Deletion
 from windlass.tune.controller.inputs import (
     HEAD_LOST,
     CapacityChanged,
@@ -31,7 +31,7 @@ from windlass.tune.controller.journal import records
 from windlass.tune.controller.journal.replay import Replay
 from windlass.tune.controller.journal.stream import no_sweep
 from windlass.tune.controller.journal.writer import HeadJournal
-from windlass.tune.controller.requests import read_requests
+from windlass.tune.controller.requests import HeadSignals, read_requests
 from windlass.tune.controller.restore import (
     Extension,
     SweepOrigin,
@@ -41,7 +41,6 @@ from windlass.tune.controller.restore import (
     sweep_exists,
 )
 from windlass.tune.controller.settings import Resume, SweepSettings
-from windlass.tune.controller.signals import HeadSignals
 from windlass.tune.controller.slot_allocation import SlotAllocation
 from windlass.tune.controller.state import Command, Drop
 from windlass.tune.executors.protocol import (
@@ -73,11 +72,11 @@ _IDLE_SEARCH_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOutcome:
-    """How a head's work ended.
+    """Outcome of a head's work.
 
     Attributes:
         why: of the sweep's end, or of the interrupt.
-        is_over: False: interrupted; the sweep goes on when it is restored.
+        is_over: False: interrupted; the sweep resumes when it is restored.
         failed: the trial that ended the sweep by `fail_fast`; empty for none.
     """
 
@@ -92,7 +91,7 @@ class Controller:
     Args:
         settings: what is asked.
         space: as the searcher takes it.
-        searcher, scheduler, stopper: not opened, told nothing yet.
+        searcher, scheduler, stopper: new, not opened.
         folder: the sweep's folder.
         described: JSON for readers of the journal: `space`, `trainable`, and `stopper` where it has no settings.
         detaches: leave attempts running when this head is interrupted, if the executor can.
@@ -147,11 +146,11 @@ class Controller:
     def restore(
         cls, *, settings: SweepSettings, resume: Resume | None = None, extend: Extension | None = None, **arguments: Any
     ) -> Controller:
-        """Go on with the sweep in a folder, exactly where it is; idempotent.
+        """Restore the sweep in a folder, exactly where it was; idempotent.
 
         Args:
             settings: only its `resources` count, where they are a function: the journal has the rest.
-            resume: what becomes of finished, unfinished and failed trials; None: unfinished ones go on.
+            resume: action on finished, unfinished and failed trials; None: unfinished ones resume.
             extend: more samples, another stopper, other bounds of the space; recorded.
             arguments: as for the class; searcher and scheduler new, of the same kind and settings as before.
         """
@@ -166,8 +165,8 @@ class Controller:
         The first SIGINT or SIGTERM lets trials save and leaves the sweep restorable, a second one ends at once.
 
         Raises:
-            PreconditionError: another head runs it (`sweep-has-head`), it is there already (`sweep-exists`), it would
-                decide otherwise than its journal says, a trial never fits, the disk is full.
+            PreconditionError: another head runs it (`sweep-has-head`), it exists already (`sweep-exists`), its replay
+                differs from its journal, a trial never fits, the disk is full.
             NotFoundError: there is no sweep to restore (`no-such-sweep`).
             UsageError: the metric is unknown, or a configuration is not JSON.
         """
@@ -199,14 +198,14 @@ class Controller:
     # ------------------------------------------------------------------------------------------------------- opening
 
     def _restore(self) -> None:
-        """Make the core, feed it the journal, and note that this head begins."""
-        beginning = read_origin(self.folder, self.settings)
-        if beginning is not None and not self._is_restored:
+        """Make the core, replay the journal, and record that this head starts."""
+        origin = read_origin(self.folder, self.settings)
+        if origin is not None and not self._is_restored:
             raise sweep_exists(self.folder)
-        if beginning is None and self._is_restored:
+        if origin is None and self._is_restored:
             raise no_sweep(self.folder)
         extension = self._extension or Extension()
-        original = self._begin_with(beginning, extension)
+        original = self._begin_with(origin, extension)
         self.core = Core(original, searcher=self._searcher, scheduler=self._scheduler, stopper=self._stopper)
         replay = Replay(self.core)
         collects = gc.isenabled()
@@ -220,7 +219,7 @@ class Controller:
         replay.finish()
         self._journal.begin()
         self._at = self._journal.now()
-        if beginning is None:
+        if origin is None:
             facts = creation(original, self._scheduler, self._searcher, self._stopper, self._described)
             self._journal.append(records.SWEEP_CREATED, facts, self._at)
         self._deletion.take(drop.path for drop in replay.drops)
@@ -235,14 +234,14 @@ class Controller:
         self._commit()
         self._journal.sync(is_urgent=True)
 
-    def _begin_with(self, beginning: SweepOrigin | None, extension: Extension) -> SweepSettings:
+    def _begin_with(self, origin: SweepOrigin | None, extension: Extension) -> SweepSettings:
         """Open the searcher for the sweep as it is now; returns the settings with which it began."""
         original = self.settings
-        fill_in_metric(self._scheduler, original.objectives if beginning is None else beginning.settings.objectives)
-        if beginning is not None:
-            beginning.check(self._scheduler, self._searcher)
-            original = beginning.original
-            self.settings = beginning.extended(extension)
+        fill_in_metric(self._scheduler, original.objectives if origin is None else origin.settings.objectives)
+        if origin is not None:
+            origin.check(self._scheduler, self._searcher)
+            original = origin.original
+            self.settings = origin.extended(extension)
         self._searcher.open(
             space=self._space,
             objectives=self.settings.objectives,
@@ -252,7 +251,7 @@ class Controller:
         return original
 
     def _open(self) -> None:
-        """Bring up the executor, and settle what the last head left running.
+        """Open the executor, and reattach or end the attempts of the last head.
 
         Raises:
             OpeningInterruptedError: this head was asked to end meanwhile.
@@ -268,7 +267,7 @@ class Controller:
             lives = cast("CanReattach", self.executor).reattach(running)
         for trial, attempt in running.items():
             if lives.get(trial) == attempt:
-                self.core.reattached(trial)
+                self.core.reports.reattached(trial)
             else:
                 error = "its worker ended with the head"
                 self._apply(
@@ -279,7 +278,7 @@ class Controller:
         self._allocation.fill()
 
     def _is_asked_to_end(self) -> bool:
-        """Whether a signal or a request came before there is anything that could be ended in order."""
+        """Return whether a signal or a request asked this head to end before it was ready."""
         return bool(self._signals.asked) or any(
             asked.what in ("stop-all", "pause") for _, asked in read_requests(self.folder)
         )
@@ -293,7 +292,7 @@ class Controller:
     # ------------------------------------------------------------------------------------------------------ the loop
 
     def _turn(self) -> bool:
-        """Take what happened, decide, write, tell, fill free room; False when there is nothing left to do."""
+        """Take events, decide, write, send commands and fill free slots; False when nothing is left to do."""
         events = self._poll()
         self._at = self._journal.now()
         for event in events:
@@ -311,7 +310,7 @@ class Controller:
         return not self._is_over()
 
     def _poll(self) -> list[Any]:
-        """Every event that is there; waits for the first, no longer than anything else is due."""
+        """Fetch all events; waits for the first, at most until something else is due."""
         left = self._journal.sync()
         timeout_s = min(_LOOK_EVERY_S, left) if left >= 0 else _LOOK_EVERY_S
         if self.core.searcher.learns:
@@ -322,7 +321,7 @@ class Controller:
         return self.executor.poll(timeout_s)
 
     def _apply(self, event: Input) -> None:
-        """Let the core take an event; if it cannot, what was decided before it is written first."""
+        """Apply an event to the core; if that fails, first write what was decided before it."""
         state = self.core.state
         num_lines, num_commands = len(state.lines), len(state.commands)
         try:
@@ -373,7 +372,7 @@ class Controller:
                 )
 
     def _take_requests(self) -> None:
-        """Do what other processes have asked for."""
+        """Carry out the requests of other processes."""
         self._looked_at = self._clock.monotonic()
         for path, asked in read_requests(self.folder):
             try:
@@ -387,7 +386,7 @@ class Controller:
         if self._detaches and hasattr(self.executor, "detach"):
             self._is_detached = True
         else:
-            self._apply(UserRequest(what="pause", facts={"why": f"{self._signals.asked}: the head was asked to end"}))
+            self._apply(UserRequest(what="pause", facts={"why": f"{self._signals.asked}: the head was told to stop"}))
 
     def _end_idle_search(self, has_news: bool) -> None:
         """End the search where no trial is left whose result the searcher could wait for, and it suggests nothing."""
@@ -406,9 +405,9 @@ class Controller:
         if has_news or not self._allocation.is_stuck or core.ended_why or core.state.open_attempts or not core.num_live:
             return
         raise PreconditionError(
-            f"no trial runs, there is room, and the scheduler {type(core.scheduler).__name__} starts none of the "
-            f"{core.num_live} that are left",
-            hint="`windlass sweep why` shows their last decisions; give a scheduler that resumes what it pauses",
+            f"no trial is running, slots are free, and the scheduler {type(core.scheduler).__name__} starts none of the "
+            f"{core.num_live} remaining trials",
+            hint="`windlass sweep why` shows their last decisions; use a scheduler that resumes what it pauses",
             code="sweep-stuck",
         )
 
@@ -429,7 +428,7 @@ class Controller:
         core = self.core
         if core.ended_why:
             return HeadOutcome(why=core.ended_why, is_over=True, failed=core.failed)
-        return HeadOutcome(why=f"{self._signals.asked or 'a request'}: the head was asked to end", is_over=False)
+        return HeadOutcome(why=f"{self._signals.asked or 'a request'}: the head was told to stop", is_over=False)
 
     def _close(self) -> None:
         self._journal.sync(is_urgent=True)
@@ -440,5 +439,5 @@ class Controller:
 
 
 def _is_final(command: Command) -> bool:
-    """Whether it cannot be taken back, so that its reason must be on the disk before."""
+    """Return whether a command is irreversible, so that its reason must be on disk before it is sent."""
     return isinstance(command, (Halt, Drop)) or (isinstance(command, StartAttempt) and bool(command.restore_from))

@@ -1,4 +1,4 @@
-"""The pure core of the controller: an event goes in, decisions come out as journal records and commands.
+"""Pure core of the controller: an event goes in, journal records and commands come out.
 
 It has no clock, no file and no randomness of its own, so the same events in the same order give the same sweep: live,
 restored from the journal, or simulated. Every event costs the same however many trials there are.
@@ -6,7 +6,6 @@ restored from the journal, or simulated. Every event costs the same however many
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +23,8 @@ from windlass.tune.controller.inputs import (
     UserRequest,
 )
 from windlass.tune.controller.journal import records
-from windlass.tune.controller.metrics import check_metrics, metric_of, wanted_metrics
-from windlass.tune.controller.request_handler import RequestHandler
+from windlass.tune.controller.reports import ReportHandler, metric_of
+from windlass.tune.controller.requests import RequestHandler
 from windlass.tune.controller.settings import SweepSettings, resources_to_data
 from windlass.tune.controller.state import Command, OpenAttempt, SweepState
 from windlass.tune.controller.sweep import SweepView
@@ -36,12 +35,10 @@ from windlass.tune.executors.protocol import (
     AttemptReported,
     AttemptSaved,
     AttemptStarted,
-    Go,
-    Halt,
     SlotJoined,
     SlotLost,
 )
-from windlass.tune.schedulers.protocol import SchedulerDecision, SweepScheduler, Verdict
+from windlass.tune.schedulers.protocol import SchedulerDecision, SweepScheduler
 from windlass.tune.search.protocol import SearchAlgorithm
 from windlass.tune.stopper.protocol import Stopper
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Trial, TrialStatus
@@ -54,7 +51,7 @@ _STOPPED = "the stop condition holds"
 
 
 class Core:
-    """One sweep.
+    """State machine of one sweep.
 
     Args:
         searcher: opened.
@@ -62,10 +59,11 @@ class Core:
 
     Attributes:
         state: trials and attempts.
-        told: in a replay, the record at hand: what a stopper said then counts, for a stopper may read a clock.
+        replayed: data of the record that is being replayed, whose stopper's decision counts, since a stopper may read
+            a clock; None: not a replay.
         ended_why: why the sweep is over; empty while it is not.
         num_told: how often the searcher was told a result.
-        reached: a limit that the stopper told of, and that the next `LimitReached` will carry out.
+        reached: limit reported by the stopper, which the next `LimitReached` will carry out.
     """
 
     def __init__(
@@ -81,9 +79,9 @@ class Core:
         self.searcher = searcher
         self.scheduler = scheduler
         self.stopper = stopper
-        self._metric, self._is_max = metric_of(settings, scheduler)
-        self.sweep = SweepView(self.state, self._metric, self._is_max, self._end_for_scheduler)
-        self.told: Data | None = None
+        self._metric, is_max = metric_of(settings, scheduler)
+        self.sweep = SweepView(self.state, self._metric, is_max, self._end_for_scheduler)
+        self.replayed: Data | None = None
         self.num_heads = 0
         self.num_reports = 0
         self.search_ended = ""
@@ -95,21 +93,20 @@ class Core:
         self._mark = 0
         self._shape: Resources | None = None
         self.num_told = 0
-        self._wanted = wanted_metrics(settings, self._metric, scheduler, stopper)
-        self._stopper_credit: Callable[[str], int] | None = getattr(stopper, "credit", None)
+        self.reports = ReportHandler(self, self._metric, is_max)
         self._takers: dict[type, Callable[[Any], None]] = {
-            AttemptReported: lambda event: self._reported(event.trial, event.attempt, event.metrics, event.saved),
+            AttemptReported: lambda event: self.reports.take(event.trial, event.attempt, event.metrics, event.saved),
             TrialSuggested: self._suggested,
             TrialChosen: self._chosen,
             AttemptStarted: self._started,
-            AttemptSaved: self._saved,
+            AttemptSaved: lambda event: self.saved(event.trial, event.attempt, event.iteration, event.path),
             AttemptEnded: self._ended,
             HeadOpened: self._opened,
             SearchEnded: self._search_ended,
             LimitReached: self._limit_reached,
             UserRequest: self._asked,
-            SlotJoined: lambda event: self._line(records.SLOT_JOINED, _fields(event)),
-            SlotLost: lambda event: self._line(records.SLOT_LOST, _fields(event)),
+            SlotJoined: lambda event: self.line(records.SLOT_JOINED, _fields(event)),
+            SlotLost: lambda event: self.line(records.SLOT_LOST, _fields(event)),
             CapacityChanged: self._capacity,
         }
 
@@ -127,14 +124,14 @@ class Core:
         self._settle()
 
     def apply_report(self, trial: str, attempt: int, metrics: Metrics, saved: str, at: float) -> None:
-        """The same as `apply` of a `AttemptReported` with these; for replays, which have too many to make each an event."""
+        """Apply an `AttemptReported` with these values; replays have too many to make an event of each."""
         self._begin(at)
         self.at = at
-        self._reported(trial, attempt, metrics, saved)
+        self.reports.take(trial, attempt, metrics, saved)
         self._settle()
 
     def _begin(self, at: float) -> None:
-        """Count the time up to `at` for those that held resources until then; none has passed between two heads."""
+        """Count resource usage up to `at`; no time passes between two heads."""
         state = self.state
         self._mark = len(state.lines)
         if at > state.usage.at:
@@ -145,7 +142,7 @@ class Core:
             self._end_if_over()
 
     def choose(self, fits: Callable[[Resources], bool], at: float, *, is_last: bool = False) -> bool:
-        """Let the scheduler give free room to a trial; False when it starts none.
+        """Let the scheduler start a trial in a free slot; False when it starts none.
 
         Args:
             fits: whether the executor has room for a shape now.
@@ -159,7 +156,7 @@ class Core:
         trial = self._lost() or self._choice(is_last)
         if trial is None:
             if self.state.acts:
-                self._line(records.CHOICE_DEFERRED, {"is_last": True} if is_last else {}, is_first=True)
+                self.line(records.CHOICE_DEFERRED, {"is_last": True} if is_last else {}, is_first=True)
                 if not self.state.open_attempts and not self.ended_why:
                     self._end_if_over()
             return False
@@ -170,7 +167,7 @@ class Core:
         return True
 
     def _lost(self) -> Trial | None:
-        """A trial that lost its slot: it gets the next one, and the scheduler, for which it runs, is not asked."""
+        """Trial that lost its slot: it gets the next one without the scheduler, to which it still runs."""
         waiting = self.state.table.pending.lost.values()
         return next((trial for trial in waiting if self.sweep.may_start(trial)), None)
 
@@ -194,11 +191,11 @@ class Core:
         return len(self.state.table.trials)
 
     def meters_exceeded(self, now: float) -> str:
-        """Which limit of the settings is reached at wall time `now`; empty for none."""
+        """Return which limit of the settings is reached at wall time `now`; empty for none."""
         return self.state.usage.exceeded(self.settings, now)
 
     def wants_trials(self) -> bool:
-        """Whether the searcher may be asked."""
+        """Return whether another trial may be requested from the searcher."""
         return not (self.search_ended or self.limit or self.ended_why or self.state.is_closing)
 
     # ---------------------------------------------------------------------------------------------------- the search
@@ -224,28 +221,28 @@ class Core:
             data["note"] = suggestion.note
         if event.resources is not ONE_CPU and event.resources != ONE_CPU:
             data["resources"] = resources_to_data(event.resources)
-        self._line(records.TRIAL_SUGGESTED, data)
+        self.line(records.TRIAL_SUGGESTED, data)
 
     def _search_ended(self, event: SearchEnded) -> None:
         self.search_ended = event.why
         self.sweep.is_searching = False
-        self._line(records.SEARCH_ENDED, {"why": event.why})
+        self.line(records.SEARCH_ENDED, {"why": event.why})
 
     # ------------------------------------------------------------------------------------------------------ attempts
 
     def _chosen(self, event: TrialChosen) -> None:
-        """A choice of the past: the scheduler must choose the same again."""
+        """Replay a choice: the scheduler must choose the same trial again."""
         self.sweep.only = event.trial
         trial = self._choice(event.is_last)
         self.sweep.only = None
         if trial is not None:
             self._start(trial, event.is_last)
         else:
-            self._line(records.CHOICE_DEFERRED, {"is_last": True} if event.is_last else {}, is_first=True)
+            self.line(records.CHOICE_DEFERRED, {"is_last": True} if event.is_last else {}, is_first=True)
 
     def _start(self, trial: Trial, is_last: bool) -> None:
         source, why = trial.restore_from, trial.why
-        start = self.state.fresh_attempt(trial, self._credit(trial))
+        start = self.state.fresh_attempt(trial, self.reports.credit(trial))
         restore = None
         if source is not None:
             restore = {"trial": source.trial, "iteration": source.iteration, "path": source.path}
@@ -255,155 +252,39 @@ class Core:
         if is_last:
             data["is_last"] = True
         self.state.commands.append(start)
-        self._line(records.TRIAL_CHOSEN, data, is_first=True)
+        self.line(records.TRIAL_CHOSEN, data, is_first=True)
 
     def _started(self, event: AttemptStarted) -> None:
-        open_attempt = self._holds(event.trial, event.attempt)
+        open_attempt = self._open_attempt(event.trial, event.attempt)
         if open_attempt is not None and not open_attempt.has_started:
             self.state.begin(open_attempt)
             self.state.table.trials[event.trial].place = sys.intern(event.host or event.slot)
-            self._line(records.TRIAL_STARTED, _fields(event))
+            self.line(records.TRIAL_STARTED, _fields(event))
 
-    def _holds(self, trial: str, attempt: int) -> OpenAttempt | None:
+    def _open_attempt(self, trial: str, attempt: int) -> OpenAttempt | None:
         open_attempt = self.state.open_attempts.get(trial)
         return open_attempt if open_attempt is not None and open_attempt.attempt == attempt else None
 
-    def _credit(self, trial: Trial) -> int:
-        credit = self.scheduler.credit(self.sweep, trial)
-        if credit <= 1:
-            return 1
-        if self.stopper is None:
-            return credit
-        return max(1, min(credit, self._stopper_credit(trial.id))) if self._stopper_credit is not None else 1
-
-    # ------------------------------------------------------------------------------------------------------- reports
-
-    def _reported(self, trial_id: str, attempt: int, metrics: Metrics, saved: str) -> None:
-        state = self.state
-        open_attempt = state.open_attempts.get(trial_id)
-        if open_attempt is None or open_attempt.attempt != attempt or open_attempt.is_old:
-            return
-        trial = state.table.trials[trial_id]
-        iteration = metrics["training_iteration"]
-        ask = state.awaited_saves.get(trial_id) if state.awaited_saves else None
-        if ask is not None and iteration > ask.upto:
-            state.answer(trial_id, None)
-        if trial.status.is_over:
-            return
-        if iteration <= trial.iteration:  # it counted before an attempt was lost: not told to anyone again
-            if saved:
-                self._saved(AttemptSaved(trial=trial_id, attempt=attempt, iteration=iteration, path=saved))
-            return
-        if self._wanted:
-            if self.told is None:
-                check_metrics(metrics, self._wanted)
-            self._wanted = ()
-        self.num_reports += 1
-        trial.iteration = iteration
-        trial.last = metrics
-        self._score(trial, metrics)
-        data: Data = {"trial": trial_id, "attempt": attempt, "metrics": metrics}
-        if saved:
-            state.commit(trial, SavedState(trial=trial_id, iteration=iteration, path=saved))
-            data["saved"] = saved
-        elif open_attempt.saved_at == iteration:
-            state.reported(trial, open_attempt)
-        if trial.status is _RUNNING:
-            self._decide(trial, open_attempt, metrics, data)
-        else:
-            data.update(decision="noop", by="head", why="it came while the trial was being paused")
-        self._line(records.TRIAL_REPORTED, data, is_first=True)
-        if self.stopper is not None and self.stopper.stop_all():
-            self.reached = "the stopper ended the sweep"
-
-    def _score(self, trial: Trial, metrics: Metrics) -> None:
-        value = metrics.get(self._metric)
-        if not isinstance(value, (int, float)) or math.isnan(value):
-            return
-        if trial.best is None or (value > trial.best if self._is_max else value < trial.best):
-            trial.best = value
-
-    def _decide(self, trial: Trial, open_attempt: OpenAttempt, metrics: Metrics, data: Data) -> None:
-        """The stopper, then the scheduler; the answer to the worker; the searcher is told."""
-        verdict, by = self._verdict(trial, metrics)
-        decision = verdict.decision
-        is_running = trial.status is _RUNNING
-        if decision is not _CONTINUE:
-            data.update(decision=decision.value, by=by, why=verdict.why)
-            if decision is SchedulerDecision.STOP and is_running:
-                self._stop(trial, verdict.why, halts=by != "trial")
-                return
-        if decision is SchedulerDecision.PAUSE and is_running:
-            self.state.pause(trial, verdict.why)
-        elif is_running:
-            self._answer(trial, open_attempt)
-        if not trial.status.is_over:
-            self.num_told += 1
-            self.searcher.on_result(trial.number, metrics)
-
-    def _verdict(self, trial: Trial, metrics: Metrics) -> tuple[Verdict, str]:
-        if self.stopper is not None:
-            says = bool(self.stopper(trial.id, metrics))
-            if (self.told.get("by") == "stopper") if self.told is not None else says:
-                return Verdict(SchedulerDecision.STOP, _STOPPED), "stopper"
-        if metrics.get("done"):
-            return Verdict(SchedulerDecision.STOP, "it said that it is done"), "trial"
-        self.sweep.reporting = trial.id
-        verdict = self.scheduler.on_result(self.sweep, trial, metrics)
-        self.sweep.reporting = ""
-        return verdict, "scheduler"
-
-    def _answer(self, trial: Trial, open_attempt: OpenAttempt) -> None:
-        """Let the worker go on; nothing while it still may run ahead far enough."""
-        if open_attempt.is_halted:
-            open_attempt.wants_save = False
-            return
-        left = open_attempt.upto - trial.iteration
-        credit = self._credit(trial)
-        if open_attempt.wants_save or 2 * left <= credit:
-            upto = max(open_attempt.upto, trial.iteration + credit)
-            go = Go(
-                trial=trial.id,
-                attempt=open_attempt.attempt,
-                credit=upto - open_attempt.upto,
-                saves=open_attempt.wants_save,
-                upto=upto,
-            )
-            open_attempt.upto, open_attempt.wants_save = upto, False
-            self.state.commands.append(go)
-
-    def reattached(self, trial_id: str) -> None:
-        """An attempt outlived its head: tell it again what it may not have heard. No record."""
-        open_attempt, trial = self.state.open_attempts[trial_id], self.state.table.trials[trial_id]
-        saves = trial_id in self.state.awaited_saves
-        if trial.status is TrialStatus.RUNNING and not open_attempt.is_halted:
-            open_attempt.upto = max(open_attempt.upto, trial.iteration + self._credit(trial))
-            go = Go(trial=trial_id, attempt=open_attempt.attempt, credit=0, saves=saves, upto=open_attempt.upto)
-            self.state.commands.append(go)
-        else:
-            self.state.commands.append(Halt(trial=trial_id, attempt=open_attempt.attempt, saves=saves))
-
     # --------------------------------------------------------------------------------------------------- checkpoints
 
-    def _saved(self, event: AttemptSaved) -> None:
-        open_attempt = self._holds(event.trial, event.attempt)
-        if open_attempt is None or (
-            event.iteration <= open_attempt.saved_at and event.trial not in self.state.awaited_saves
-        ):
+    def saved(self, trial: str, attempt: int, iteration: int, path: str) -> None:
+        """Take in a checkpoint that an attempt committed."""
+        open_attempt = self._open_attempt(trial, attempt)
+        if open_attempt is None or (iteration <= open_attempt.saved_at and trial not in self.state.awaited_saves):
             return
-        self._line(records.TRIAL_SAVED, _fields(event))
-        saved = SavedState(trial=event.trial, iteration=event.iteration, path=event.path)
-        self.state.commit(self.state.table.trials[event.trial], saved)
+        self.line(records.TRIAL_SAVED, {"trial": trial, "attempt": attempt, "iteration": iteration, "path": path})
+        saved = SavedState(trial=trial, iteration=iteration, path=path)
+        self.state.commit(self.state.table.trials[trial], saved)
 
     # ---------------------------------------------------------------------------------------------------------- ends
 
     def stop(self, trial: Trial, why: str) -> None:
-        """End a trial from outside: by a person, a limit, or when the sweep is restored."""
+        """End a trial by request of a user, by a limit, or when the sweep is restored."""
         if not trial.status.is_over:
             self.state.acts.append({"act": "stop", "trial": trial.id, "why": why})
-            self._stop(trial, why)
+            self.end_trial(trial, why)
 
-    def _stop(self, trial: Trial, why: str, *, halts: bool = True) -> None:
+    def end_trial(self, trial: Trial, why: str, *, halts: bool = True) -> None:
         """End a trial for good and tell the scheduler and the searcher."""
         was_running = trial.status is _RUNNING
         self._terminate(trial, why, halts=halts)
@@ -423,12 +304,12 @@ class Core:
         self.state.end(trial, TrialStatus.TERMINATED, why)
 
     def _end_for_scheduler(self, trial: Trial, why: str) -> None:
-        """The scheduler ends a trial; it knows that, so the searcher alone is told."""
+        """End a trial for the scheduler, which knows of it; only the searcher is notified."""
         self._terminate(trial, why, halts=True)
         self._tell_end(trial, trial.last)
 
     def _ended(self, event: AttemptEnded) -> None:
-        open_attempt = self._holds(event.trial, event.attempt)
+        open_attempt = self._open_attempt(event.trial, event.attempt)
         if open_attempt is None:
             return
         state = self.state
@@ -449,18 +330,18 @@ class Core:
             data.update(error=event.error, error_kind=event.kind)
         if trial.why:
             data["why"] = trial.why
-        self._line(records.TRIAL_ENDED, data, is_first=True)
+        self.line(records.TRIAL_ENDED, data, is_first=True)
         if event.how is AttemptOutcome.FAILED and trial.status is TrialStatus.ERROR and self.settings.fail_fast:
             self.failed = trial.id
             RequestHandler(self).close(f"trial {trial.id} failed, and fail_fast is set", saves=True)
 
     def _become(self, trial: Trial, event: AttemptEnded, *, is_old: bool) -> None:
-        """What a trial that is not over is after its attempt ended."""
+        """Move an unfinished trial to its next status after its attempt ended."""
         after = after_end(trial, event, self.settings, is_old=is_old)
         if after.then is Then.GIVEN_UP:
             self._give_up(trial, after.why)
         elif after.then is Then.DONE:
-            self._stop(trial, after.why, halts=False)
+            self.end_trial(trial, after.why, halts=False)
         elif after.then is Then.BACK:
             self.state.table.move(trial, TrialStatus.PENDING, after.why, is_lost=True)
         elif after.then is Then.RETRIED:
@@ -480,31 +361,31 @@ class Core:
         self.num_heads = event.number
         self.state.is_closing = False
         self.state.usage.open(self.at)
-        self._line(records.SWEEP_OPENED, {"head": {"host": event.host, "pid": event.pid}, "number": event.number})
+        self.line(records.SWEEP_OPENED, {"head": {"host": event.host, "pid": event.pid}, "number": event.number})
 
     def _limit_reached(self, event: LimitReached) -> None:
         self.limit, self.reached = event.why, ""
         for trial in list(self.state.table.live.values()):
             self.stop(trial, event.why)
-        self._line(records.LIMIT_REACHED, {"why": event.why}, is_first=True)
+        self.line(records.LIMIT_REACHED, {"why": event.why}, is_first=True)
 
     def _asked(self, event: UserRequest) -> None:
         RequestHandler(self).take(event)
-        self._line(records.SWEEP_REQUESTED, {"what": event.what, **event.facts}, is_first=True)
+        self.line(records.SWEEP_REQUESTED, {"what": event.what, **event.facts}, is_first=True)
 
     def _capacity(self, event: CapacityChanged) -> None:
         self.sweep.capacity = dict(event.total)
-        self._line(records.CAPACITY_CHANGED, {"total": self.sweep.capacity})
+        self.line(records.CAPACITY_CHANGED, {"total": self.sweep.capacity})
 
     def _end_if_over(self) -> None:
         why = why_over(self.num_live, failed=self.failed, limit=self.limit, search_ended=self.search_ended)
         if why:
             self.ended_why = why
             counts = {status.value: num for status, num in self.state.table.counts.items() if num}
-            self._line(records.SWEEP_ENDED, {"why": why, "counts": counts})
+            self.line(records.SWEEP_ENDED, {"why": why, "counts": counts})
 
-    def _line(self, kind: str, data: Data, *, is_first: bool = False) -> None:
-        """Write a record of what was done; `is_first`: before those that followed from it already."""
+    def line(self, kind: str, data: Data, *, is_first: bool = False) -> None:
+        """Add a record; with `is_first`, before the records that followed from it."""
         state = self.state
         if state.acts:
             data["acts"] = state.acts
@@ -512,7 +393,7 @@ class Core:
         state.lines.insert(self._mark if is_first else len(state.lines), (kind, data))
 
     def take(self) -> tuple[list[tuple[str, Data]], list[Command]]:
-        """The records and commands of the events since the last call."""
+        """Take the records and commands of the events since the last call."""
         state = self.state
         found = state.lines, state.commands
         state.lines, state.commands = [], []

@@ -1,4 +1,4 @@
-"""What the controller's core takes in besides the events of executors, and how each is read back from the journal."""
+"""Inputs of the controller's core besides executor events, and how each is read back from the journal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEAD_LOST = "head-lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOpened:
-    """A head begins; `number` 1 is the first."""
+    """Start of a head; `number` 1 is the first."""
 
     number: int
     host: str
@@ -48,7 +48,7 @@ class HeadOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSuggested:
-    """The searcher has the next trial."""
+    """Next trial of the searcher."""
 
     suggestion: Suggestion
     resources: Resources = ONE_CPU
@@ -56,14 +56,14 @@ class TrialSuggested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnded:
-    """There are no more trials."""
+    """End of the search: no more trials."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialChosen:
-    """The scheduler chose a trial for a free slot when the journal was written; empty: it acted and chose none.
+    """Trial that the scheduler chose for a free slot when the journal was written; empty: it acted and chose none.
 
     `is_last`: it was asked again because the searcher has no new trial at present.
     """
@@ -74,21 +74,21 @@ class TrialChosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChanged:
-    """What the place has in total, by resource."""
+    """Total resources of the place changed."""
 
     total: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """A limit that a clock tells is reached."""
+    """Limit that was reached by the clock or by usage."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRequest:
-    """A person, or whoever restored the sweep, wants something: see `records.SWEEP_REQUESTED`."""
+    """Request of a user, or of the command that restored the sweep: see `records.SWEEP_REQUESTED`."""
 
     what: str
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -159,4 +159,4 @@ MAKERS: dict[str, Callable[[Data], Input]] = {
     records.SLOT_LOST: lambda data: SlotLost(**data),
     records.LIMIT_REACHED: lambda data: LimitReached(why=data["why"]),
 }
-"""How the input of each kind of record is read back; kinds without one are none."""
+"""Kind of record -> function that reads its input back; derived kinds are missing."""

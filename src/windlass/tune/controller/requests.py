@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import time
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
 
+from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.files import write_json
 from windlass.core.json_text import decode_json
 from windlass.tune.controller.inputs import UserRequest
+from windlass.tune.controller.settings import RetentionPolicy, SweepSettings, resources_from_data
 from windlass.tune.folder import SweepFolder
+from windlass.tune.trial import Trial, TrialStatus
 
-__all__ = ["ask", "read_requests"]
+if TYPE_CHECKING:
+    from windlass.tune.controller.core import Core
+    from windlass.tune.controller.inputs import UserRequest
+
+__all__ = ["HeadSignals", "RequestHandler", "ask", "changed", "read_requests"]
 
 
 def ask(folder: SweepFolder, what: str, **facts: Any) -> None:
@@ -28,7 +40,7 @@ def ask(folder: SweepFolder, what: str, **facts: Any) -> None:
 def read_requests(folder: SweepFolder) -> list[tuple[str, UserRequest]]:
     """All that wait, oldest first, each with the file to remove once it is journalled.
 
-    A file that holds no request is set aside under another name: it ends no sweep, and somebody may look at it.
+    A file without a valid request is renamed to `.damaged`: it does not end the sweep, and can be inspected.
     """
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -53,3 +65,140 @@ def _read(content: bytes) -> UserRequest | None:
         return None
     is_whole = isinstance(what, str) and (what != "stop-trial" or isinstance(facts.get("trial"), str))
     return UserRequest(what=what, facts=facts) if is_whole else None
+
+
+_ASKS = (signal.SIGINT, signal.SIGTERM)
+
+
+class HeadSignals:
+    """A context manager; in another thread than the main one it changes nothing (a debugger has that thread then).
+
+    Attributes:
+        asked: name of the signal that came; empty for none.
+    """
+
+    def __init__(self) -> None:
+        self.asked = ""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._take) for number in _ASKS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = signal.Signals(number).name
+
+
+class RequestHandler:
+    """Carries out requests on a core."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+
+    def take(self, event: UserRequest) -> None:
+        """Do what is asked.
+
+        Raises:
+            NotFoundError: there is no such trial (`no-such-trial`).
+            UsageError: no such request.
+        """
+        facts = event.facts
+        if event.what == "stop-trial":
+            self._core.stop(self._trial(facts["trial"]), facts.get("why") or "a user stopped it")
+        elif event.what == "stop-all":
+            self._core.limit = facts.get("why") or "a user stopped the sweep"
+            for trial in list(self._state.table.live.values()):
+                self._core.stop(trial, self._core.limit)
+        elif event.what == "pause":
+            self.close(facts.get("why") or "the head was ended", saves=True)
+        elif event.what == "resume":
+            self._resume(facts)
+        elif event.what == "extend":
+            self._extend(facts)
+        else:
+            raise UsageError(f"unknown request to a sweep: `{event.what}`", code="unknown-name")
+
+    def close(self, why: str, *, saves: bool) -> None:
+        """Start nothing more, and end running attempts so that they can resume later."""
+        self._state.is_closing = True
+        for trial in list(self._state.table.running.values()):
+            open_attempt = self._state.open_attempts.get(trial.id)
+            if open_attempt is not None and not open_attempt.is_halted:
+                trial.why = why
+                self._state.halt(trial, saves=saves)
+
+    def _trial(self, name: str) -> Trial:
+        found = self._state.table.trials.get(name)
+        if found is None:
+            raise NotFoundError(f"this sweep has no trial `{name}`", code="no-such-trial")
+        return found
+
+    def _reopen(self) -> None:
+        core = self._core
+        core.ended_why = core.failed = core.limit = core.reached = ""
+
+    def _resume(self, facts: Any) -> None:
+        """Source: Ray Tune's ResumeConfig: per class of trials skip, resume or restart."""
+        self._reopen()
+        for trial in list(self._state.table.trials.values()):
+            kind = {TrialStatus.TERMINATED: "finished", TrialStatus.ERROR: "errored"}.get(trial.status, "unfinished")
+            mode = facts.get(kind, "resume" if kind == "unfinished" else "skip")
+            if mode == "skip" and kind == "unfinished":
+                self._core.stop(trial, "skipped when the sweep was restored")
+            elif mode == "restart":
+                self._again(trial, is_new=True)
+            elif mode == "resume" and kind != "unfinished":
+                self._again(trial, is_new=False)
+
+    def _again(self, trial: Trial, *, is_new: bool) -> None:
+        """Run a trial again: from the beginning, or from its newest checkpoint."""
+        core, state = self._core, self._state
+        if not trial.status.is_over:
+            core.scheduler.on_remove(core.sweep, trial)
+            state.halt(trial, saves=False)
+        open_attempt = state.open_attempts.get(trial.id)
+        if open_attempt is not None:
+            open_attempt.is_old = True
+        why = "restarted by request" if is_new else "resumed by request"
+        state.acts.append({"act": "restart" if is_new else "requeue", "trial": trial.id, "why": why})
+        trial.num_failures = trial.num_interruptions = 0
+        trial.error = ""
+        if is_new:
+            trial.iteration, trial.last, trial.best, trial.checkpoint = 0, None, None, None
+        state.table.move(trial, TrialStatus.PENDING, why)
+        state.set_restore(trial, trial.checkpoint)
+        core.scheduler.on_add(core.sweep, trial)
+
+    def _extend(self, facts: Any) -> None:
+        core = self._core
+        self._reopen()
+        core.search_ended = ""
+        core.sweep.is_searching = True
+        core.settings = core.state.settings = changed(core.settings, facts["settings"])
+        core.state.retention.keep = core.settings.keep
+
+
+def changed(settings: SweepSettings, facts: Mapping[str, Any]) -> SweepSettings:
+    """Return the settings with the changes of an extension.
+
+    Raises:
+        UsageError: there is no such setting (`unknown-setting`).
+    """
+    facts = dict(facts)
+    for name in facts:
+        if name in ("name", "objectives", "seed") or name not in SweepSettings.__slots__:
+            raise UsageError(f"a sweep's `{name}` cannot be changed", code="unknown-setting")
+    if "keep" in facts:
+        facts["keep"] = RetentionPolicy(**facts["keep"])
+    if "resources" in facts:
+        facts["resources"] = resources_from_data(facts["resources"])
+    return replace(settings, **facts)

@@ -1,4 +1,4 @@
-"""What a sweep's journal says about how it began, and what a head that opens it may bring along."""
+"""Restoring a sweep: how it was created, and what a new head may change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.version import VERSION
 from windlass.record.frames import HEADER, Record, read_frames
 from windlass.tune.controller.journal import records
-from windlass.tune.controller.request_handler import changed
+from windlass.tune.controller.requests import changed
 from windlass.tune.controller.settings import SweepSettings, objectives_to_data
 from windlass.tune.errors import BadValueError
 from windlass.tune.folder import SweepFolder
@@ -21,12 +21,12 @@ from windlass.tune.search.protocol import Objectives, SearchAlgorithm
 __all__ = ["Extension", "SweepOrigin", "creation", "describe", "fill_in_metric", "read_origin"]
 
 _REQUESTED = f' {{"kind":"{records.SWEEP_REQUESTED}",'.encode("ascii")
-"""How a request begins behind its line's length and sum."""
+"""Beginning of a request's line, behind its length and checksum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """More of a sweep than it was begun with.
+    """Changes that extend a sweep.
 
     Attributes:
         settings: fields of `SweepSettings` with new values: `{"num_samples": 200, "time_budget_s": 0}`.
@@ -41,7 +41,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOrigin:
-    """What the journal of a sweep says about its making.
+    """Origin of a sweep as its journal tells it.
 
     Attributes:
         created: the facts of its first record.
@@ -57,11 +57,11 @@ class SweepOrigin:
     stopper: Any
 
     def extended(self, extension: Extension) -> SweepSettings:
-        """The settings with one more extension."""
+        """Return the settings with one more extension."""
         return changed(self.settings, extension.settings)
 
     def unchanged(self, extension: Extension) -> str:
-        """One sentence if an extension asks for what the sweep is already; empty where it changes something."""
+        """Return one sentence if an extension changes nothing, else an empty string."""
         now = (self.extended(extension), extension.space or self.space, extension.stopper or self.stopper)
         if now != (self.settings, self.space, self.stopper):
             return ""
@@ -71,7 +71,7 @@ class SweepOrigin:
         return f"{self.settings.name} has {' and '.join(words) or 'all of that'} already: nothing changes"
 
     def check(self, scheduler: SweepScheduler, searcher: SearchAlgorithm) -> None:
-        """Refuse to go on with other algorithms.
+        """Refuse a scheduler or searcher that differs from the sweep's.
 
         Raises:
             PreconditionError: `sweep-differs`.
@@ -80,14 +80,14 @@ class SweepOrigin:
             before, now = self.created[what], describe(part)
             if json.dumps(before, sort_keys=True) != json.dumps(now, sort_keys=True):
                 raise PreconditionError(
-                    f"the sweep was begun with the {what} {json.dumps(before)}, not {json.dumps(now)}",
-                    hint=f"restore it with the {what} it has, or begin a sweep of another name",
+                    f"the sweep was started with the {what} {json.dumps(before)}, not {json.dumps(now)}",
+                    hint=f"restore it with its own {what}, or start a sweep with another name",
                     code="sweep-differs",
                 )
 
 
 def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None:
-    """How the sweep in a folder was made; None: there is none.
+    """Read how the sweep in a folder was created; None: there is none.
 
     Args:
         given: its `resources` are used where the journal has a function's name only.
@@ -113,7 +113,7 @@ def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None
 
 
 def _requests(content: bytes) -> Iterator[Record]:
-    """What was asked of a sweep, found among a hundred thousand reports without a look at their lines."""
+    """Find the requests in a journal without parsing its hundred thousand reports."""
     place = content.find(_REQUESTED)
     while place >= 0:
         begin, end = place - HEADER + 1, content.find(b"\n", place) + 1
@@ -129,7 +129,7 @@ def creation(
     stopper: Any,
     described: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The facts of `sweep-created`."""
+    """Fields of the record `sweep-created`."""
     return {
         "name": settings.name,
         "objectives": objectives_to_data(settings.objectives),
@@ -144,14 +144,14 @@ def creation(
 
 
 def describe(part: Any) -> dict[str, Any]:
-    """The JSON form of a scheduler, searcher or stopper: its type and its settings."""
+    """JSON form of a scheduler, searcher or stopper: its type and its settings."""
     settings = getattr(part, "settings", None)
     found = dict(settings()) if callable(settings) else {}
     return {"type": type(part).__name__, **found}
 
 
 def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
-    """Give the scheduler the sweep's metric and mode.
+    """Set the sweep's metric and mode in the scheduler.
 
     Raises:
         UsageError: it has others (`metric-named-twice`).
@@ -170,9 +170,9 @@ def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
 
 
 def sweep_exists(folder: SweepFolder) -> PreconditionError:
-    """A new sweep would be mixed with an old one."""
+    """Make the error for a new sweep in the folder of another one."""
     return PreconditionError(
-        f"there is a sweep in {folder.path} already",
-        hint="restore it (`Tuner.restore`, `windlass sweep resume`), or give the new one another name",
+        f"{folder.path} already holds a sweep",
+        hint="restore it (`Tuner.restore`, `windlass sweep resume`), or choose another name",
         code="sweep-exists",
     )

@@ -1,4 +1,4 @@
-"""What a sweep is asked to do, as the journal keeps it: plain JSON, no objects."""
+"""Settings of a sweep as the journal keeps them: plain JSON, no objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FailFast = Literal[False, True, "raise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """Which checkpoints of a trial stay: the best by a score, and the newest always.
+    """Checkpoints of a trial that are kept: the best by a score, and always the newest.
 
     Attributes:
         num_to_keep: how many besides the newest; None: all.
@@ -34,7 +34,7 @@ Mode = Literal["skip", "resume", "restart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """What a restored sweep does with trials: leave as they are, go on from their checkpoints, or begin anew.
+    """Action on trials of a restored sweep: skip, resume from the checkpoint, or restart.
 
     A skipped trial that is not finished counts as finished.
     """
@@ -46,7 +46,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialGoal:
-    """A metric without a mode, or a mode without a metric: nothing is decided by it, and readers complete it."""
+    """Metric without a mode, or mode without a metric: nothing is decided by it, and readers complete it."""
 
     metric: str = ""
     mode: str = ""
@@ -54,7 +54,7 @@ class PartialGoal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSettings:
-    """The settings of one sweep.
+    """Settings of one sweep.
 
     Attributes:
         half: of the objectives, where only one of metric and mode was named.
@@ -65,11 +65,11 @@ class SweepSettings:
         gpu_hours: GPUs times the hours that trials held them; 0: none.
         max_cost: in the currency of `prices`; 0: none.
         prices: per unit and hour of a resource: `{"GPU": 2.5, "CPU": 0.04}`.
-        max_failures: errors of its own after which a trial is given up is this plus one; -1: endless.
+        max_failures: retries of a trial after its own errors; -1: unlimited.
         max_interruptions: the same for lost workers and nodes.
         fail_fast: end the sweep at the first failed trial (what has not ended stays resumable); `raise`: and raise it.
         resources: of every trial, or a function of its configuration.
-        saves_at_end: a trial that is stopped saves first; for trainables that save when they are told to.
+        saves_at_end: a trial that is stopped saves first; for trainables that save on request.
         is_strict: a metric that no trial has reported yet and the first report lacks is an error.
     """
 
@@ -93,7 +93,7 @@ class SweepSettings:
     is_strict: bool = True
 
     def to_data(self) -> dict[str, Any]:
-        """The JSON form; a function of the configuration becomes its name and must be given again."""
+        """JSON form; a function of the configuration becomes its name and must be given again."""
         shape = self.resources
         return {
             **({"half": {"metric": self.half.metric, "mode": self.half.mode}} if self.half != PartialGoal() else {}),

@@ -1,4 +1,4 @@
-"""Free room is given away: first to trials that wait, as the scheduler chooses, then to new ones of the searcher."""
+"""Allocation of free slots: first to waiting trials, as the scheduler chooses, then to new ones of the searcher."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AHEAD_SHARE = 0.2
 
 
 class SlotAllocation:
-    """Starts what can start.
+    """Starts trials in free slots.
 
     Args:
         commit: writes what was decided and carries it out.
@@ -49,7 +49,7 @@ class SlotAllocation:
         self.waits_for_searcher = False
 
     def fill(self) -> None:
-        """Start trials until there is no room, or nothing to start."""
+        """Start trials until no slot is free, or no trial can start."""
         core, at = self._core, self._now()
         self.why, self.is_stuck, self.waits_for_searcher = "", False, False
         self._rooms.clear()
@@ -72,7 +72,7 @@ class SlotAllocation:
         self._commit()
 
     def _choose_without_new(self, at: float) -> bool:
-        """The searcher has no new trial at present: let the scheduler give the room to one that it held back."""
+        """Let the scheduler start a trial that it held back, since the searcher has no new one at present."""
         core = self._core
         if not (core.sweep.is_searching and any(map(self._fits, core.sweep.shapes))):
             return False
@@ -83,7 +83,7 @@ class SlotAllocation:
         return is_started
 
     def _look_ahead(self, at: float) -> None:
-        """Know at once that a searcher that does not learn has no more trials, for some schedulers wait for them."""
+        """Detect at once that a searcher that does not learn is exhausted: some schedulers wait for that."""
         core = self._core
         if core.wants_trials() and not core.searcher.learns and self._peek() is NoSuggestion.FINISHED:
             core.apply(SearchEnded(why=self._why_finished()), at)
@@ -111,7 +111,7 @@ class SlotAllocation:
     def _has_slot(self) -> bool:
         most = self._core.settings.max_concurrent
         if most and len(self._core.state.open_attempts) >= most:
-            self.why = f"{most} trials run at once, and no more are wanted"
+            self.why = f"{most} trials are running, the limit of the sweep"
             return False
         return True
 
@@ -122,7 +122,7 @@ class SlotAllocation:
         if room.fit is Fit.NEVER:
             raise PreconditionError(
                 f"a trial needs {_shown(resources)}, which never fits: {room.why}",
-                hint="ask for less per trial, or give the sweep a place that has it",
+                hint="request less per trial, or run the sweep where there is more",
                 code="trial-never-fits",
             )
         if room.fit is Fit.LATER:
@@ -130,7 +130,7 @@ class SlotAllocation:
         return room.fit is Fit.NOW
 
     def _may_suggest(self) -> bool:
-        """Whether a new trial is wanted, and no waiting one could have the room."""
+        """Return whether a new trial is wanted and no waiting trial could use the slot."""
         core = self._core
         if not core.wants_trials():
             return False
@@ -141,7 +141,7 @@ class SlotAllocation:
         return is_committed and trial.id not in self._core.state.open_attempts and self._fits(trial.resources)
 
     def _suggest(self, at: float) -> bool:
-        """Take the next trial of the searcher in, if there is one and room for it."""
+        """Add the searcher's next trial, if there is one and a slot for it."""
         core, shape = self._core, self._core.settings.resources
         if core.settings.max_trials and core.next_number >= core.settings.max_trials:
             core.apply(SearchEnded(why=f"max_trials is {core.settings.max_trials}"), at)
@@ -163,7 +163,7 @@ class SlotAllocation:
         return True
 
     def _peek(self) -> Suggestion | NoSuggestion:
-        """The next suggestion; one that was asked for before the searcher learned something is asked for again."""
+        """Peek at the next suggestion; a stale one is requested again after the searcher learned something."""
         core = self._core
         is_stale = core.searcher.learns and self._ahead_told != core.num_told
         if self._ahead is not None and self._ahead[0] == core.next_number and not is_stale:
@@ -174,7 +174,7 @@ class SlotAllocation:
         return found
 
     def ask_ahead(self) -> None:
-        """In idle time: let a searcher that learns think about the next trial, for a part of the time at most."""
+        """Let a searcher that learns prepare the next trial in idle time, for a share of the time at most."""
         core = self._core
         if not (core.searcher.learns and core.wants_trials() and core.state.open_attempts):
             return

@@ -1,4 +1,4 @@
-"""The state of a sweep that is being run: trials, attempts that hold slots, and saves that are awaited."""
+"""State of a running sweep: trials, attempts that hold slots, awaited checkpoints, and usage."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from windlass.tune.controller.checkpoint_retention import CheckpointRetention
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.controller.table import TrialTable
-from windlass.tune.controller.usage import UsageMeter
 from windlass.tune.executors.protocol import Go, Halt, StartAttempt
 from windlass.tune.trial import Resources, SavedState, Trial, TrialStatus
 
-__all__ = ["AwaitedSave", "Command", "Drop", "OpenAttempt", "SweepState"]
+__all__ = ["AwaitedSave", "Command", "Drop", "OpenAttempt", "SweepState", "UsageMeter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +28,16 @@ _HOW_TO_SAVE = "pass checkpoint= to tune.report"
 
 @dataclass(slots=True)
 class OpenAttempt:
-    """An attempt that has not ended.
+    """Attempt that has not ended.
 
     Attributes:
         upto: the iteration up to which it may report.
-        is_old: the trial has gone on to another configuration; what it still says is dropped.
-        is_halted: it was told to end.
+        is_old: the trial has another configuration by now; messages of this attempt are dropped.
+        is_halted: it was ordered to end.
         wants_save: the next answer asks for a checkpoint.
         resources: what it holds from its start to its end, whatever its trial gets next.
-        has_started: its worker said so.
-        saved_at: the newest iteration that it saved; the spool of an attempt tells older ones again.
+        has_started: its worker reported the start.
+        saved_at: the newest iteration that it saved; the spool of an attempt repeats older ones.
     """
 
     attempt: int
@@ -53,7 +52,7 @@ class OpenAttempt:
 
 @dataclass(slots=True)
 class AwaitedSave:
-    """A checkpoint that a running attempt was asked for.
+    """Checkpoint that a running attempt was asked for.
 
     Attributes:
         upto: what it had been allowed to report before; a later report shows that it cannot save.
@@ -66,14 +65,14 @@ class AwaitedSave:
 
 
 class SweepState:
-    """What the core knows and what it puts out; changed only by the core and by what a scheduler does through it.
+    """Mutable state of the core; changed only by the core, and by schedulers through it.
 
     Attributes:
-        lines: records that this event makes, (kind, data); whoever called the core takes them out.
-        commands: what the executor is to be told, in order; taken out likewise.
-        acts: what the event at hand did to trials.
+        lines: records of this event, (kind, data); the caller of the core takes them.
+        commands: commands for the executor, in order; taken likewise.
+        acts: acts of the current event on trials.
         is_closing: nothing starts any more in this head.
-        notes: what people should know at once; whoever shows them takes them out.
+        notes: warnings for the user; the view takes them.
     """
 
     def __init__(self, settings: SweepSettings) -> None:
@@ -103,7 +102,7 @@ class SweepState:
         self.commands.append(Halt(trial=trial.id, attempt=open_attempt.attempt, saves=saves))
 
     def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
-        """Take a running trial off its slot; it will go on from where it is if it saves, else from its last start."""
+        """Pause a running trial; it resumes from here if it saves, else from its last start."""
         saves = saves and self.saved_now(trial) is None
         self.table.move(trial, TrialStatus.PAUSED, why)
         self.halt(trial, saves=saves)
@@ -111,13 +110,13 @@ class SweepState:
             self.restore_later(trial, trial.id)
 
     def saved_now(self, trial: Trial) -> SavedState | None:
-        """The checkpoint at exactly where a trial is, if its attempt has one."""
+        """Checkpoint at exactly a trial's iteration, if its attempt has one."""
         open_attempt, found = self.open_attempts.get(trial.id), trial.restore_from
         is_here = found is not None and found.path and found.iteration == trial.iteration
         return found if is_here and open_attempt is not None and open_attempt.saved_at == trial.iteration else None
 
     def reported(self, trial: Trial, open_attempt: OpenAttempt) -> None:
-        """A report without a checkpoint counted: one that came before it can be scored and loaded now."""
+        """Count a report without a checkpoint; one saved before it can be scored and loaded now."""
         self.retention.learn(trial.id, trial.iteration, trial.last or {})
         newest = trial.checkpoint
         if (
@@ -128,7 +127,7 @@ class SweepState:
             self.set_restore(trial, newest)
 
     def ask(self, trial: Trial, open_attempt: OpenAttempt) -> AwaitedSave:
-        """Await a checkpoint of a running attempt at its trial's iteration, or the one awaited already."""
+        """Await a checkpoint of a running attempt at its trial's iteration; returns a pending one if there is."""
         ask = self.awaited_saves.get(trial.id)
         if ask is None or ask.iteration != trial.iteration:
             waiters = ask.waiters if ask is not None else []
@@ -136,31 +135,29 @@ class SweepState:
         return ask
 
     def set_restore(self, trial: Trial, saved: SavedState | None) -> None:
-        """What a trial's next start loads."""
+        """Set the checkpoint that a trial's next start loads."""
         before, trial.restore_from = trial.restore_from, saved
         self.retention.hold(saved)
         self.drop(self.retention.release(before))
 
     def restore_later(self, trial: Trial, source: str) -> None:
-        """A trial's next start loads the checkpoint that another (or it itself) is asked for."""
+        """Make a trial's next start load a checkpoint that is still awaited."""
         ask = self.awaited_saves[source]
         ask.waiters.append(trial.id)
         self.set_restore(trial, SavedState(trial=source, iteration=ask.iteration))
 
     def drop(self, surplus: Any) -> None:
-        """Checkpoints that nothing needs."""
+        """Delete checkpoints that nothing needs."""
         for saved in surplus:
             self.lines.append((records.CHECKPOINT_DROPPED, {"trial": saved.trial, "path": saved.path}))
             self.commands.append(Drop(saved.path))
             if not self.retention.has_scores(saved.trial):
                 name = self.settings.keep.score_attribute
-                text = (
-                    f"no checkpoint of trial {saved.trial} has a number as `{name}`: the newest are kept, not the best"
-                )
+                text = f"no checkpoint of trial {saved.trial} has a numeric `{name}`: the newest are kept, not the best"
                 self._warn("score", text)
 
     def commit(self, trial: Trial, saved: SavedState) -> None:
-        """A trial's own checkpoint is committed: its next start, and that of those who waited for it, loads it."""
+        """Commit a trial's checkpoint: its next start, and those of waiting trials, load it."""
         metrics = trial.last if saved.iteration == trial.iteration else None
         open_attempt = self.open_attempts.get(trial.id)
         if open_attempt is not None:
@@ -176,7 +173,7 @@ class SweepState:
         self.answer(trial.id, saved)
 
     def answer(self, source: str, saved: SavedState | None) -> None:
-        """What was awaited of a trial is there; None: it will not come, so its newest checkpoint must do."""
+        """Deliver an awaited checkpoint to those who wait; None: it will not come, so the newest one is used."""
         ask = self.awaited_saves.pop(source, None)
         if ask is None:
             return
@@ -192,27 +189,27 @@ class SweepState:
                 self.clone(trial, found, of=source)
 
     def clone(self, trial: Trial, source: SavedState | None, *, of: str) -> None:
-        """A trial goes on where the checkpoint of another is; where there is none, at its own, or anew, and it says so."""
+        """Continue a trial from another's checkpoint; without one from its own, or from the start, with a warning."""
         if source is None:
-            trial.why = f"trial {of} never saved a checkpoint, so nothing can take over from it: {_HOW_TO_SAVE}"
+            trial.why = f"trial {of} never saved a checkpoint, so no trial can continue from it: {_HOW_TO_SAVE}"
             self._warn("source", trial.why)
         found = source or trial.checkpoint
         self.set_restore(trial, found)
         trial.iteration = found.iteration if found is not None else 0
 
     def _warn(self, kind: str, text: str) -> None:
-        """Tell people once in a head's life: what goes wrong with one trial goes wrong with all."""
+        """Warn once per head: what goes wrong with one trial goes wrong with all."""
         if kind not in self._warned:
             self._warned.add(kind)
             self.notes.append(text)
 
     def begin(self, open_attempt: OpenAttempt) -> None:
-        """An attempt runs: what it holds counts from here, for to wait in a queue costs nothing."""
+        """Start counting the resources of an attempt; time in a queue costs nothing."""
         open_attempt.has_started = True
         self.usage.take(open_attempt.resources, self.settings, 1)
 
     def free(self, trial: Trial, open_attempt: OpenAttempt) -> None:
-        """An attempt is over."""
+        """Close an attempt."""
         del self.open_attempts[trial.id]
         if open_attempt.has_started:
             self.usage.take(open_attempt.resources, self.settings, -1)
@@ -221,13 +218,13 @@ class SweepState:
             self.set_restore(trial, trial.checkpoint)
 
     def end(self, trial: Trial, status: TrialStatus, why: str) -> None:
-        """A trial is over."""
+        """End a trial."""
         self.table.move(trial, status, why)
         before, trial.restore_from = trial.restore_from, None
         self.drop(self.retention.release(before))
 
     def fresh_attempt(self, trial: Trial, credit: int) -> StartAttempt:
-        """A trial takes a slot."""
+        """Make the next attempt of a trial."""
         trial.attempt += 1
         self.table.move(trial, TrialStatus.RUNNING)
         source = trial.restore_from
@@ -247,3 +244,57 @@ class SweepState:
             time_total_s=seconds,
             credit=credit,
         )
+
+
+_HOUR_S = 3600.0
+
+
+class UsageMeter:
+    """Times are those of the records, so a restored sweep reads the same. What passes between two heads costs nothing.
+
+    Attributes:
+        at: wall time up to which everything is counted; a tick up to then changes nothing.
+    """
+
+    __slots__ = ("_cost", "_cost_rate", "_gpu_rate", "_gpu_s", "_seconds", "at")
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self._seconds = self._gpu_s = self._cost = 0.0
+        self._gpu_rate = self._cost_rate = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in which heads lived, up to `at`."""
+        return self._seconds
+
+    def open(self, at: float) -> None:
+        """Start counting for a new head."""
+        self.at = at
+
+    def tick(self, at: float) -> None:
+        """Count the time up to `at`."""
+        passed = at - self.at
+        if passed > 0.0:
+            self.at = at
+            self._seconds += passed
+            self._gpu_s += passed * self._gpu_rate
+            self._cost += passed * self._cost_rate
+
+    def take(self, resources: Resources, settings: SweepSettings, sign: int) -> None:
+        """Add (1) or remove (-1) the resources of an attempt from now on."""
+        if settings.gpu_hours or settings.max_cost:
+            total = resources.total
+            self._gpu_rate += sign * total.get("GPU", 0.0)
+            self._cost_rate += sign * sum(total.get(name, 0.0) * price for name, price in settings.prices.items())
+
+    def exceeded(self, settings: SweepSettings, now: float) -> str:
+        """Return which limit is reached at `now`, in one sentence; empty for none."""
+        passed = max(0.0, now - self.at)
+        if settings.time_budget_s and self._seconds + passed >= settings.time_budget_s:
+            return f"the time budget of {settings.time_budget_s:g} s is used up"
+        if settings.gpu_hours and (self._gpu_s + passed * self._gpu_rate) / _HOUR_S >= settings.gpu_hours:
+            return f"{settings.gpu_hours:g} GPU-hours are used up"
+        if settings.max_cost and (self._cost + passed * self._cost_rate) / _HOUR_S >= settings.max_cost:
+            return f"the sweep has cost {settings.max_cost:g}"
+        return ""

@@ -1,4 +1,4 @@
-"""What a scheduler sees of a sweep and may do to it: the `ScheduledSweep` of the schedulers' protocol over the core's state."""
+"""View of a sweep for schedulers: the `Sweep` of their protocol over the core's state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CAN_START = (TrialStatus.PENDING, TrialStatus.PAUSED)
 
 
 class SweepView:
-    """Every change is noted in `state.acts`, so the journal tells it with the report that led to it.
+    """Sweep as a scheduler sees and changes it; changes are noted in `state.acts` and journalled with their report.
 
     Args:
-        ends: what ends a trial: the core's, for the scheduler and the searcher are told.
+        ends: ends a trial; the core's function, which notifies scheduler and searcher.
 
     Attributes:
         fits: whether the executor has room for a shape; set by the core around `choose`.
-        only: in a replay, the trial that was chosen: as far as a choice can tell, nothing else fitted; else None.
+        only: in a replay, the trial that was chosen, so that nothing else fits; else None.
         shapes: the resources that trials have had.
         capacity: what the place has in total.
         is_searching: whether more trials may be suggested; set by the core.

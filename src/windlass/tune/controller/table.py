@@ -1,4 +1,4 @@
-"""The trials of a sweep by status: what is asked at every event costs the same for ten trials and for 100,000."""
+"""Trials of a sweep by status; each operation costs the same for ten trials and for 100,000."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PENDING, _PAUSED, _RUNNING = (
 
 
 class PendingTrials(Mapping[str, Trial]):
-    """Trials that may start: those that lost their worker, those that were unpaused, those that never ran or failed."""
+    """Trials that may start: first those that lost their worker, then the unpaused, then new or failed ones."""
 
     __slots__ = ("back", "fresh", "lost")
 
@@ -39,7 +39,7 @@ class PendingTrials(Mapping[str, Trial]):
         return len(self.lost) + len(self.back) + len(self.fresh)
 
     def values(self) -> ValuesView[Trial]:
-        """The trials in that order, without looking each one up."""
+        """Return the trials in that order, without looking each one up."""
         return _Waiting(self)
 
     def __contains__(self, trial: object) -> bool:
@@ -64,7 +64,7 @@ class _Waiting(ValuesView[Trial]):
 
 
 class TrialTable:
-    """All trials, and the live ones by status; `move` is the only way from one status to another.
+    """All trials, and the live ones by status; `move` is the only way to change a status.
 
     Attributes:
         counts: how many trials have each status.
@@ -82,7 +82,7 @@ class TrialTable:
         self.counts = dict.fromkeys(TrialStatus, 0)
 
     def add(self, trial: Trial) -> None:
-        """A new trial, pending."""
+        """Add a new trial, pending."""
         self.trials[trial.id] = trial
         self.live[trial.id] = trial
         self.pending.fresh[trial.id] = trial

@@ -1,4 +1,4 @@
-"""What becomes of a trial whose attempt is over, done, given up or run again; and when the sweep is. Pure."""
+"""Next step of a trial whose attempt ended (done, failed, retried), and end of the sweep. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["After", "Then", "after_end", "why_over", "with_a_report"]
 
 
 class Then(Enum):
-    """What is done with the trial."""
+    """Next step of a trial."""
 
     NOTHING = "nothing"  # it waits already: paused, or with another configuration
     DONE = "done"
@@ -25,14 +25,14 @@ class Then(Enum):
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What is done, and the reason that people read."""
+    """Next step of a trial, with the reason to show."""
 
     then: Then
     why: str = ""
 
 
 def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_old: bool) -> After:
-    """What becomes of a trial that is not over, its failures and interruptions counted.
+    """Decide the next step of an unfinished trial; its failures and interruptions are counted already.
 
     Args:
         is_old: the attempt ran a configuration that the trial has left since.
@@ -42,7 +42,7 @@ def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_
         why = _reason(event)
         if _is_spent(trial.num_failures, settings.max_failures):
             return After(Then.GIVEN_UP, why)
-        return After(Then.RETRIED, f"to be tried again: {why}") if is_running else After(Then.NOTHING)
+        return After(Then.RETRIED, f"will be retried: {why}") if is_running else After(Then.NOTHING)
     if event.how is AttemptOutcome.LOST and _is_spent(trial.num_interruptions, settings.max_interruptions):
         return After(
             Then.GIVEN_UP, f"it lost its worker {count(trial.num_interruptions, 'time')}; the last: {event.error}"
@@ -58,7 +58,7 @@ def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_
 
 
 def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, metric: str) -> AttemptEnded:
-    """The end of an attempt; one that is done, and has never told what trials are compared by, has failed.
+    """Turn the end of an attempt into a failure if the trial is done and never reported its metric.
 
     Args:
         metric: what the scheduler compares by; `-` for none.
@@ -73,7 +73,7 @@ def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, me
 
 
 def why_over(num_live: int, *, failed: str, limit: str, search_ended: str) -> str:
-    """Why a sweep is over; empty while it is not.
+    """Return why a sweep is over; empty while it is not.
 
     Args:
         num_live: trials that are not over.
@@ -93,7 +93,7 @@ def _is_spent(num: int, budget: int) -> bool:
 
 
 def _reason(event: AttemptEnded) -> str:
-    """The last line of its traceback, which mostly names the error's kind already."""
+    """Last line of its traceback, which mostly names the error's type already."""
     kind, lines = event.kind or "it failed", event.error.strip().splitlines()
     if not lines:
         return kind

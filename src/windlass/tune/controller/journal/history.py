@@ -1,4 +1,4 @@
-"""The history of a sweep: a fold of its journal for readers. No scheduler or searcher is needed to read one.
+"""History of a sweep: a fold of its journal for readers, without scheduler or searcher.
 
 Tables, views, analysis, followers and `sweep why` read this; the controller does not.
 """
@@ -25,7 +25,7 @@ __all__ = ["AttemptHistory", "DecisionMade", "History", "TrialHistory", "TrialRe
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """One report that counted; `at` is wall time in seconds, `saved` the path of a checkpoint that came with it."""
+    """Report that counted; `at` is wall time in seconds, `saved` the path of its checkpoint."""
 
     at: float
     attempt: int
@@ -40,7 +40,7 @@ class TrialReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionMade:
-    """Something that was decided about a trial.
+    """Decision about a trial.
 
     Attributes:
         iteration: `training_iteration` of the trial when it was decided.
@@ -61,7 +61,7 @@ class DecisionMade:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptHistory:
-    """One start of a trial; `how` is empty while it runs."""
+    """Start of a trial; `how` is empty while it runs."""
 
     number: int
     chosen_at: float
@@ -78,7 +78,7 @@ class AttemptHistory:
 
 @dataclass(slots=True, kw_only=True)
 class TrialHistory:
-    """Everything the journal tells of a trial; lists are in the order in which things happened.
+    """All that the journal holds of a trial; lists are in the order of events.
 
     Attributes:
         checkpoints: committed and not dropped.
@@ -111,26 +111,26 @@ class TrialHistory:
 
     @property
     def checkpoint(self) -> SavedState | None:
-        """The newest one that is still there."""
+        """Newest checkpoint that was not deleted."""
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
     def host(self) -> str:
-        """Where its newest attempt ran."""
+        """Host of its newest attempt."""
         return self.attempts[-1].host if self.attempts else ""
 
 
 @dataclass(slots=True)
 class History:
-    """A sweep as its journal tells it; feed it records with `add`, in order.
+    """Sweep as read from its journal; pass records to `add`, in order.
 
     Attributes:
         keeps_reports: False keeps only each trial's last one.
         settings: as of now: after every extension.
         space, scheduler, searcher, stopper, trainable: as they were described, `{"type": ..., **settings}`.
-        slots: slots that are there now: name to host.
+        slots: current slots: name to host.
         limit: which limit ended the sweep; empty for none.
-        ended_why: why the sweep ended; empty while it goes on.
+        ended_why: why the sweep ended; empty before.
         asked: every request, as journalled, with `at`.
     """
 
@@ -162,11 +162,11 @@ class History:
 
     @property
     def half(self) -> PartialGoal:
-        """What of metric and mode was named alone."""
+        """Metric without a mode, or mode without a metric."""
         return self.settings.half if self.settings is not None else PartialGoal()
 
     def add(self, record: Record) -> None:
-        """Take in the next record; kinds of later versions are passed over.
+        """Apply the next record; unknown kinds of later versions are skipped.
 
         Raises:
             PreconditionError: it is damaged (`sweep-journal-damaged`).
@@ -261,7 +261,7 @@ def _attempt(trial: TrialHistory, number: int) -> AttemptHistory:
 def _reported(history: History, record: Record, data: Data) -> None:
     trial = history.trials[data["trial"]]
     if type(data["metrics"]) is not dict:
-        raise TypeError("metrics that are no mapping")
+        raise TypeError("metrics are not a mapping")
     report = TrialReport(record.at, data["attempt"], data["metrics"], data.get("saved", ""))
     trial.last, trial.iteration = report.metrics, report.iteration
     history.num_reports += 1
@@ -344,7 +344,7 @@ def _decided(
 
 
 def _acts(history: History, record: Record, data: Data, *, by: str, cause: str) -> None:
-    """What was done to trials besides the decision itself."""
+    """Record the acts on trials that came with a decision."""
     for act in data.get("acts", ()):
         trial = history.trials[act["trial"]]
         what = act["act"]
@@ -387,7 +387,7 @@ _TAKERS: dict[str, Callable[[History, Record, Data], None]] = {
 
 
 def read_history(folder: Path | str, *, keeps_reports: bool = True) -> History:
-    """The history of the sweep in a folder, as far as its journal is written now. Reads, changes nothing.
+    """Read the history of the sweep in a folder, as far as its journal is written. Changes nothing.
 
     Args:
         keeps_reports: False holds only each trial's last report, for long sweeps.

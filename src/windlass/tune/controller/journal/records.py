@@ -1,4 +1,4 @@
-"""The kinds of record in a sweep's journal, and what each holds.
+"""Kinds of records in a sweep's journal, and the fields of each.
 
 Every record but the first and the derived ones is an input of the core together with what the core decided on it.
 """
@@ -78,4 +78,4 @@ STATUS_AFTER = {
     "requeue": TrialStatus.PENDING,
     "restart": TrialStatus.PENDING,
 }
-"""What a trial is after an act on it; acts that stand not here leave its status."""
+"""Status of a trial after an act on it; acts that are missing here leave its status."""

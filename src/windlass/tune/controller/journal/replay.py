@@ -1,4 +1,4 @@
-"""A sweep restored: the journal goes through the same core again, which must decide the same.
+"""Replay of a sweep: its journal goes through the same core again, which must decide the same.
 
 What had been decided and not written (a torn tail) is decided again and written now.
 """
@@ -38,7 +38,7 @@ class Replay:
         self.drops: deque[Drop] = deque(maxlen=_NUM_DROPS)
 
     def take(self, found: Iterable[Record]) -> None:
-        """Take in the next records.
+        """Replay the next records.
 
         Raises:
             PreconditionError: the sweep would decide otherwise now (`sweep-journal-differs`).
@@ -51,7 +51,7 @@ class Replay:
             if expected:
                 self._compare(expected.popleft(), record)
                 continue
-            core.told = data
+            core.replayed = data
             if kind == records.TRIAL_REPORTED:  # three in four, or more
                 core.apply_report(data["trial"], data["attempt"], data["metrics"], data.get("saved", ""), record.at)
             elif kind in MAKERS:
@@ -75,22 +75,21 @@ class Replay:
                 commands.clear()
 
     def finish(self) -> None:
-        """The journal is at its end: what it lacks of the last decision is written next."""
-        self._core.told = None
+        """Finish: what the journal lacks of the last decision is written next."""
+        self._core.replayed = None
         self._core.state.lines.extend(self._expected)
         self._expected.clear()
 
     def _compare(self, line: Line, record: Record) -> None:
-        """Equal, or equal in JSON: what was drawn live may hold tuples, and NaN is not equal to itself."""
+        """Refuse a line that differs from the record, also as JSON: live values may be tuples, and NaN differs from itself."""
         if line[0] != record.kind or _text(line[1]) != _text(record.data):
             raise self._differs(record, line)
 
     def _differs(self, record: Record, line: Line | None) -> PreconditionError:
         now = "nothing" if line is None else f"{line[0]} {_text(line[1])}"
         return PreconditionError(
-            f"record {record.seq} of the sweep says {record.kind} {_text(record.data)}; now it would be {now}",
-            hint="restore it with the scheduler and windlass version it was made with; "
-            "a scheduler of your own must decide by what it is told alone",
+            f"the replay differs from the journal at record {record.seq}: {record.kind} {_text(record.data)} became {now}",
+            hint="restore it with the same scheduler and version of windlass; custom schedulers must be deterministic",
             code="sweep-journal-differs",
         )
 

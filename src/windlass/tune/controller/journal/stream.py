@@ -1,4 +1,4 @@
-"""A sweep's journal read in pieces: by whoever restores it, shows it or follows it."""
+"""Reader of a sweep's journal, in pieces: for restoring, showing and following it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from windlass.tune.folder import SweepFolder
 __all__ = ["JournalStream", "no_sweep"]
 
 _PIECE_BYTES = 256 << 10
-"""What is parsed of it fits a processor's cache: reading in pieces of megabytes takes half as long again."""
+"""Piece that fits a processor's cache when parsed: pieces of megabytes take half as long again."""
 
 
 class JournalStream:
-    """The records of a journal from its beginning, and later what is new. Never changes the file.
+    """Records of a journal from its beginning, and later the new ones. Never changes the file.
 
     Args:
         position: a byte offset at which a record begins: where an earlier reader stopped.
@@ -31,11 +31,11 @@ class JournalStream:
         self.num_damaged = 0
 
     def poll(self) -> list[Record]:
-        """Everything that was appended since the last call."""
+        """Read everything that was appended since the last call."""
         return [record for piece in self.pieces() for record in piece]
 
     def pieces(self) -> Iterator[list[Record]]:
-        """The same in pieces of a quarter of a megabyte, so that a long journal need not be in memory at once."""
+        """Read the same in pieces of a quarter of a megabyte, for journals larger than memory."""
         try:
             file = open(self.folder.head_journal, "rb")  # noqa: SIM115 - closed below; missing is no error
         except FileNotFoundError:
@@ -56,6 +56,6 @@ class JournalStream:
 
 
 def no_sweep(folder: SweepFolder) -> MissingError:
-    """There is nothing to read, or to restore."""
+    """Make the error for a folder without a sweep."""
     hint = "`windlass sweep ls` lists the sweeps of this home"
     return MissingError(f"there is no sweep in {folder.path}", hint=hint, code="no-such-sweep")

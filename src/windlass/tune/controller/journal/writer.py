@@ -1,6 +1,6 @@
-"""The head's journal: an exclusive lock that is the lease, a torn tail cut, and group commit.
+"""Writer of a sweep's journal: the file lock is the head's lease; torn tails are cut, commits are grouped.
 
-Records are gathered, written with one write before any command that follows from them leaves, and brought to the disk
+Records are collected, written with one write before any command that follows from them is sent, and synced to disk
 at most every 50 ms, and before anything that cannot be taken back.
 """
 
@@ -35,7 +35,7 @@ _to_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 class HeadJournal:
-    """The one writer of a sweep's journal; while it lives no other process can be one.
+    """Only writer of a sweep's journal; while it lives no other process can be one.
 
     Read everything with `read` first: it finds the end, where the torn tail is cut.
 
@@ -53,8 +53,8 @@ class HeadJournal:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise PreconditionError(
-                f"the sweep's folder {folder.path} cannot be written: {error.strerror}",
-                hint="name another one: RunConfig(storage_path=...), or WINDLASS_HOME",
+                f"cannot write to the sweep's folder {folder.path}: {error.strerror}",
+                hint="choose another folder: RunConfig(storage_path=...), or WINDLASS_HOME",
                 code="sweep-not-writable",
             ) from error
         try:
@@ -81,8 +81,8 @@ class HeadJournal:
                 break
             time.sleep(_LEASE_PAUSE_S)  # a head that was killed: its lock goes when its last child has ended
         raise PreconditionError(
-            f"the sweep in {self._folder.path} has a head already: {self._who()}",
-            hint="`windlass sweep show` follows it; end that process first to take over",
+            f"the sweep in {self._folder.path} already has a head: {self._who()}",
+            hint="`windlass sweep show` follows it; to take over, stop that process first",
             code="sweep-has-head",
         )
 
@@ -102,7 +102,7 @@ class HeadJournal:
         return head.get("host") == os.uname().nodename and Path(f"/proc/{head.get('pid')}").exists()
 
     def _close_in_forks(self) -> None:
-        """A forked child would share the lock, and keep the lease when this process is gone."""
+        """Close the file in forked children: they would share the lock, and keep the lease after this process ended."""
         me = weakref.ref(self)
 
         def close_in_child() -> None:
@@ -114,7 +114,7 @@ class HeadJournal:
         os.register_at_fork(after_in_child=close_in_child)
 
     def read(self) -> Iterator[list[Record]]:
-        """Everything that was written, in pieces; call once, to its end, before the first `append`.
+        """Read everything that was written, in pieces; call once, to its end, before the first `append`.
 
         Raises:
             PreconditionError: records are missing in the middle (`sweep-journal-damaged`); nothing was changed.
@@ -138,7 +138,7 @@ class HeadJournal:
         )
 
     def begin(self) -> None:
-        """Cut the torn tail, and tell who the head is."""
+        """Cut the torn tail, and write down which process the head is."""
         if os.fstat(self._file).st_size > self.end:
             os.ftruncate(self._file, self.end)
         fsync_directory(self._folder.journal)
@@ -147,18 +147,18 @@ class HeadJournal:
         self.tell()
 
     def tell(self, **facts: Any) -> None:
-        """Show facts about the head to people, beside its host and process."""
+        """Publish facts about the head in `head.json`, beside its host and process."""
         self._note.update(facts)
         with contextlib.suppress(OSError):  # a full disk: it is for people
             write_json(self._folder.head_note, self._note, is_durable=False)
 
     def now(self) -> float:
-        """Wall time that never goes back within a sweep, in whole microseconds; what records are stamped with."""
+        """Return wall time that never goes back within a sweep, in whole microseconds; the time of records."""
         wall, monotonic = self._zero
         return round(wall + (self._clock.monotonic() - monotonic), 6)
 
     def append(self, kind: str, data: dict[str, Any], at: float) -> None:
-        """Gather a record.
+        """Collect a record; `write` writes it.
 
         Raises:
             UsageError: it holds what JSON cannot (`not-json`).
@@ -170,14 +170,14 @@ class HeadJournal:
         except (TypeError, ValueError) as error:
             self.seq -= 1
             raise BadValueError(
-                f"a trial's configuration or report holds what JSON cannot: {_unfit(data, '') or error}",
-                hint="use numbers, text, lists and dictionaries; give objects through `tune.with_parameters`",
+                f"a trial's configuration or report has a value that JSON cannot hold: {_unfit(data, '') or error}",
+                hint="use numbers, text, lists and dictionaries; pass objects with `tune.with_parameters`",
                 code="not-json",
             ) from error
         self._lines.append(b"%08x %08x %s\n" % (len(body), zlib.crc32(body), body))
 
     def write(self) -> None:
-        """Hand everything gathered to the operating system: it survives this process.
+        """Write the collected records to the file: they survive the end of this process.
 
         Raises:
             PreconditionError: the disk is full (`sweep-not-writable`), or does not take it; nothing of it was written.
@@ -191,8 +191,8 @@ class HeadJournal:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self.end)
             raise PreconditionError(
-                f"{self._path} cannot be written: {os.strerror(error.errno or 0)}",
-                hint="make room and start the same command again: the sweep goes on where it was",
+                f"cannot write {self._path}: {os.strerror(error.errno or 0)}",
+                hint="free some space and run the same command again: the sweep resumes where it was",
                 code="sweep-not-writable",
             ) from error
         self.end += len(content)
@@ -208,7 +208,7 @@ class HeadJournal:
             view = view[num_written:]
 
     def sync(self, *, is_urgent: bool = False) -> float:
-        """Bring what was written to the disk if it is time, or in any case; returns seconds until it is time, or -1.
+        """Sync to disk if it is due or urgent; returns the seconds until it is due, or -1.
 
         Raises:
             PreconditionError: see `write`.
@@ -221,14 +221,14 @@ class HeadJournal:
         try:
             os.fdatasync(self._file)
         except OSError as error:
-            hint = "look at the disk; then start the same command again"
+            hint = "check the disk, then run the same command again"
             raise PreconditionError(f"{self._path}: {error}", hint=hint, code="sweep-not-writable") from error
         self._synced_at = self._clock.monotonic()
         self._is_dirty = False
         return -1.0
 
     def close(self) -> None:
-        """Bring what was written to the disk and give the lease back. Idempotent."""
+        """Sync to disk and release the lease. Idempotent."""
         if self._file < 0:
             return
         with contextlib.suppress(PreconditionError):
@@ -238,7 +238,7 @@ class HeadJournal:
 
 
 def _unfit(value: Any, place: str) -> str:
-    """The first of what JSON cannot hold, with its place; empty where all of it is fit."""
+    """First value that JSON cannot hold, with its path; empty if there is none."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     for name, inner in pairs:
         found = _unfit(inner, f"{place}/{name}" if place else str(name))
