@@ -43,7 +43,7 @@ def test_followers_and_other_callbacks_are_told_apart() -> None:
 
 @pytest.mark.parametrize("given", [3, object(), Callback, CSVLoggerCallback])
 def test_what_is_no_callback_is_refused(given: Any) -> None:
-    with pytest.raises(UsageError, match="this is no callback"):
+    with pytest.raises(UsageError, match="invalid callback"):
         split_callbacks([given])
 
 

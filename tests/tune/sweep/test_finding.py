@@ -18,9 +18,9 @@ from windlass.tune.sweep import head
 from windlass.tune.sweep.__main__ import main as head_main
 from windlass.tune.sweep.finding import find_sweep, has_head, list_sweeps, sweep_names
 from windlass.tune.sweep.handle import SweepHandle
+from windlass.tune.sweep.head import find_trainable
 from windlass.tune.sweep.pending_requests import read_pending_requests, write_pending_requests
 from windlass.tune.sweep.record import SweepRecord, read_record
-from windlass.tune.sweep.trainables import find_trainable
 
 SWEEP = Sweep(metric=("loss",), mode=("min",), space={"lr": {"uniform": [0, 1]}})
 
@@ -47,7 +47,7 @@ def test_sweeps_are_found_by_name_beginning_end_and_age(home: Path) -> None:
 
 def test_what_is_not_one_sweep_is_refused(home: Path) -> None:
     found = make(home, "hill-aaaa", "hill-bbbb")
-    with pytest.raises(UsageError, match="fits 2 sweeps: hill-aaaa, hill-bbbb"):
+    with pytest.raises(UsageError, match="matches 2 sweeps: hill-aaaa, hill-bbbb"):
         find_sweep("hill", found)
     with pytest.raises(NotFoundError) as caught:
         find_sweep("hill-aaab", found)
@@ -132,7 +132,7 @@ def test_a_trainable_by_its_name() -> None:
 def test_without_a_metric_none_is_the_best(tmp_path: Path) -> None:
     tune.Tuner(bowl, param_space={"x": 1}, tune_config=here(), run_config=quiet(tmp_path)).fit()
     handle = SweepHandle(tmp_path / "sweep")
-    with pytest.raises(UsageError, match="names no metric") as caught:
+    with pytest.raises(UsageError, match="has no metric to compare trials by") as caught:
         handle.best()
     assert caught.value.code == "sweep-metric"
     assert "--metric loss" in caught.value.hint

@@ -17,7 +17,7 @@ def test_checkpoints_behind_ssh_cannot_be_dropped_by_a_head_here() -> None:
     far = Profile(name="far", ssh="login", fs=FileSystem(shared="/shared"))
     near = Profile(name="near", fs=FileSystem(shared="/shared"))
     keeping = Sweep(metric=("loss",), mode=("min",), samples=2, space={}, keep=KeptBySweep(best=1))
-    with pytest.raises(SpecError, match="cannot be honoured at far, which is reached over ssh"):
+    with pytest.raises(SpecError, match="is not supported at far, which is reached over ssh"):
         check_keep(keeping, far, {})
     check_keep(keeping, near, {})
     check_keep(keeping, None, {})

@@ -78,7 +78,7 @@ def test_slots_that_cannot_live_end_the_sweep_with_what_their_worker_said(hill: 
     path = hill.file({"trainable": "climbing:Climber", "slots": 1}, tasks={"main": task}, params={})
     with pytest.raises(WindlassError, match="no windlass here") as caught:
         launch_sweep(hill.prepare(path))
-    assert "cannot live" in str(caught.value)
+    assert "cannot run" in str(caught.value)
 
 
 def test_a_second_head_is_refused(hill: SweepStage) -> None:

@@ -56,8 +56,8 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name() -> None:
         (lambda: tune.RunConfig(verbose="x"), "verbose='x' is not a number"),  # type: ignore[arg-type]
         (lambda: tune.TPE(points_to_evaluate={"x": 1}), "points_to_evaluate is {'x': 1}"),  # type: ignore[arg-type]
         (lambda: tune.ASHA(max_t="9"), "max_t is '9'"),
-        (lambda: tune.RunConfig(name=3), "name=3 is no text"),  # type: ignore[arg-type]
-        (lambda: tune.RunConfig(storage_path=3), "storage_path=3 is no path"),  # type: ignore[arg-type]
+        (lambda: tune.RunConfig(name=3), "name=3 is not a string"),  # type: ignore[arg-type]
+        (lambda: tune.RunConfig(storage_path=3), "storage_path=3 is not a path"),  # type: ignore[arg-type]
         (lambda: tune.TuneConfig(metric="a", mode=["min", "max"]), "1 metric and 2 modes"),
         (lambda: tune.TuneConfig(reuse="sometimes"), "reuse='sometimes' is not one of auto, always, never"),
         (lambda: tune.FailureConfig(fail_fast="often"), "fail_fast='often' is not one of raise"),

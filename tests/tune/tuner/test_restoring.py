@@ -113,7 +113,7 @@ def test_a_timeout_goes_on_where_it_was_and_is_extended(tmp_path: Path) -> None:
     same = tune.RunConfig(verbose=0, stop=timeout)
     assert len(tune.Tuner.restore(path, bowl, tune_config=here(), run_config=same).fit()) == 2
     other = tune.RunConfig(verbose=0, stop=tune.stopper.TimeoutStopper(60))
-    with pytest.raises(UsageError, match=r"TimeoutStopper\(60\) is for a new sweep; sweep has 50"):
+    with pytest.raises(UsageError, match=r"TimeoutStopper\(60\) only works for a new sweep; sweep has 50"):
         tune.Tuner.restore(path, bowl, run_config=other)
     more = tune.Tuner.extend(path, bowl, stop=tune.stopper.TimeoutStopper(60), tune_config=here(), run_config=SILENT)
     settings = more.fit().analysis.history.settings
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert missing.value.code == "no-such-sweep"
     with pytest.raises(PreconditionError, match="the sweep sweep ran the trainable bowl, not Counting"):
         tune.Tuner.restore(path, Counting)
-    with pytest.raises(UsageError, match="the sweep sweep searches another space"):
+    with pytest.raises(UsageError, match="the sweep sweep has a different space"):
         tune.Tuner.restore(path, bowl, param_space={"x": tune.uniform(0, 11)})
     with pytest.raises(PreconditionError) as other:
         tune.Tuner.restore(path, bowl, tune_config=here(scheduler="asha"), run_config=SILENT).fit()

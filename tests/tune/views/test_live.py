@@ -138,7 +138,7 @@ def test_reporters_of_ray_are_settings() -> None:
     assert settings.parameter_columns == {"lr": "rate", "layers": "layers"}
     assert (settings.max_rows, settings.line_interval_s, settings.is_notebook) == (7, 9, False)
     assert settings_of(None) == ViewSettings()
-    with pytest.raises(UsageError, match="'loss' is there already"):
+    with pytest.raises(UsageError, match="duplicate column 'loss'"):
         reporter.add_metric_column("loss")
 
 

@@ -1,4 +1,4 @@
-"""Followers: they read a sweep's journal in a process of their own and write it elsewhere."""
+"""Followers: processes that read a sweep's journal and write it elsewhere."""
 
 from typing import TYPE_CHECKING
 

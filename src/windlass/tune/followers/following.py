@@ -1,8 +1,8 @@
-"""The loop of a follower: read what is new in the journal, write it to the target, remember how far it came.
+"""Loop of a follower: read new records of the journal, write them to the target, remember the position.
 
-Before a batch touches any file, a note says where in the journal it begins and how long each file is. A follower that
+Before a batch changes any file, a note records where in the journal it starts and how long each file is. A follower that
 finds such a note cuts the files back and writes the batch again, so every report is in the files exactly once, wherever
-the one before was killed. A power cut may still lose the last lines; `is_fresh` writes everything anew.
+the one before was killed. A power cut may still lose the last lines; `is_fresh` rewrites everything.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from windlass.core.files import is_locked, take_lock, write_atomic
 from windlass.core.json_text import read_json
 from windlass.record.frames import Record, decode
 from windlass.tune.controller.journal import records
+from windlass.tune.controller.journal.history import AttemptHistory, History, TrialHistory, TrialReport
 from windlass.tune.controller.journal.stream import no_sweep
 from windlass.tune.folder import SweepFolder
-from windlass.tune.followers.feed import Feed
-from windlass.tune.followers.target import FileTarget, Target
+from windlass.tune.followers.target import FileTarget, FollowedSweep, Target
+from windlass.tune.results.rows import ResultRow, make_result
 
-__all__ = ["SweepFollower"]
+__all__ = ["Feed", "SweepFollower"]
+
 
 _BATCH_BYTES = 1 << 20
 _POLL_S = 0.5
@@ -32,7 +34,7 @@ _TAIL_BYTES = 1 << 16
 
 
 class SweepFollower:
-    """Follows one sweep for one target.
+    """Follower of one sweep for one target.
 
     Args:
         idle_s: seconds without news and without a living head after which it ends; a later head starts another one.
@@ -62,11 +64,11 @@ class SweepFollower:
         self._stops = False
 
     def stop(self) -> None:
-        """End when everything that is there now is written. Safe in a signal handler."""
+        """Stop once the current content of the journal is written. Safe in a signal handler."""
         self._stops = True
 
     def run(self, *, follows: bool = True) -> None:
-        """Follow until the sweep ends, or nobody goes on with it; blocks. Without `follows`: what is there now.
+        """Follow until the sweep ends or loses its head; blocks. Without `follows`: the journal as it is now.
 
         Raises:
             NotFoundError: there is no sweep (`no-such-sweep`).
@@ -94,7 +96,7 @@ class SweepFollower:
     # ------------------------------------------------------------------------------------------------- where it was
 
     def _take_lock(self) -> None:
-        """Wait in line: a follower of the same target that is about to end gives way."""
+        """Wait for the lock: a follower of the same target that is about to end releases it."""
         self.folder.followers.mkdir(parents=True, exist_ok=True)
         path = self._note.with_suffix(".lock")
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -123,11 +125,11 @@ class SweepFollower:
         return found if isinstance(found, dict) else {}
 
     def _fits(self, note: dict[str, Any]) -> bool:
-        """Whether the journal still is what the note speaks of: a power cut can take back what was read."""
+        """Return whether the journal still matches the note: a power cut can undo what was read."""
         return self._check_at(int(note["position"])) == note.get("check")
 
     def _check_at(self, position: int) -> int:
-        """A checksum of the bytes before a position; -1 when the journal is shorter."""
+        """Return a checksum of the bytes before a position; -1 if the journal is shorter."""
         begin = max(0, position - _TAIL_BYTES)
         with open(self.folder.head_journal, "rb") as file:
             file.seek(begin)
@@ -135,7 +137,7 @@ class SweepFollower:
         return zlib.crc32(content) if len(content) == position - begin else -1
 
     def _cut_back(self, sizes: dict[str, int]) -> bool:
-        """Undo a batch that was begun; False when a file lost what earlier batches wrote."""
+        """Undo an unfinished batch; False if a file lost what earlier batches wrote."""
         for name, size in sizes.items():
             path = self.folder.path / name
             found = path.stat().st_size if path.exists() else 0
@@ -148,7 +150,7 @@ class SweepFollower:
     # ---------------------------------------------------------------------------------------------------- its batches
 
     def _take_batch(self) -> bool:
-        """Tell the target of the next records; False when there are none."""
+        """Pass the next records to the target; False when there are none."""
         begin = self._position
         found, end = self._read()
         if not found:
@@ -166,7 +168,7 @@ class SweepFollower:
         return True
 
     def _read(self) -> tuple[list[tuple[int, Record]], int]:
-        """Whole records from here on, each with the offset behind it, and the offset behind the last."""
+        """Read complete records, each with the offset behind it, and the offset behind the last."""
         with open(self.folder.head_journal, "rb") as file:
             file.seek(self._position)
             content = file.read(_BATCH_BYTES)
@@ -207,7 +209,7 @@ class SweepFollower:
         write_atomic(self._note, json.dumps(note).encode(), is_durable=False)
 
     def _has_head(self) -> bool:
-        """Whether somebody writes the journal; asks for its lock only where the head is no process of this machine."""
+        """Return whether the sweep has a head; tests the lock only if the head is not a process of this machine."""
         try:
             head = read_json(self.folder.head_note)
         except (FileNotFoundError, ValueError):
@@ -215,3 +217,83 @@ class SweepFollower:
         if head.get("host") == os.uname().nodename:
             return Path(f"/proc/{head.get('pid')}").exists()
         return is_locked(self.folder.head_journal)
+
+
+class Feed:
+    """Fold of records that passes new ones to a target.
+
+    Attributes:
+        history: the sweep so far, without its reports.
+    """
+
+    def __init__(self, folder: SweepFolder, target: Target) -> None:
+        self.history = History(keeps_reports=False)
+        self._folder = folder
+        self._target = target
+        self._is_open = False
+        self._num_reports: dict[str, int] = {}
+        self._newest_s: dict[str, tuple[int, float]] = {}
+        self._restored_s: dict[str, float] = {}
+        self._saved_s: dict[tuple[str, int], float] = {}
+
+    def take(self, record: Record, *, is_new: bool) -> None:
+        """Add a record; one that is not new was passed on before and only updates the state."""
+        touched = self._touched(record)
+        before = {trial.id: (trial.status.is_over, trial.tag) for trial in touched}
+        self.history.add(record)
+        if not self._is_open and self.history.name:
+            name = str(self.history.trainable.get("type", ""))
+            self._target.open(FollowedSweep(name=self.history.name, folder=self._folder, trainable=name))
+            self._is_open = True
+        trial = self.history.trials.get(str(record.data.get("trial")))
+        if trial is not None:
+            self._tell(record, trial, is_new=is_new)
+        for other in touched if is_new else ():
+            was_over, tag = before[other.id]
+            if other.tag != tag:
+                self._target.configured(other)
+            if other.status.is_over and not was_over:
+                self._target.ended(other, is_failed=other.status == "ERROR")
+
+    def _touched(self, record: Record) -> list[TrialHistory]:
+        names = [record.data.get("trial"), *(act.get("trial") for act in record.data.get("acts") or ())]
+        return [self.history.trials[name] for name in dict.fromkeys(names) if name in self.history.trials]
+
+    def _tell(self, record: Record, trial: TrialHistory, *, is_new: bool) -> None:
+        if record.kind == records.TRIAL_CHOSEN:
+            restore = trial.attempts[-1].restore
+            self._restored_s[trial.id] = self._saved_s.get((restore.trial, restore.iteration), 0.0) if restore else 0.0
+        elif record.kind == records.TRIAL_STARTED and is_new:
+            self._target.started(trial)
+        elif record.kind == records.TRIAL_REPORTED:
+            self._report(record, trial, is_new=is_new)
+        elif record.kind == records.TRIAL_SAVED:
+            last = trial.last or {}
+            self._note_saved(trial, record.data["iteration"], last.get("time_total_s") or 0.0)
+            if is_new:
+                self._target.saved(trial, record.data["path"])
+
+    def _report(self, record: Record, trial: TrialHistory, *, is_new: bool) -> None:
+        report = TrialReport(record.at, record.data["attempt"], record.data["metrics"], record.data.get("saved", ""))
+        number = self._num_reports[trial.id] = self._num_reports.get(trial.id, 0) + 1
+        total = float(report.metrics.get("time_total_s") or 0.0)
+        restored_s = self._restored_s.get(trial.id, 0.0)
+        attempt, before_s = self._newest_s.get(trial.id, (0, 0.0))
+        before_s = before_s if attempt == report.attempt else restored_s
+        self._newest_s[trial.id] = (report.attempt, total)
+        if report.saved:
+            self._note_saved(trial, report.iteration, total)
+        if not is_new:
+            return
+        started = next((one for one in reversed(trial.attempts) if one.number == report.attempt), _NO_ATTEMPT)
+        self._target.reported(
+            trial, make_result(trial, ResultRow(report, started, before_s, restored_s)), number, record.at
+        )
+        if report.saved:
+            self._target.saved(trial, report.saved)
+
+    def _note_saved(self, trial: TrialHistory, iteration: int, total_s: float) -> None:
+        self._saved_s[trial.id, iteration] = total_s
+
+
+_NO_ATTEMPT = AttemptHistory(number=0, chosen_at=0.0)

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class FollowerCallback:
-    """A callback that runs in a process of its own: the target of a follower, its options, and its secrets.
+    """Callback that runs in its own process: the target of a follower, its options, and its secrets.
 
     Attributes:
         target: a name of `windlass.tune.followers.TARGETS`.
@@ -131,7 +131,7 @@ class MLflowLoggerCallback(FollowerCallback):
 
 
 def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], list[Any]]:
-    """Those that are followers, and those that run in the head. Two followers of one target are an error.
+    """Split callbacks into followers and those that run in the head.
 
     Raises:
         UsageError: a target is named twice, or one is no callback (`bad-value`).
@@ -141,7 +141,7 @@ def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], l
         is_one = any(name.startswith("on_") or name in ("setup", "target") for name in dir(callback))
         if isinstance(callback, type) or not is_one:
             hint = f"make one: {callback.__name__}()" if isinstance(callback, type) else "see windlass.tune.Callback"
-            raise BadValueError(f"this is no callback: {callback!r:.80}", hint=hint, code="bad-value")
+            raise BadValueError(f"invalid callback: {callback!r:.80}", hint=hint, code="bad-value")
     followers = [callback for callback in given if isinstance(callback, FollowerCallback)]
     targets = [callback.target for callback in followers]
     twice = next((target for target in targets if targets.count(target) > 1), "")
@@ -151,5 +151,5 @@ def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], l
 
 
 def environment_of(callback: FollowerCallback) -> dict[str, str]:
-    """The environment of a follower's process."""
+    """Return the environment of a follower's process."""
     return {**os.environ, **callback.environment}

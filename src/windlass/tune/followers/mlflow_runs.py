@@ -1,6 +1,6 @@
 """MLflow: one run per trial in the experiment of the sweep's name, as Ray Tune's callback does.
 
-A run is found again by a tag, parameters are written once, and a report told twice has the same time and step, which
+A run is found again by a tag, parameters are written once, and a repeated report has the same time and step, which
 MLflow's databases keep once (its plain files keep both).
 
 Source: the documentation of `mlflow.MlflowClient` and of the REST call `runs/log-batch` (at most 1000 metrics and 100
@@ -27,7 +27,7 @@ _PARAM_LENGTH = 6000
 
 
 class MLflowTarget(Target):
-    """Logs to the server that is named, or that MLFLOW_TRACKING_URI names.
+    """Target MLflow: logs to `tracking_uri`, or to MLFLOW_TRACKING_URI.
 
     Args:
         experiment_name: default: MLFLOW_EXPERIMENT_NAME, or the sweep's name.
@@ -61,7 +61,7 @@ class MLflowTarget(Target):
         self._metrics: dict[str, list[Any]] = {}
 
     def open(self, sweep: FollowedSweep) -> None:
-        """Find the library and the experiment, which is made if it is new.
+        """Import the library and open the experiment, which is made if it is new.
 
         Raises:
             PreconditionError: mlflow is not installed (`extra-missing`).
@@ -102,12 +102,12 @@ class MLflowTarget(Target):
             self._client.log_batch(run_id, params=params[begin : begin + _PARAM_BATCH])
 
     def configured(self, trial: TrialHistory) -> None:
-        """Parameters cannot change in MLflow: new numbers become metrics named `config/...`."""
+        """Log changed numbers as metrics named `config/...`: parameters cannot change in MLflow."""
         at = trial.decisions[-1].at if trial.decisions else trial.suggested_at
         self._add(trial, flatten(trial.config, prefix="config/"), at, trial.iteration)
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Gather a report's numbers."""
+        """Collect a report's numbers."""
         step = int(result.get("timesteps_total") or result["training_iteration"])
         self._add(trial, {name: value for name, value in result.items() if name != "config"}, at, step)
 
@@ -117,7 +117,7 @@ class MLflowTarget(Target):
         own.extend(make(name, value, int(at * 1000), step) for name, value in plain_values(values).items())
 
     def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
-        """Terminate the run, after everything it is to hold."""
+        """End the run, after writing everything it holds."""
         run_id = self._run(trial)
         self.flush()
         if self._params_last:
@@ -130,7 +130,7 @@ class MLflowTarget(Target):
         self._runs.pop(trial.id, None)
 
     def flush(self) -> None:
-        """Send what was gathered."""
+        """Send the collected metrics."""
         for run_id, metrics in self._metrics.items():
             for part in _parts(metrics, _METRIC_BATCH):
                 self._client.log_batch(run_id, metrics=part)

@@ -1,4 +1,4 @@
-"""Followers as processes of their own, started by the head: they may lag or die, the sweep does not notice."""
+"""Processes of followers, started by the head: they may lag or die without effect on the sweep."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _POLL_S = 0.05
 
 
 class FollowerProcesses:
-    """The followers that one head started; each is a session of its own, so a signal to the head's group misses it.
+    """Followers that a head started; each has its own session, so signals to the head's group do not reach it.
 
-    What they say goes to `followers/<target>.log` in the sweep's folder.
+    Their output goes to `followers/<target>.log` in the sweep's folder.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class FollowerProcesses:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Target to process id."""
+        """Target -> process id."""
         return {target: process.pid for target, process in self._processes.items()}
 
     def close(self, *, is_over: bool = True, wait_s: float = 20.0) -> list[str]:
-        """Let them finish, for up to `wait_s` in all; those that need longer go on by themselves.
+        """Wait for them up to `wait_s` in all; slower ones continue by themselves.
 
         Args:
             is_over: whether the sweep has ended, so that they end by themselves; else they are asked to.
@@ -79,9 +79,9 @@ class FollowerProcesses:
 
     def _sentence(self, target: str, code: int | None) -> str:
         if code is None:
-            return f"the follower {target!r} is still writing and goes on by itself"
+            return f"the follower {target!r} is still writing and continues by itself"
         lines = self._log(target).read_text(errors="replace").strip().splitlines()
-        said = next(
+        last_line = next(
             (line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else f"exit {code}"
         )
-        return f"the follower {target!r} failed: {said}; `python -m windlass.tune.followers {self._folder.path} --to {target}` goes on"
+        return f"the follower {target!r} failed: {last_line}; `python -m windlass.tune.followers {self._folder.path} --to {target}` continues it"

@@ -1,4 +1,4 @@
-"""The targets that followers know by name."""
+"""Targets of followers by name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TARGETS = {
 
 
 def make_target(name: str, options: Mapping[str, Any]) -> Target:
-    """A target by its name.
+    """Make a target by its name.
 
     Raises:
         UsageError: there is none of that name, or it does not take an option (`unknown-name`).
     """
     if name not in TARGETS:
-        raise BadValueError(f"there is no follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-name")
+        raise BadValueError(f"unknown follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-name")
     module, _, attribute = TARGETS[name].partition(":")
     try:
         target = getattr(importlib.import_module(module), attribute)(**options)

@@ -1,4 +1,4 @@
-"""What a follower writes to: it is told what happened to trials, in order, batch by batch."""
+"""Target of a follower: gets the events of trials, in order, in batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FileTarget", "FollowedSweep", "Pieces", "Target", "plain_values", "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedSweep:
-    """The sweep that is followed; `trainable` is its name for people."""
+    """Sweep that is followed; `trainable` is its display name."""
 
     name: str
     folder: SweepFolder
@@ -24,46 +24,46 @@ class FollowedSweep:
 
 
 class Target:
-    """One kind of writer; override what matters.
+    """Kind of writer; override what matters.
 
-    A batch may be told again, from the same record on, after a follower died in it: what a target does must be
+    A batch may be repeated, from the same record on, after a follower died in it: a target must be
     idempotent, or undone by `FileTarget`.
     """
 
     name: ClassVar[str]
 
     def open(self, sweep: FollowedSweep) -> None:
-        """Begin; called once, before anything else.
+        """Open; called once, before anything else.
 
         Raises:
             WindlassError: what it needs is not installed or not set.
         """
 
     def started(self, trial: TrialHistory) -> None:
-        """An attempt of a trial runs."""
+        """Called when an attempt of a trial started."""
 
     def configured(self, trial: TrialHistory) -> None:
-        """A trial has another configuration: it took over another one."""
+        """Called when a trial took over the configuration of another."""
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """A trial reported; `number` counts its reports from 1, `at` is wall time in seconds."""
+        """Called for a report; `number` counts the trial's reports from 1, `at` is wall time in seconds."""
 
     def saved(self, trial: TrialHistory, path: str) -> None:
-        """A checkpoint of a trial is committed."""
+        """Called when a checkpoint of a trial was committed."""
 
     def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
-        """A trial is over."""
+        """Called when a trial is over."""
 
     def flush(self) -> None:
-        """The batch is over: everything told is to be where it belongs."""
+        """Finish a batch: all of it must be written now."""
 
     def close(self, *, is_over: bool) -> None:
-        """The follower ends; `is_over` when the sweep has ended too."""
+        """Close; `is_over` if the sweep has ended too."""
 
 
 @dataclass(slots=True)
 class Pieces:
-    """What a batch adds to files, by path below the sweep's folder."""
+    """Bytes that a batch adds to files, by path below the sweep's folder."""
 
     appended: dict[str, list[bytes]] = field(default_factory=dict)
     replaced: dict[str, bytes] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class FileTarget(Target):
     """A target that only adds bytes to files below the sweep's folder; the follower writes them exactly once.
 
     Attributes:
-        pieces: what the batch at hand adds.
+        pieces: bytes that the current batch adds.
         patterns: the files it owns, as globs below the sweep's folder; removed when it begins from the beginning.
     """
 
@@ -96,7 +96,7 @@ class FileTarget(Target):
         self.sweep = sweep
 
     def read_head(self, path: str) -> bytes:
-        """The first line of one of its files, or nothing; of what earlier batches wrote."""
+        """Return the first line of one of its files, as earlier batches wrote it; empty if missing."""
         assert self.sweep is not None
         try:
             with open(Path(self.sweep.folder.path, path), "rb") as file:
@@ -105,20 +105,20 @@ class FileTarget(Target):
             return b""
 
     def begun(self, path: str) -> bool:
-        """Whether a file has content, of this batch or of earlier ones."""
+        """Return whether a file has content, of this batch or of earlier ones."""
         return path in self.pieces.appended or bool(self.read_head(path))
 
     def take_pieces(self) -> Pieces:
-        """Hand over the batch."""
+        """Take the batch."""
         pieces, self.pieces = self.pieces, Pieces()
         return pieces
 
 
 def trial_path(trial: TrialHistory, name: str) -> str:
-    """A file in a trial's own folder."""
+    """Return the path of a file in a trial's own folder."""
     return f"trials/{trial.id}/{name}"
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among flat values; booleans are numbers, as in Ray Tune's loggers."""
+    """Return the numbers among flat values; booleans are numbers, as in Ray Tune's loggers."""
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}

@@ -1,6 +1,6 @@
 """Weights & Biases: one run per trial, named and grouped as Ray Tune's callback does.
 
-Runs have the trial's id and are resumed, and each report has its number as the step: what is told twice is ignored
+Runs have the trial's id and are resumed, and each report has its number as the step: repeated reports are ignored
 there, for a step below the newest one does not count.
 
 Source: the documentation of `wandb.init` (id, resume, reinit, 0.19.10 and newer) and of `Run.log` (step).
@@ -27,7 +27,7 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 class WandbTarget(Target):
-    """Logs to the project that is named, or that WANDB_PROJECT names; WANDB_MODE=offline needs no network.
+    """Target W&B: logs to `project`, or to WANDB_PROJECT; WANDB_MODE=offline needs no network.
 
     Args:
         group: default: the sweep's name.
@@ -61,7 +61,7 @@ class WandbTarget(Target):
         self._runs: dict[str, Any] = {}
 
     def open(self, sweep: FollowedSweep) -> None:
-        """Find the library.
+        """Import the library.
 
         Raises:
             PreconditionError: wandb is not installed (`extra-missing`).
@@ -74,7 +74,7 @@ class WandbTarget(Target):
         self._project = self._project or os.environ.get("WANDB_PROJECT", "")
         if not self._project and "project" not in self._init:
             raise BadValueError(
-                "Weights & Biases needs a project, and none is named",
+                "Weights & Biases needs a project",
                 hint="WandbLoggerCallback(project='digits'), or set WANDB_PROJECT",
                 code="follower-unset",
             )
@@ -110,7 +110,7 @@ class WandbTarget(Target):
         self._run(trial).config.update(trial.config, allow_val_change=True)
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Log a report; what describes the trial goes to the run's configuration."""
+        """Log a report; fields that describe the trial go to the run's configuration."""
         run = self._run(trial)
         left_out = {*_NEVER, *self._excludes, *(() if self._log_config else ("config",))}
         flat = flatten({name: value for name, value in result.items() if name not in left_out})
@@ -118,7 +118,7 @@ class WandbTarget(Target):
         run.log(flat, step=number)
 
     def saved(self, trial: TrialHistory, path: str) -> None:
-        """Upload a checkpoint, if that is wanted and it lies in a folder here."""
+        """Upload a checkpoint, if enabled and in a local folder."""
         folder = self._sweep.folder.path / path
         if self._uploads and folder.is_dir():
             artifact = self._wandb.Artifact(name=f"checkpoint_{self._sweep.name}-{trial.id}", type="model")
@@ -132,7 +132,7 @@ class WandbTarget(Target):
         run.finish(exit_code=int(is_failed))
 
     def close(self, *, is_over: bool) -> None:
-        """Finish every run that is open; a later follower resumes those of trials that go on."""
+        """Finish every open run; a later follower resumes those of unfinished trials."""
         for run in self._runs.values():
             run.finish()
         self._runs.clear()

@@ -1,4 +1,4 @@
-"""Sweeps declared in experiment files: from `sweep:` to a controller, its head, and ways to find and ask it."""
+"""Sweeps declared in experiment files: their controller, their head, and ways to find and control them."""
 
 from __future__ import annotations
 

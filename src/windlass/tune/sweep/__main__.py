@@ -1,4 +1,4 @@
-"""`python -m windlass.tune.sweep FOLDER`: the head of a detached sweep, a process or a one-core job of its own."""
+"""Head of a detached sweep, `python -m windlass.tune.sweep FOLDER`: a process or a one-core job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTINGS = ("WINDLASS_HOME", "WINDLASS_STORE", "WINDLASS_SSH_CONFIG", "WINDLASS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the sweep in a folder; returns the exit code: 0 over, 75 interrupted and to go on, else an error's own."""
+    """Run the sweep in a folder; returns the exit code: 0 over, 75 interrupted and resumable, else the error's."""
     folder = Path((sys.argv[1:] if argv is None else argv)[0])
     _show_progress(folder)
     _leave_the_job()
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wishes = read_pending_requests(folder)
 
     def heard(controller: object) -> None:
-        """After a turn the journal has what was wished; a head that is killed before leaves it to the next one."""
+        """Delete the requests once the journal has them; until then they are left for the next head."""
         if wishes:
             delete_pending_requests(folder)
             wishes.clear()
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_progress(folder: Path) -> None:
-    """To windlass a head that finds more in the journal than the last one did has made progress."""
+    """Report a longer journal than at the last start as progress."""
     journal = SweepFolder(folder).head_journal
     if not report.is_active() or not journal.exists():
         return
@@ -57,7 +57,7 @@ def _show_progress(folder: Path) -> None:
 
 
 def _leave_the_job() -> None:
-    """What the head launches is no part of the job that the head is in; a person's own settings stay."""
+    """Remove the variables of the head's own job, so that launched runs are not part of it; user settings stay."""
     if not is_inside(os.environ):
         return
     for name in list(os.environ):

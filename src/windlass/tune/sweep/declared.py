@@ -1,4 +1,4 @@
-"""A `sweep:` section as the arguments of a Tuner: names become objects, the space is read, places are kept for errors."""
+"""Conversion of a `sweep:` section to a Tuner's arguments; errors get their place in the file."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _SPACES_IN = frozenset({"hyperparam_mutations", "param_space", "space"})
 """Arguments of schedulers and searchers that are search spaces themselves."""
 Origins = Mapping[str, Place]
 _COUNTED = ("training_iteration", "time_total_s", "timestamp")
-"""What every report of a run has, whatever its code logs."""
+"""Metrics that every report of a run has, whatever its code logs."""
 NO_ORIGINS: Origins = MappingProxyType({})
-"""Of a sweep that was checked before."""
+"""Origins of a sweep that was checked before."""
 
 
 @contextmanager
 def at_place(origins: Origins, path: str) -> Iterator[None]:
-    """Errors that know no place get that of a setting of the file, or of the nearest one above it."""
+    """Add the place of a setting, or of the nearest one above it, to errors without a place."""
     try:
         yield
     except SpecError:
@@ -67,7 +67,7 @@ def _place(origins: Origins, path: str) -> Place | None:
 
 
 def declared_space(sweep: Sweep, origins: Origins = NO_ORIGINS) -> dict[str, Any]:
-    """The space, read; names of settings are checked where the trials are runs.
+    """Return the space; names of settings are checked if trials are runs.
 
     Raises:
         SpecError: a word of it is unknown, or a name means nothing that can vary.
@@ -87,7 +87,7 @@ def declared_space(sweep: Sweep, origins: Origins = NO_ORIGINS) -> dict[str, Any
 
 
 def declared_tuning(sweep: Sweep, origins: Origins = NO_ORIGINS) -> TuneConfig:
-    """Goal, scheduler, searcher and limits.
+    """Return goal, scheduler, searcher and limits.
 
     Raises:
         SpecError: there is no such scheduler or searcher, or it does not take what it is given.
@@ -113,7 +113,7 @@ def declared_tuning(sweep: Sweep, origins: Origins = NO_ORIGINS) -> TuneConfig:
 
 
 def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_ORIGINS) -> RunConfig:
-    """Where the sweep's state goes, when trials end, and what is kept."""
+    """Return storage, stop conditions and retention of the sweep."""
     by = sweep.keep.by or sweep.metric[0]
     mode = "min" if by.startswith("-") else "max" if sweep.keep.by else sweep.mode[0]
     with at_place(origins, "sweep.keep"):
@@ -132,13 +132,13 @@ def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_O
 
 
 def awaited_metrics(sweep: Sweep, scheduler: SweepScheduler) -> list[str]:
-    """What a run must have logged before that is a report: the goal, and the scheduler's time if the code counts it."""
+    """Return the metrics that make a report complete: the goal, and the scheduler's time if the code counts it."""
     time = getattr(getattr(scheduler, "base_scheduler", scheduler), "time_attr", "")
     return [*sweep.metric, *([time] if time and time not in (*_COUNTED, *sweep.metric) else [])]
 
 
 def make_scheduler(written: str | Mapping[str, Any]) -> SweepScheduler:
-    """`asha`, or `{asha: {max_t: 81}}`; a setting that it does not have is refused, whatever others have."""
+    """Make a scheduler of `asha` or `{asha: {max_t: 81}}`; unknown settings are refused."""
     name, arguments = _called(written)
     made = create_scheduler(name, **arguments)
     check_known(name, arguments, list(inspect.signature(type(made)).parameters))
@@ -146,7 +146,7 @@ def make_scheduler(written: str | Mapping[str, Any]) -> SweepScheduler:
 
 
 def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, Any], ...] = ()) -> SearchAlgorithm:
-    """`tpe`, or `{tpe: {multivariate: true}}`, with the points that come first."""
+    """Make a searcher of `tpe` or `{tpe: {multivariate: true}}`, with the first points."""
     name, arguments = _called(written)
     if first:
         arguments["points_to_evaluate"] = [dict(point) for point in first]
@@ -154,7 +154,7 @@ def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, An
 
 
 def _called(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Name and arguments; what is a search space among them is read."""
+    """Return name and arguments; search spaces among them are parsed."""
     if isinstance(written, str):
         return written, {}
     ((name, given),) = written.items()

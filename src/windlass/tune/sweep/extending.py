@@ -1,4 +1,4 @@
-"""More of a declared sweep: what it was begun with, with other limits, stop conditions and bounds of its space."""
+"""Extension of a declared sweep: other limits, stop conditions and bounds of its space."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["as_extended", "make_extension", "unchanged_by"]
 def make_extension(
     folder: Path, settings: Mapping[str, Any], *, space: Mapping[str, Any], stop: Mapping[str, float]
 ) -> Extension:
-    """What a head is told to extend the sweep in a folder by.
+    """Return the extension of the sweep in a folder.
 
     Args:
         settings: fields of `SweepSettings` with new values.
@@ -47,13 +47,13 @@ def make_extension(
 
 
 def unchanged_by(folder: Path, more: Extension) -> str:
-    """One sentence if an extension asks for what the sweep is already; empty where it changes something."""
+    """Return one sentence if an extension changes nothing, else an empty string."""
     beginning = _beginning(folder)
     return beginning.unchanged(more) if beginning is not None else ""
 
 
 def as_extended(record: SweepRecord, beginning: SweepOrigin | None, more: Extension | None) -> SweepRecord:
-    """A sweep as it is by now: as it was declared, with its extensions, and one more."""
+    """Return a sweep as declared, with its extensions so far, and one more."""
     sweep = record.sweep
     for one in (beginning, more):
         if one is not None and one.space is not None:

@@ -1,4 +1,4 @@
-"""Sweeps by name, from any terminal: what lies in `<WINDLASS_HOME>/sweeps`."""
+"""Sweeps by name, in `<WINDLASS_HOME>/sweeps`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUM_LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
-    """One line of `windlass sweep ls`.
+    """Line of `windlass sweep ls`.
 
     Attributes:
         state: running (a head lives), interrupted (none does, and it is not over), over, damaged (its journal
@@ -45,7 +45,7 @@ class SweepRow:
 
 
 def sweep_names(home: Home) -> list[str]:
-    """The names of all sweeps, sorted."""
+    """Return the names of all sweeps, sorted."""
     try:
         with os.scandir(sweeps_folder(home)) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and _is_sweep(Path(entry.path)))
@@ -58,7 +58,7 @@ def _is_sweep(folder: Path) -> bool:
 
 
 def find_sweep(ref: str, home: Home | None = None) -> Path:
-    """The folder of the sweep that `ref` means: a name, the beginning of exactly one, `last`, or a folder.
+    """Find the folder of a sweep: by name, unique beginning or end of a name, `last`, or folder.
 
     Raises:
         UsageError: several fit.
@@ -79,7 +79,7 @@ def find_sweep(ref: str, home: Home | None = None) -> Path:
     if found:
         listed = ", ".join(found[:_NUM_LISTED]) + (" ..." if len(found) > _NUM_LISTED else "")
         raise UsageError(
-            f"`{ref}` fits {len(found)} sweeps: {listed}", hint="give more letters", code="sweep-ambiguous"
+            f"`{ref}` matches {len(found)} sweeps: {listed}", hint="give more letters", code="sweep-ambiguous"
         )
     run = _run_of(home, ref)
     if run:
@@ -94,7 +94,7 @@ def find_sweep(ref: str, home: Home | None = None) -> Path:
 
 
 def _run_of(home: Home, ref: str) -> str:
-    """The id of the run that is meant; empty for none or several."""
+    """Return the id of the run that `ref` means; empty for none or several."""
     try:
         return find_run(home, ref).id
     except (NotFoundError, UsageError):
@@ -102,20 +102,20 @@ def _run_of(home: Home, ref: str) -> str:
 
 
 def has_head(folder: Path) -> bool:
-    """Whether a head lives: it holds the journal locked."""
+    """Return whether the sweep has a head, which holds the journal's lock."""
     path = SweepFolder(folder).head_journal
     return path.exists() and is_locked(path)
 
 
 def list_sweeps(home: Home | None = None) -> list[SweepRow]:
-    """All sweeps of this home, the newest first; reads every journal."""
+    """List all sweeps of this home, newest first; reads every journal."""
     home = home or Home.default()
     rows = [_row_or_damage(sweeps_folder(home) / name) for name in sweep_names(home)]
     return sorted(rows, key=lambda row: row.created_at, reverse=True)
 
 
 def _row_or_damage(folder: Path) -> SweepRow:
-    """One sweep in a line; one whose journal is damaged hides no other."""
+    """Return the row of a sweep; a damaged journal gives a row, too."""
     try:
         return row_of(folder)
     except PreconditionError as error:
@@ -124,12 +124,12 @@ def _row_or_damage(folder: Path) -> SweepRow:
 
 
 def row_of(folder: Path) -> SweepRow:
-    """One sweep in a line; reads its journal."""
+    """Return the row of a sweep; reads its journal."""
     return SweepWatch(folder).row()
 
 
 class SweepWatch:
-    """One sweep looked at again and again; each look reads what is new in its journal, and keeps no reports."""
+    """Row of a sweep that is read repeatedly; each call reads only new records, and keeps no reports."""
 
     def __init__(self, folder: Path) -> None:
         from windlass.tune.controller.journal.history import History  # lazy: finding a sweep needs no history
@@ -140,7 +140,7 @@ class SweepWatch:
         self._stream = JournalStream(SweepFolder(folder))
 
     def row(self) -> SweepRow:
-        """The sweep in a line, as it is now."""
+        """Return the current row."""
         for piece in self._stream.pieces():
             for record in piece:
                 self._history.add(record)

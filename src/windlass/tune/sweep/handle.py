@@ -1,4 +1,4 @@
-"""A sweep in Python: look at it, wait for it, ask its head, go on with it."""
+"""Handle of a sweep in Python: read it, wait for it, stop it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 0.2
 
 
 class SweepHandle:
-    """One sweep; `SweepHandle.find` takes what commands take: a name, its beginning, `last`, or a folder."""
+    """Handle of a sweep; `SweepHandle.find` takes a name, its beginning, `last`, or a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,33 +31,33 @@ class SweepHandle:
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> SweepHandle:
-        """The sweep that `ref` means; raises NotFoundError or UsageError when it is not exactly one."""
+        """Find a sweep; raises NotFoundError or UsageError unless `ref` means exactly one."""
         return cls(find_sweep(ref, home))
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the sweep."""
         return self.folder.name
 
     @property
     def row(self) -> SweepRow:
-        """State, counts and best trial now."""
+        """Current state, counts and best trial."""
         return row_of(self.folder)
 
     @property
     def history(self) -> History:
-        """Everything that its journal says now; raises NotFoundError before its first head."""
+        """Current content of its journal; raises NotFoundError before its first head."""
         from windlass.tune.controller.journal.history import read_history  # lazy: a question to the head needs none
 
         return read_history(self.folder)
 
     @property
     def has_head(self) -> bool:
-        """Whether a head lives."""
+        """Return whether the sweep has a head."""
         return has_head(self.folder)
 
     def trial(self, ref: str) -> TrialHistory:
-        """A trial by its id, with or without leading zeros; raises NotFoundError with those there are."""
+        """Find a trial by its id, with or without leading zeros; raises NotFoundError."""
         trials = self.history.trials
         name = f"{int(ref):05d}" if ref.isdigit() else ref
         if name not in trials:
@@ -66,7 +66,7 @@ class SweepHandle:
         return trials[name]
 
     def best(self, metric: str = "", mode: str = "") -> TrialHistory:
-        """The trial whose newest report has the best value.
+        """Return the trial whose newest report has the best value.
 
         Args:
             metric: default: the sweep's first.
@@ -74,7 +74,7 @@ class SweepHandle:
 
         Raises:
             NotFoundError: no trial reported the metric (`unknown-metric`).
-            UsageError: it is none of the sweep's, and no mode was given; or neither the sweep nor the caller names
+            UsageError: it is not one of the sweep's, and no mode was given; or neither the sweep nor the caller names
                 a metric (`sweep-metric`).
         """
         history = self.history
@@ -83,8 +83,8 @@ class SweepHandle:
         reported = sorted({name for trial in history.trials.values() for name in trial.last or {}})
         known = f"reported are: {', '.join(reported)}" if reported else "no trial has reported yet"
         if not metric:
-            message = f"the sweep {self.name} names no metric, so which trial is the best is not known"
-            raise UsageError(message, hint=f"say it: --metric loss --mode min; {known}", code="sweep-metric")
+            message = f"the sweep {self.name} has no metric to compare trials by"
+            raise UsageError(message, hint=f"pass one: --metric loss --mode min; {known}", code="sweep-metric")
         scored = [
             (value, trial)
             for trial in history.trials.values()
@@ -93,24 +93,27 @@ class SweepHandle:
         if not scored:
             raise NotFoundError(f"no trial of {self.name} has a `{metric}`", hint=known, code="unknown-metric")
         if not mode and metric not in modes:
-            message = f"`{metric}` is no metric of the sweep {self.name}, so which values are good is not known"
-            raise UsageError(message, hint="say it: --mode min, or --mode max", code="sweep-metric")
+            message = f"`{metric}` is not a metric of the sweep {self.name}: unknown mode"
+            raise UsageError(message, hint="pass --mode min or --mode max", code="sweep-metric")
         pick = max if mode == "max" or (not mode and modes[metric]) else min
         return pick(scored, key=lambda pair: pair[0])[1]
 
     def run_of(self, trial: str, attempt: int) -> str:
-        """The id of the run that an attempt of a trial is; empty where trials are no runs of their own."""
-        from windlass.tune.executors.runs.trial_template import BLUEPRINT, read_trial_template  # lazy: many have none
+        """Return the run id of an attempt; empty if trials are not runs."""
+        from windlass.tune.executors.runs.trial_template import (  # lazy: many have none
+            TRIAL_TEMPLATE,
+            read_trial_template,
+        )
         from windlass.tune.sweep.record import read_record
 
-        if not (self.folder / BLUEPRINT).exists() or read_record(self.folder).sweep.trainable:
+        if not (self.folder / TRIAL_TEMPLATE).exists() or read_record(self.folder).sweep.trainable:
             return ""
         return read_trial_template(self.folder).run_id(trial, attempt)
 
     # --- asking
 
-    def stop(self, trial: str = "", *, why: str = "a person stopped it") -> None:
-        """End a trial, or all of them and so the sweep; its head, or the next one, does it within a second."""
+    def stop(self, trial: str = "", *, why: str = "a user stopped it") -> None:
+        """Stop a trial, or all of them and the sweep; its head, or the next one, does so within a second."""
         from windlass.tune.controller.requests import ask  # lazy: as above
 
         facts: Mapping[str, Any] = {"trial": self.trial(trial).id} if trial else {}
@@ -120,7 +123,7 @@ class SweepHandle:
         """Block until the sweep is over.
 
         Raises:
-            WaitTimeoutError: it was not after `timeout_s`; it goes on.
+            WaitTimeoutError: it was not after `timeout_s`; it is still running.
             PreconditionError: no head lives, so nothing would happen.
         """
         watch = SweepWatch(self.folder)
@@ -141,6 +144,8 @@ class SweepHandle:
                 )
             if deadline is not None and now >= deadline:
                 raise WaitTimeoutError(
-                    f"sweep {self.name} was not over after {timeout_s:g} s", hint="it goes on", code="timed-out"
+                    f"sweep {self.name} was not over after {timeout_s:g} s",
+                    hint="it is still running; wait longer, or stop it",
+                    code="timed-out",
                 )
             time.sleep(_LOOK_EVERY_S)

@@ -1,23 +1,31 @@
-"""The head of a declared sweep: the process that runs its controller, from what lies in the sweep's folder."""
+"""Head of a declared sweep: the process that runs its controller, from the files in the sweep's folder."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib
+import signal
 import sys
-from collections.abc import Callable, Mapping
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.core.errors import InternalError, NotFoundError, UsageError
+from windlass.core.names import nearest
 from windlass.plan import Plan
 from windlass.runs.home import Home
 from windlass.tune.controller.controller import Controller, HeadOutcome
-from windlass.tune.controller.request_handler import changed
+from windlass.tune.controller.requests import changed
 from windlass.tune.controller.restore import read_origin
 from windlass.tune.controller.settings import SweepSettings
+from windlass.tune.executors.local.template_process import IMPORT_LIMIT_S
 from windlass.tune.executors.protocol import Executor
 from windlass.tune.executors.runs import RunsExecutor, TrialTemplate, overrides_of, read_trial_template
-from windlass.tune.executors.runs.needs import capacity_of, needed
+from windlass.tune.executors.runs.trial_template import capacity_of, needed
 from windlass.tune.executors.slots import SlotsExecutor
 from windlass.tune.folder import SweepFolder
 from windlass.tune.space import Space
@@ -31,11 +39,11 @@ from windlass.tune.sweep.declared import (
 )
 from windlass.tune.sweep.extending import as_extended
 from windlass.tune.sweep.record import SweepRecord, read_record, sweeps_folder
-from windlass.tune.sweep.trainables import experiment, find_trainable
 from windlass.tune.trial import Resources
 from windlass.tune.tuner.setup import Setup, make_setup
 
-__all__ = ["make_controller", "run_head", "setup_of"]
+__all__ = ["experiment", "find_trainable", "make_controller", "run_head", "setup_of", "time_limit"]
+
 
 Log = Callable[[str], None]
 
@@ -60,11 +68,11 @@ def run_head(folder: Path, *, in_process: bool = False, log: Log = lambda line: 
 def make_controller(
     folder: Path, *, in_process: bool = False, log: Log = lambda line: None, home: Home | None = None, **more: Any
 ) -> Controller:
-    """The controller of a declared sweep, new or restored; see `run_head`."""
+    """Make the controller of a declared sweep, new or restored; see `run_head`."""
     home = home or Home(folder.parent.parent)
-    record, blueprint = read_record(folder), read_trial_template(folder)
+    record, template = read_record(folder), read_trial_template(folder)
     beginning, extend = read_origin(SweepFolder(folder), SweepSettings(name=record.name)), more.get("extend")
-    setup = setup_of(as_extended(record, beginning, extend), blueprint, home)
+    setup = setup_of(as_extended(record, beginning, extend), template, home)
     settings = setup.settings
     if beginning is None:  # no head has come so far: the sweep begins as it is wanted now
         settings = settings if extend is None else changed(settings, extend.settings)
@@ -86,23 +94,23 @@ def make_controller(
     return Controller.restore(**arguments, **more)
 
 
-def setup_of(record: SweepRecord, blueprint: TrialTemplate, home: Home, origins: Origins = NO_ORIGINS) -> Setup:
-    """What a controller needs for a declared sweep, read and checked together.
+def setup_of(record: SweepRecord, template: TrialTemplate, home: Home, origins: Origins = NO_ORIGINS) -> Setup:
+    """Read and check what a controller needs for a declared sweep.
 
     Raises:
         WindlassError: something of it is wrong, or does not go with something else.
     """
     sweep, folder = record.sweep, sweeps_folder(home) / record.name
     if sweep.trainable:
-        _see_code(blueprint)
+        _see_code(template)
     trainable = find_trainable(sweep.trainable) if sweep.trainable else experiment
     tuning = declared_tuning(sweep, origins)
     run = declared_run(sweep, record.name, sweeps_folder(home), origins)
     setup = make_setup(trainable, declared_space(sweep, origins), tuning, run)
-    num_slots = _num_slots(record, blueprint, setup.space)
+    num_slots = _num_slots(record, template, setup.space)
     awaited = {"metrics": awaited_metrics(sweep, setup.scheduler)}
     work = dataclasses.replace(setup.work, folder=str(folder), num_slots=num_slots, options=awaited)
-    settings = dataclasses.replace(setup.settings, resources=_resources(record, blueprint, home))
+    settings = dataclasses.replace(setup.settings, resources=_resources(record, template, home))
     described = {
         "space": dict(sweep.space),
         "trainable": {"type": sweep.trainable or "experiment", "file": record.file, "place": record.place},
@@ -110,30 +118,30 @@ def setup_of(record: SweepRecord, blueprint: TrialTemplate, home: Home, origins:
     return dataclasses.replace(setup, work=work, settings=settings, described={**setup.described, **described})
 
 
-def _see_code(blueprint: TrialTemplate) -> None:
-    """Let this process import what stands in the experiment's code folder; workers have their run's own checkout."""
-    code = str(blueprint.base / str(blueprint.plan.experiment.get("code", ".")))
+def _see_code(template: TrialTemplate) -> None:
+    """Make the experiment's code importable in this process; workers have their run's own checkout."""
+    code = str(template.base / str(template.plan.experiment.get("code", ".")))
     if code not in sys.path:
         sys.path.insert(0, code)
 
 
-def _num_slots(record: SweepRecord, blueprint: TrialTemplate, space: Mapping[str, Any]) -> int:
-    """Trials at once: what the sweep says, or what the place holds, and never more than there are trials."""
-    sweep, most = record.sweep, capacity_of(blueprint)
+def _num_slots(record: SweepRecord, template: TrialTemplate, space: Mapping[str, Any]) -> int:
+    """Return the number of slots: the sweep's, or the place's, and never more than there are trials."""
+    sweep, most = record.sweep, capacity_of(template)
     if sweep.num_slots or sweep.samples < 0:
         return sweep.num_slots or most
     return max(1, min(most, sweep.samples * Space(space).grid_size))
 
 
 def _resources(
-    record: SweepRecord, blueprint: TrialTemplate, home: Home
+    record: SweepRecord, template: TrialTemplate, home: Home
 ) -> Resources | Callable[[dict[str, Any]], Resources]:
-    """What a trial takes: of its own plan where the space changes tasks, else of the experiment's."""
+    """Return the resources of a trial: of its own plan if the space changes tasks, else of the experiment's."""
     if record.sweep.trainable or not any(name.startswith("tasks.") for name in record.sweep.space):
-        return _shape(blueprint.plan)
+        return _shape(template.plan)
 
     def resources(config: dict[str, Any]) -> Resources:
-        return _shape(blueprint.prepared(overrides_of(config), home).plan)
+        return _shape(template.prepared(overrides_of(config), home).plan)
 
     return resources
 
@@ -156,3 +164,67 @@ def _executor(record: SweepRecord, home: Home, *, in_process: bool, log: Log) ->
 
         return InProcess()
     return SlotsExecutor(home=home, log=log)
+
+
+class _TooLongError(BaseException):
+    """Timeout that passes `except Exception` in the module that is imported."""
+
+
+@contextlib.contextmanager
+def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
+    """Limit the time of an import; only in the main thread, since others cannot be interrupted.
+
+    Raises:
+        UsageError: it took longer (`trainable-not-importable`).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _TooLongError("".join(traceback.format_stack(frame, 5)))
+
+    before = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    except _TooLongError as late:
+        raise UsageError(
+            f"importing {what} took longer than {limit_s:g} s; it was here:\n{str(late).rstrip()}",
+            hint="move slow work from the module's top level into the function or `setup`",
+            code="trainable-not-importable",
+        ) from None
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def experiment(config: dict[str, Any]) -> None:
+    """Placeholder trainable of a sweep whose trials are runs; never called."""
+    raise InternalError(f"a run of an experiment was called as a function, with {config}")
+
+
+def find_trainable(name: str) -> Any:
+    """Import the class or function `MODULE:NAME`.
+
+    Raises:
+        NotFoundError: there is no such module or name (`trainable-not-found`).
+        UsageError: it is neither a class nor a function, or its module is not imported in time.
+    """
+    module_name, _, path = name.partition(":")
+    hint = "its folder must be the experiment's `code`, or it must be installed in its environment"
+    try:
+        with time_limit(f"the module `{module_name}`"):
+            found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise NotFoundError(f"no module `{module_name}`: {error}", hint=hint, code="trainable-not-found") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            close = nearest(part, vars(found))
+            hint = f"did you mean `{module_name}:{close}`?" if close else "write `MODULE:NAME`"
+            raise NotFoundError(f"`{module_name}` has no `{part}`", hint=hint, code="trainable-not-found")
+        found = getattr(found, part)
+    if not callable(found):
+        hint = "name a function of the configuration, or a subclass of tune.Trainable"
+        raise UsageError(f"`{name}` is neither a class nor a function", hint=hint, code="invalid-trainable")
+    return found

@@ -1,4 +1,4 @@
-"""Start a declared sweep: its head in this process, as a process of its own, or as a one-core job of its site."""
+"""Start of a declared sweep: its head in this process, in a process of its own, or as a one-core job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def launch_sweep(
 
     Args:
         path: the file, or what `prepare_sweep` made of it.
-        detach: give it a head of its own and return: a job of the site where trials go to one, else a process.
+        detach: start a detached head and return: a job of the trials' site, else a process.
         in_process: run trials of a `trainable` one by one in this process, for a debugger.
         log: gets progress lines.
 
@@ -51,7 +51,7 @@ def launch_sweep(
     """
     if detach and in_process:
         raise UsageError(
-            "a sweep with a head of its own cannot run its trials in this process",
+            "a detached sweep cannot run its trials in this process",
             hint="leave out detach, or in_process",
             code="sweep-in-process",
         )
@@ -72,7 +72,7 @@ def start_head(
     resume: Resume | None = None,
     extend: Extension | None = None,
 ) -> str:
-    """Give a sweep a head that needs nobody; returns where it is, for people.
+    """Start a detached head of a sweep; returns where it runs.
 
     Where trials go to a site that this machine belongs to, the head is a job of that site, chained past its walltime
     and started again when its node is lost. Elsewhere it is a process of this machine: a job here would take the runs
@@ -83,7 +83,7 @@ def start_head(
     """
     if has_head(folder):
         raise PreconditionError(
-            f"sweep {folder.name} has a head already", hint=f"windlass sweep show {folder.name}", code="sweep-has-head"
+            f"sweep {folder.name} already has a head", hint=f"windlass sweep show {folder.name}", code="sweep-has-head"
         )
     write_pending_requests(folder, resume, extend)
     profile = read_trial_template(folder).plan.site.profile
@@ -120,7 +120,7 @@ def _head_name(sweep: str) -> str:
 
 
 def _head_process(folder: Path) -> int:
-    """A process in a session of its own, whose words go to `head.log` in the sweep's folder."""
+    """Start the head in a session of its own; its output goes to `head.log` in the sweep's folder."""
     with (folder / HEAD_LOG).open("ab") as words:
         found = subprocess.Popen(
             [sys.executable, "-m", "windlass.tune.sweep", str(folder)],

@@ -1,4 +1,4 @@
-"""From an experiment file with a `sweep:` section to a sweep that can be launched; nothing is started."""
+"""Preparation of a sweep from an experiment file with a `sweep:` section; starts nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["PreparedSweep", "check_keep", "prepare_sweep"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedSweep:
-    """A sweep that was read, planned and checked.
+    """Sweep that was read, planned and checked.
 
     Attributes:
         example: a first trial as it would be launched.
@@ -33,17 +33,17 @@ class PreparedSweep:
 
     record: SweepRecord
     prepared: Prepared
-    blueprint: TrialTemplate
+    template: TrialTemplate
     example: Prepared
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the sweep."""
         return self.record.name
 
     @property
     def folder(self) -> Path:
-        """Where its state will lie."""
+        """Folder of its state."""
         return sweeps_folder(self.prepared.home) / self.name
 
     def create(self) -> Path:
@@ -57,11 +57,11 @@ class PreparedSweep:
             folder.mkdir(parents=True, mode=0o700)
         except FileExistsError as error:
             raise PreconditionError(
-                f"there is a sweep `{self.name}` already",
+                f"the sweep `{self.name}` already exists",
                 hint=f"windlass sweep resume {self.name}, or launch with another --name",
                 code="sweep-exists",
             ) from error
-        self.blueprint.write(folder)
+        self.template.write(folder)
         self.record.write(folder)
         return folder
 
@@ -96,20 +96,20 @@ def prepare_sweep(
         raise SpecError([problem])
     name = name or new_run_id(prepared.experiment.name)
     if not is_name(name):
-        problem = Problem(f"`{name}` cannot name a sweep", "bad-name", None, NAME_RULE)
+        problem = Problem(f"invalid sweep name `{name}`", "bad-name", None, NAME_RULE)
         raise SpecError([problem])
-    blueprint = TrialTemplate.of(prepared, name)
+    template = TrialTemplate.of(prepared, name)
     record = SweepRecord(name=name, sweep=sweep, file=str(path.absolute()), place=_place_of(prepared))
     _check_overrides(sweep, overrides)
     check_keep(sweep, prepared.plan.site.profile, origins)
     with at_place(origins, "sweep"):
-        setup = setup_of(record, blueprint, prepared.home, origins)
-    example = _example(sweep, setup.space, blueprint, prepared, origins)
-    return PreparedSweep(record=record, prepared=prepared, blueprint=blueprint, example=example)
+        setup = setup_of(record, template, prepared.home, origins)
+    example = _example(sweep, setup.space, template, prepared, origins)
+    return PreparedSweep(record=record, prepared=prepared, template=template, example=example)
 
 
 def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
-    """Refuse a value for what the sweep varies: no trial would have it.
+    """Refuse an override of a name that the sweep varies: no trial would use it.
 
     Raises:
         SpecError: there is one (`override-varied`).
@@ -124,40 +124,40 @@ def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
 
 
 def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, Place]) -> None:
-    """Refuse to drop checkpoints where this head cannot reach them.
+    """Refuse `keep` if this head cannot delete checkpoints at the site.
 
     Raises:
-        SpecError: they lie at a site behind ssh (`unsupported-setting`).
+        SpecError: they are at a site behind ssh (`unsupported-setting`).
     """
     if sweep.keep.best and profile is not None and profile.ssh:
-        message = f"`keep: {{best: {sweep.keep.best}}}` cannot be honoured at {profile.name}, which is reached over ssh"
+        message = f"`keep: {{best: {sweep.keep.best}}}` is not supported at {profile.name}, which is reached over ssh"
         hint = f"leave it out, or launch the sweep on a login node of {profile.name}"
         raise SpecError([Problem(message, "unsupported-setting", origins.get("sweep.keep"), hint)])
 
 
 def _place_of(prepared: Prepared) -> str:
-    """Where trials run, as `--on` takes it."""
+    """Return the place of the trials, as `--on` takes it."""
     site = prepared.plan.site
     return f"{site.name}/{site.partition}" if site.partition else site.name
 
 
 def _example(
-    sweep: Sweep, space: Mapping[str, Any], blueprint: TrialTemplate, prepared: Prepared, origins: Mapping[str, Place]
+    sweep: Sweep, space: Mapping[str, Any], template: TrialTemplate, prepared: Prepared, origins: Mapping[str, Place]
 ) -> Prepared:
-    """Plan a trial, so that a name or a value that the experiment refuses is told before anything starts."""
+    """Plan a trial, so that a name or value that the experiment refuses fails before anything starts."""
     if sweep.trainable:
         return prepared
     with at_place(origins, "sweep.space"):
         config, _ = Space(space).draw(sweep.seed, 0)
         overrides = overrides_of(config)
     try:
-        return blueprint.prepared(overrides, prepared.home)
+        return template.prepared(overrides, prepared.home)
     except SpecError as error:
         raise SpecError([_of_the_space(problem, overrides, origins) for problem in error.problems]) from error
 
 
 def _of_the_space(problem: Problem, overrides: Sequence[str], origins: Mapping[str, Place]) -> Problem:
-    """A refused override of a trial, told where the file names what varies."""
+    """Move the problem of a trial's override to the place where the file names what varies."""
     for override in overrides:
         path = override.partition("=")[0]
         if problem.place is not None and problem.place.excerpt.startswith(f"{path}="):

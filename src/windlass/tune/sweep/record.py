@@ -1,4 +1,4 @@
-"""What a sweep's folder says about a sweep that was declared in a file, beside its journal; never written again."""
+"""Record of a declared sweep in its folder, beside the journal; written once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SCHEMA = 1
 
 
 def sweeps_folder(home: Home) -> Path:
-    """Where sweeps are kept: one folder per sweep."""
+    """Return the folder of all sweeps: one folder per sweep."""
     return home.sweeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRecord:
-    """A sweep as its file declared it.
+    """Sweep as its file declared it.
 
     Attributes:
         file: where it was declared.
@@ -40,7 +40,7 @@ class SweepRecord:
     created_at: float = field(default_factory=time.time)
 
     def write(self, folder: Path) -> None:
-        """Keep it; the last file of a new sweep, so its presence says that the others are there."""
+        """Write it; as the last file of a new sweep, it shows that the others exist."""
         data = {
             "schema": _SCHEMA,
             "name": self.name,
@@ -72,7 +72,7 @@ def read_record(folder: Path) -> SweepRecord:
     except FileNotFoundError as error:
         raise PreconditionError(
             f"the sweep in {folder} was not declared in an experiment file",
-            hint="go on with it where it was made: tune.Tuner.restore(path, trainable).fit()",
+            hint="resume it from Python: tune.Tuner.restore(path, trainable).fit()",
             code="sweep-not-declared",
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:

@@ -1,4 +1,4 @@
-"""From Python to a controller: what a person writes, read, checked as a whole, and run or restored; `Tuner` is the door."""
+"""Tuner: Python arguments are read, checked as a whole, and run or restored by a controller."""
 
 from __future__ import annotations
 

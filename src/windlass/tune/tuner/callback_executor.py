@@ -1,6 +1,6 @@
-"""An executor whose events callbacks hear of: the place of `RunConfig(callbacks=)` in a sweep.
+"""Executor that passes events to callbacks, for `RunConfig(callbacks=)`.
 
-Callbacks stand between executor and controller, so the controller knows nothing of them. They see a trial's start and
+Callbacks are called between executor and controller, which does not know them. They see a trial's start and
 its reports before the controller does, and everything else when the controller has dealt with it.
 """
 
@@ -35,7 +35,7 @@ SHOULD_CHECKPOINT = "should_checkpoint"
 
 
 class LiveTrial:
-    """A trial of a running sweep, with the names that callbacks know from Ray Tune's `Trial`."""
+    """Trial of a running sweep, with the names that callbacks know from Ray Tune's `Trial`."""
 
     PENDING, RUNNING, PAUSED = TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED
     TERMINATED, ERROR = TrialStatus.TERMINATED, TrialStatus.ERROR
@@ -54,29 +54,29 @@ class LiveTrial:
 
     @property
     def experiment_tag(self) -> str:
-        """Its number and drawn values in one word."""
+        """Number and drawn values in one word."""
         return self._trial.tag or tag_of(self._trial.number, self._trial.assigned)
 
     @property
     def last_result(self) -> dict[str, Any]:
-        """Its newest report; empty before the first."""
+        """Newest report; empty before the first."""
         return NestedMetrics(self._trial.last or {})
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Its newest checkpoint."""
+        """Newest checkpoint."""
         saved = self._trial.checkpoint
         return Checkpoint(saved.path) if saved is not None else None
 
     @property
     def path(self) -> str:
-        """The folder of its own files, which may not be there yet."""
+        """Folder of its own files, which may not exist yet."""
         return f"{self._folder}/trials/{self.trial_id}"
 
     logdir = local_path = path
 
     def is_finished(self) -> bool:
-        """Whether it will never run again by itself."""
+        """Return whether it will never run again by itself."""
         return self._trial.status.is_over
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class LiveTrial:
 
 
 class LiveTrials(Sequence[LiveTrial]):
-    """All trials of a running sweep; costs nothing until somebody walks it."""
+    """All trials of a running sweep; made only when iterated."""
 
     def __init__(self, trials: Mapping[str, Trial], view: Callable[[Trial], LiveTrial]) -> None:
         self._trials = trials
@@ -110,7 +110,7 @@ class LiveTrials(Sequence[LiveTrial]):
 
 
 class CallbackExecutor:
-    """Passes everything on to another executor, and tells callbacks.
+    """Executor that wraps another one, and calls callbacks.
 
     Args:
         executor: where trials run.
@@ -146,7 +146,7 @@ class CallbackExecutor:
         self._executor.start(start)
 
     def send(self, order: Order) -> None:
-        """Pass an order on; one that lets a trial go on also asks for the checkpoint that a callback wanted."""
+        """Forward an order; one that continues a trial also requests the checkpoint that a callback wanted."""
         if order.trial in self._wants_save:
             self._wants_save.discard(order.trial)
             if isinstance(order, Go):
@@ -154,7 +154,7 @@ class CallbackExecutor:
         self._executor.send(order)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Tell what the controller did with the events before, then fetch new ones."""
+        """Call callbacks for the events before, which the controller has handled, then fetch new ones."""
         self.tell()
         events = self._executor.poll(timeout_s)
         if events:
@@ -197,7 +197,7 @@ class CallbackExecutor:
         return core.sweep.trials if core is not None else {}
 
     def tell(self) -> None:
-        """Tell callbacks of what the controller has dealt with."""
+        """Call callbacks for the events that the controller has handled."""
         told, self._told = self._told, []
         for event in told:
             if getattr(event, "trial", None) in self.trials:
@@ -243,6 +243,6 @@ class CallbackExecutor:
                 call(iteration=self._iteration, trials=trials, **arguments)
             except Exception as error:
                 error.add_note(
-                    f"in the callback {type(callback).__name__}.{method}; the sweep goes on with Tuner.restore"
+                    f"in the callback {type(callback).__name__}.{method}; resume the sweep with Tuner.restore"
                 )
                 raise

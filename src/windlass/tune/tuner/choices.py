@@ -1,4 +1,4 @@
-"""Schedulers, searchers and executors by name, or as the objects that a person made."""
+"""Schedulers, searchers and executors, chosen by name or given as objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXECUTORS = ("local", "in-process", "ray")
 
 
 def make_scheduler(choice: Any) -> SweepScheduler:
-    """First in, first out unless something else is chosen; a copy, so that one object may serve several sweeps.
+    """Make a scheduler, FIFO by default; an object is copied, so that it may serve several sweeps.
 
     Raises:
         UsageError: no such name, or an object that is no scheduler.
@@ -38,7 +38,7 @@ def make_scheduler(choice: Any) -> SweepScheduler:
 
 
 def make_searcher(choice: Any) -> SearchAlgorithm:
-    """Random and grid unless something else is chosen; a copy, as above.
+    """Make a searcher, random and grid by default; an object is copied, as above.
 
     Raises:
         UsageError: no such name, or an object that is no searcher.
@@ -53,7 +53,7 @@ def make_searcher(choice: Any) -> SearchAlgorithm:
 
 
 def make_executor(choice: Any) -> Executor:
-    """`ray` where this process is connected to Ray or RAY_ADDRESS is set, else `local`, unless something else is chosen.
+    """Make an executor: by default `ray` if connected to Ray or RAY_ADDRESS is set, else `local`.
 
     Raises:
         UsageError: no such name, or an object that is no executor.
@@ -79,7 +79,7 @@ def make_executor(choice: Any) -> Executor:
         return RayExecutor()
     near = nearest(choice, EXECUTORS)
     hint = f"did you mean {near!r}?" if near else f"there are {', '.join(EXECUTORS)}"
-    raise BadValueError(f"no executor is named {choice!r}", hint=hint, code="unknown-name")
+    raise BadValueError(f"unknown executor {choice!r}", hint=hint, code="unknown-name")
 
 
 def _checked(choice: Any, what: str, methods: tuple[str, ...], home: str) -> Any:
@@ -91,4 +91,4 @@ def _checked(choice: Any, what: str, methods: tuple[str, ...], home: str) -> Any
         hint = f"import it from {'windlass' + module.removeprefix('ray')} instead of {module}"
     if isinstance(choice, type):
         hint = f"make one: {choice.__name__}()"
-    raise BadValueError(f"this is no {what}: {choice!r:.100}", hint=hint, code="bad-value")
+    raise BadValueError(f"invalid {what}: {choice!r:.100}", hint=hint, code="bad-value")

@@ -1,4 +1,4 @@
-"""What a sweep is told besides its trainable and its space; names, order and defaults are those of Ray Tune.
+"""Configs of a Tuner; names, order and defaults are those of Ray Tune.
 
 Unlike values elsewhere in windlass these may be given by position and changed afterwards: scripts written for Ray Tune
 do both.
@@ -29,7 +29,7 @@ _NAME_LIMIT = 200
 @refuses_unknown
 @dataclass(slots=True)
 class TuneConfig:
-    """How a sweep searches.
+    """Settings of the search.
 
     Attributes:
         mode: `min` or `max`; a list for several metrics.
@@ -39,16 +39,16 @@ class TuneConfig:
         num_samples: times that the space is sampled; with a grid, times that the grid is gone through. -1: no end.
         max_concurrent_trials: trials that run at once; None or 0: as many as there is room for.
         time_budget_s: seconds, or a timedelta, after which the sweep ends. Time without a head does not count.
-        reuse_actors: True: a worker takes the next trial; False: each trial has a fresh process; None: as `reuse` says.
+        reuse_actors: True: a worker takes the next trial; False: each trial has a fresh process; None: as set by `reuse`.
         trial_name_creator: makes a trial's name, as callbacks see it, from the trial.
-        trial_dirname_creator: without effect, as is said: folders of trials are named by their ids.
+        trial_dirname_creator: without effect, with a note: folders of trials are named by their ids.
         executor: where trials run: `local`, `in-process` (one by one in this process, for a debugger), `ray`, or an
             object. None: `ray` if this process is connected to Ray or RAY_ADDRESS is set, else `local`.
         reuse: `auto`: a worker takes the next trial unless GPUs are declared; `always`; `never`.
         preload: modules that workers import before their first trial.
         seed: of everything that is drawn; the same seed gives the same trials anywhere.
-        is_detached: workers go on when this process dies, until another head takes the sweep over.
-        max_trials: suggestions in all, whatever `num_samples` and grid say.
+        is_detached: workers continue when this process dies, until another head takes the sweep over.
+        max_trials: limit of suggestions, also below `num_samples` times the grid.
         gpu_hours: GPUs times hours that trials may hold them.
         max_cost: what trials may cost, by `prices`.
         prices: per unit and hour of a resource: `{"GPU": 2.5, "CPU": 0.04}`.
@@ -78,7 +78,7 @@ class TuneConfig:
         self.preload = (self.preload,) if isinstance(self.preload, str) else self.preload
         for metric in self.metrics:
             if not _is_text(metric):
-                raise _refusal(f"metric={self.metric!r} is not the name of a metric", "write metric='loss', say")
+                raise _refusal(f"metric={self.metric!r} is not the name of a metric", "for example metric='loss'")
         for mode in self.modes:
             _check_choice("mode", mode, _MODES)
         _check_choice("reuse", self.reuse, ("auto", "always", "never"))
@@ -132,11 +132,11 @@ class TuneConfig:
 @refuses_unknown
 @dataclass(slots=True)
 class FailureConfig:
-    """What becomes of failures.
+    """Settings for failures.
 
     Attributes:
         max_failures: times that a trial is started again after its own error; -1: always. A worker or node that is
-            lost does not count: the trial goes on elsewhere.
+            lost does not count: the trial resumes elsewhere.
         fail_fast: True: the first failed trial ends the sweep; `raise`: and `fit` raises its error.
         max_interruptions: times that a trial may lose its worker or node; -1: always.
     """
@@ -161,11 +161,11 @@ class FailureConfig:
 @refuses_unknown
 @dataclass(slots=True)
 class CheckpointConfig:
-    """When trials save, and which checkpoints are kept.
+    """Settings for saving and keeping checkpoints.
 
     Attributes:
         num_to_keep: checkpoints kept per trial: the best, and always the newest; None keeps all.
-        checkpoint_score_attribute: the metric that says which are best; None: the newest are.
+        checkpoint_score_attribute: the metric that ranks checkpoints; None: the newest are best.
         checkpoint_score_order: `max` or `min` of that metric.
         checkpoint_frequency: iterations between two checkpoints of a class trainable; 0: only when asked for.
         checkpoint_at_end: whether a class trainable saves at its end; None: yes, if it can.
@@ -192,12 +192,12 @@ class CheckpointConfig:
 @refuses_unknown
 @dataclass(slots=True)
 class SyncConfig:
-    """Accepted for scripts that have it: nothing is synced, for journal and checkpoints are written where they stay.
+    """Settings accepted for compatibility: nothing is synced, since journal and checkpoints are written in place.
 
     Attributes:
         sync_period: without effect.
         sync_timeout: without effect.
-        sync_artifacts: files that trials write lie in the sweep's folder; refused with a storage_path that is a URL.
+        sync_artifacts: files that trials write are in the sweep's folder; refused with a storage_path that is a URL.
         sync_artifacts_on_checkpoint: without effect.
     """
 
@@ -210,13 +210,13 @@ class SyncConfig:
 @refuses_unknown
 @dataclass(slots=True)
 class RunConfig:
-    """Where a sweep's state goes, when it ends, and what it shows.
+    """Settings of storage, stop condition and output.
 
     Attributes:
         name: of the sweep and its folder; default: the trainable's name and the time.
         storage_path: folder of sweeps; default `<WINDLASS_HOME>/sweeps`. The URL of a bucket takes the checkpoints; the
             journal then stays in the default folder.
-        storage_filesystem: refused: a URL as `storage_path` says it all.
+        storage_filesystem: refused; pass a URL as `storage_path`.
         failure_config: what becomes of failures.
         checkpoint_config: when trials save, and what is kept.
         sync_config: see there.
@@ -245,7 +245,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.storage_filesystem is not None:
             message = f"storage_filesystem={self.storage_filesystem!r} is not supported"
-            raise _refusal(message, "name the place by a URL: storage_path='s3://bucket/prefix'", "unsupported-setting")
+            raise _refusal(message, "pass a URL: storage_path='s3://bucket/prefix'", "unsupported-setting")
         if self.local_dir is not None and self.storage_path is not None:
             message = f"storage_path={str(self.storage_path)!r} and local_dir={self.local_dir!r} name two places"
             raise _refusal(message, "local_dir is the old name; leave it out")
@@ -255,24 +255,24 @@ class RunConfig:
         if self.verbose is not None and not isinstance(self.verbose, int):
             raise _refusal(f"verbose={self.verbose!r} is not a number", "0: silent; 1: a table; 2 and 3: each report")
         if self.storage_path is not None and not isinstance(self.storage_path, (str, Path)):
-            raise _refusal(f"storage_path={self.storage_path!r} is no path", "name a folder, or the URL of a bucket")
+            raise _refusal(f"storage_path={self.storage_path!r} is not a path", "pass a folder, or the URL of a bucket")
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
         self.sync_config = self.sync_config or SyncConfig()
 
     @property
     def failures(self) -> FailureConfig:
-        """The failure config, which is there once this is made."""
+        """Failure config, never None."""
         return self.failure_config or FailureConfig()
 
     @property
     def checkpoints(self) -> CheckpointConfig:
-        """The checkpoint config, which is there once this is made."""
+        """Checkpoint config, never None."""
         return self.checkpoint_config or CheckpointConfig()
 
 
 class ResumeType(StrEnum):
-    """What becomes of trials of one kind when a sweep is restored."""
+    """Action on trials of a status when a sweep is restored."""
 
     RESUME = "resume"  # go on from the newest checkpoint
     RESTART = "restart"  # begin anew
@@ -282,7 +282,7 @@ class ResumeType(StrEnum):
 @refuses_unknown
 @dataclass(slots=True)
 class ResumeConfig:
-    """What `Tuner.restore` does with trials by their status."""
+    """Action of `Tuner.restore` on trials, by their status."""
 
     finished: str = ResumeType.SKIP
     unfinished: str = ResumeType.RESUME
@@ -321,9 +321,9 @@ def _check_limit(name: str, value: Any, is_right: Callable[[object], bool], what
 
 
 def _check_name(name: object) -> None:
-    """Refuse a name that is no name of a folder: a sweep must lie below its storage, and nowhere else."""
+    """Refuse a name that is not a valid folder name: a sweep must be directly below its storage."""
     if not isinstance(name, str):
-        raise _refusal(f"name={name!r} is no text", "write name='digits', say")
+        raise _refusal(f"name={name!r} is not a string", "for example name='digits'")
     is_folder = name not in (".", "..") and "/" not in name and name.isprintable()
     if not is_folder or len(name.encode()) > _NAME_LIMIT:
         message = f"name={name[:80]!r} cannot be the name of a folder"
@@ -333,7 +333,7 @@ def _check_name(name: object) -> None:
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
-        raise _refusal(f"{name}={value!r} is not one of {', '.join(choices)}", f"write {name}={choices[0]!r}, say")
+        raise _refusal(f"{name}={value!r} is not one of {', '.join(choices)}", f"for example {name}={choices[0]!r}")
     return value
 
 

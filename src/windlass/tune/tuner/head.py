@@ -1,4 +1,4 @@
-"""The process that runs a sweep, from a `Setup` to its results: folder, executor, callbacks, view, controller."""
+"""Head of a Tuner's sweep: from a `Setup` to its results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_head(setup: Setup, run: RunConfig, *, restoring: Mapping[str, Any] | Non
     """Run a sweep to its end and read its results; blocks.
 
     Args:
-        restoring: what `Controller.restore` is to be told; None: a new sweep.
+        restoring: arguments of `Controller.restore`; None: a new sweep.
     """
     if restoring is None:
         setup = _with_own_folder(setup)
@@ -55,7 +55,7 @@ def run_head(setup: Setup, run: RunConfig, *, restoring: Mapping[str, Any] | Non
 
 
 def _check_honoured(setup: Setup, executor: Executor) -> None:
-    """Refuse what was asked for and this kind of executor cannot do.
+    """Refuse settings that this kind of executor does not support.
 
     Raises:
         UsageError: it is one (`unsupported-setting`).
@@ -66,12 +66,12 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
     }
     for name, is_refused in refusals.items():
         if is_refused:
-            message = f"{name} cannot be honoured by the executor {executor.name}"
-            raise BadValueError(message, hint=f"leave out {name}, or take executor='local'", code="unsupported-setting")
+            message = f"the executor {executor.name} does not support {name}"
+            raise BadValueError(message, hint=f"leave out {name}, or use executor='local'", code="unsupported-setting")
 
 
 class _Companions:
-    """What goes along with a head: the view, and the processes of followers.
+    """Companions of a head: the view, and the processes of followers.
 
     Attributes:
         callbacks: those that are no followers.
@@ -101,7 +101,7 @@ class _Companions:
                 self._view.view.note(f"trial {trial}: {text}")
 
     def close(self, controller: Controller, *, is_over: bool) -> None:
-        """Show the end, and let followers write it."""
+        """Show the final state, and let followers write it."""
         if self._view is not None:
             self._view.close(controller if self._has_begun else None)
         if self._followers is not None:
@@ -126,20 +126,20 @@ def _arguments(setup: Setup, executor: Executor) -> dict[str, Any]:
 
 
 def _drive(executor: Executor, run: Callable[[], HeadOutcome]) -> HeadOutcome:
-    """Run the controller; where trials are in this process it gets a thread, so that a debugger has the caller's."""
+    """Run the controller, in a thread if trials run in this process, so that a debugger has the caller's."""
     host: Callable[[Callable[[], HeadOutcome]], HeadOutcome] | None = getattr(executor, "host", None)
     return run() if host is None else host(run)
 
 
 def _work(setup: Setup) -> Work:
-    """What executors are told; that of a detached sweep lets its workers outlive the head."""
+    """Return the work; that of a detached sweep lets its workers outlive the head."""
     if not setup.is_detached:
         return setup.work
     return dataclasses.replace(setup.work, options={**setup.work.options, "detach": True})
 
 
 def _with_own_folder(setup: Setup) -> Setup:
-    """The same with a folder that holds no sweep: `digits`, else `digits-2`, `digits-3`, ..."""
+    """Return the setup with a folder without a sweep: `digits`, else `digits-2`, `digits-3`, ..."""
     path, number = setup.folder.path, 1
     while SweepFolder(path).head_journal.exists():
         number += 1
@@ -157,7 +157,7 @@ def _with_own_folder(setup: Setup) -> Setup:
 
 
 def _watched(setup: Setup, run: RunConfig, callbacks: Sequence[Any], executor: Executor) -> CallbackExecutor | None:
-    """The executor with callbacks around it; None where there are none."""
+    """Wrap the executor for callbacks; None without any."""
     if not callbacks:
         return None
     from windlass.tune.tuner.callback_executor import CallbackExecutor, LiveTrial  # lazy: as above
@@ -186,7 +186,7 @@ def _view(run: RunConfig) -> HeadView | None:
 def _results(setup: Setup, ending: HeadOutcome) -> ResultGrid:
     grid = ResultGrid(setup.folder.path)
     if not ending.is_over:
-        sys.stderr.write(f"{ending.why}; go on with Tuner.restore({str(setup.folder.path)!r}, ...)\n")
+        sys.stderr.write(f"{ending.why}; resume with Tuner.restore({str(setup.folder.path)!r}, ...)\n")
     if ending.failed and setup.settings.fail_fast == "raise":
         raise next(error for error in grid.errors if error.trial_id == ending.failed)
     return grid

@@ -1,4 +1,4 @@
-"""The goal of a sweep: its metrics and modes, each of which may be named in one place only.
+"""Resolution of a sweep's goal: its metrics and modes, each of which may be named in one place only.
 
 As in Ray Tune, the metric may be named in one place and the mode in another, and where nothing is decided by them one
 of the two may be named alone: readers of the results complete it.
@@ -18,11 +18,11 @@ from windlass.tune.tuner.configs import TuneConfig
 __all__ = ["resolve_objectives"]
 
 Place = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""Who names metrics, their names, their modes."""
+"""Place that names metrics, their names, their modes."""
 
 
 def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Objectives, PartialGoal]:
-    """What the sweep is for; an empty goal where nothing, or only a half that decides nothing, is named.
+    """Resolve the goal; an empty one if nothing is named, or only a metric or mode that decides nothing.
 
     Raises:
         BadValueError: two places name a metric or a mode (`metric-named-twice`; a searcher may say the same as
@@ -54,7 +54,7 @@ def _check_apart(place: Place, other: Place, *, may_repeat: bool) -> None:
 
 
 def _twice(first: Place, other: Place) -> BadValueError:
-    names = " and ".join(f"{place} ({', '.join(said) or 'a mode'})" for place, said, _ in (first, other))
+    names = " and ".join(f"{place} ({', '.join(named) or 'a mode'})" for place, named, _ in (first, other))
     hint = f"name metric and mode in TuneConfig alone, and leave them out of {other[0]}"
     return BadValueError(f"two places name the metric: {names}", hint=hint, code="metric-named-twice")
 
@@ -65,7 +65,7 @@ def _objectives(metrics: Sequence[str], modes: Sequence[str]) -> Objectives:
 
 
 def _decides(scheduler: Any, searcher: Any) -> str:
-    """What needs a metric and its mode, by name; empty without."""
+    """Return the name of the part that needs a metric and its mode; empty without."""
     inner = getattr(scheduler, "base_scheduler", scheduler)
     if type(inner).__name__ != "FIFO":
         return type(inner).__name__

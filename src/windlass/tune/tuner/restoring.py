@@ -1,4 +1,4 @@
-"""A sweep that exists, ready to go on: what its journal says, with the code that only the caller has."""
+"""Restoring a Tuner's sweep: its journal, with the code that only the caller has."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from windlass.tune.tuner.setup import Setup, default_storage, shape_of, work_opt
 
 __all__ = ["folder_at", "make_restored", "restoring"]
 
-_SAID_AS = {"metrics": "metric", "modes": "mode", "budget_s": "time_budget_s", "reuse_policy": "reuse"}
-"""Fields of configs, of properties that read them."""
+_FIELD_OF = {"metrics": "metric", "modes": "mode", "budget_s": "time_budget_s", "reuse_policy": "reuse"}
+"""Property of a config -> field that it reads."""
 
 
 def folder_at(path: str | Path) -> SweepFolder:
-    """The folder of the sweep at a path; of a bucket's URL the local folder of that name, which has the journal."""
+    """Return the folder of the sweep at a path; for a bucket's URL the local folder that has the journal."""
     text = str(path).removeprefix("file://")
     if "://" in text:
         return SweepFolder(default_storage() / text.rstrip("/").rpartition("/")[2])
@@ -47,19 +47,19 @@ def make_restored(
     run: RunConfig,
     is_extended: bool,
 ) -> Setup:
-    """The setup of the sweep in a folder.
+    """Make the setup of the sweep in a folder.
 
     Args:
         param_space: None: as the journal has it.
         tuning: its scheduler, search algorithm and executor count; None of these: as the journal has them. What else
-            it says must be what the journal has.
+            it has must equal the journal.
         run: its stop condition, callbacks, view and log files count; the rest likewise.
         is_extended: the space may be another one.
 
     Raises:
         NotFoundError: there is no sweep (`no-such-sweep`).
-        PreconditionError: it ran another trainable, or was begun with other settings.
-        UsageError: a setting that only a new sweep can be told (`unsupported-setting`).
+        PreconditionError: it ran another trainable, or was started with other settings.
+        UsageError: a setting that only works for a new sweep (`unsupported-setting`).
     """
     code, shape = unwrap(resolve_trainable(trainable))
     check_trainable(code)
@@ -100,11 +100,11 @@ def make_restored(
 def restoring(
     setup: Setup, resume: ResumeConfig, more: Mapping[str, Any] | None, note: Callable[[str], object]
 ) -> dict[str, Any]:
-    """What `Controller.restore` is told.
+    """Return the arguments for `Controller.restore`.
 
     Args:
         more: an extension: fields of `SweepSettings`, and `space` and `stop` where they change; None: none.
-        note: takes a sentence for people if it changes nothing; it is left out then.
+        note: called with a sentence if the extension changes nothing; it is left out then.
     """
     modes: dict[str, Any] = {name: str(getattr(resume, name)) for name in ("finished", "unfinished", "errored")}
     found: dict[str, Any] = {"resume": None if resume == ResumeConfig() else Resume(**modes)}
@@ -135,7 +135,7 @@ def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
 
 
 def _check_same_settings(beginning: SweepOrigin, tuning: TuneConfig, run: RunConfig) -> None:
-    """Refuse a setting that would be ignored; one that says what the journal has, or nothing, is none."""
+    """Refuse a setting that would be ignored; unset and equal ones are accepted."""
     now, told = beginning.settings, beginning.created["trainable"]
     modes = tuple("max" if is_max else "min" for is_max in now.objectives.is_max)
     keep = now.keep
@@ -164,12 +164,12 @@ def _check_same_settings(beginning: SweepOrigin, tuning: TuneConfig, run: RunCon
         stated = getattr(config, name)
         stated = tuple(stated) if isinstance(stated, list) else stated
         if stated != getattr(type(config)(), name) and (stated or None) != (value or None):
-            raise _only_new(f"{_SAID_AS.get(name, name)}={stated!r}", beginning, value)
+            raise _only_new(f"{_FIELD_OF.get(name, name)}={stated!r}", beginning, value)
 
 
-def _only_new(said: str, beginning: SweepOrigin, value: object) -> UsageError:
+def _only_new(setting: str, beginning: SweepOrigin, value: object) -> UsageError:
     return BadValueError(
-        f"{said} is for a new sweep; {beginning.settings.name} has {value!r}",
+        f"{setting} only works for a new sweep; {beginning.settings.name} has {value!r}",
         hint="leave it out; Tuner.extend changes samples, limits, stop condition and space",
         code="unsupported-setting",
     )
@@ -182,7 +182,7 @@ def _space(beginning: SweepOrigin, param_space: Any, *, is_extended: bool) -> Ma
     if before != now and not is_extended:
         hint = "leave out param_space; to change it, call Tuner.extend"
         raise BadValueError(
-            f"the sweep {beginning.created['name']} searches another space", hint=hint, code="sweep-differs"
+            f"the sweep {beginning.created['name']} has a different space", hint=hint, code="sweep-differs"
         )
     if before != now:
         _check_names(beginning, param_space)
@@ -215,10 +215,10 @@ def _searcher(created: Mapping[str, Any], tuning: TuneConfig) -> Any:
 
 
 def _work(beginning: SweepOrigin, code: Any, folder: SweepFolder, run: RunConfig) -> Work:
-    said = dict(beginning.created["trainable"])
-    said.pop("type")
-    if "://" not in said["storage"]:
-        said["storage"] = str(folder.checkpoints)  # the folder may have moved
+    facts = dict(beginning.created["trainable"])
+    facts.pop("type")
+    if "://" not in facts["storage"]:
+        facts["storage"] = str(folder.checkpoints)  # the folder may have moved
     name = beginning.settings.name
     return Work(
         trainable=code,
@@ -226,5 +226,5 @@ def _work(beginning: SweepOrigin, code: Any, folder: SweepFolder, run: RunConfig
         folder=str(folder.path),
         seed=beginning.settings.seed,
         options=work_options(run),
-        **said,
+        **facts,
     )

@@ -1,4 +1,4 @@
-"""A sweep that is ready to run: what a person wrote, read, checked and refused as a whole before anything starts."""
+"""Setup of a sweep: all arguments of a Tuner, read and checked as a whole before anything starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Setup:
 
     Attributes:
         space: `param_space` as it was given.
-        described: JSON of trainable (with what workers are told), space and stopper, for the journal.
+        described: JSON of trainable (with facts for workers), space and stopper, for the journal.
         executor: a name, an object, or None.
         trial_name_creator: makes the names of trials that callbacks see.
     """
@@ -134,7 +134,7 @@ def _settings(
 
 
 def _check_prices(settings: SweepSettings) -> None:
-    """Refuse a limit of costs where nothing that trials hold has a price."""
+    """Refuse a cost limit if nothing that trials use has a price."""
     shape = settings.resources
     if not settings.max_cost or not isinstance(shape, Resources) or shape.total.keys() & settings.prices.keys():
         return
@@ -144,7 +144,7 @@ def _check_prices(settings: SweepSettings) -> None:
 
 
 def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper | None) -> dict[str, Any]:
-    """What a sweep is restored from besides its settings; readers see it too."""
+    """Return what a sweep is restored from besides its settings, for the journal."""
     names = ("storage", "checkpoint_every", "checkpoint_at_end", "preload", "reuse", "num_slots")
     kept = {name: getattr(work, name) for name in names} | {"preload": list(work.preload)}
     found: dict[str, Any] = {"trainable": {"type": f"{code.__module__}:{name_of(code)}", **kept}}
@@ -155,12 +155,12 @@ def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper
 
 
 def place_of(name: str, run: RunConfig) -> tuple[SweepFolder, str]:
-    """The sweep's folder, which is always a local one, and where its checkpoints go."""
+    """Return the sweep's folder, which is always local, and the storage of its checkpoints."""
     stated = str(run.storage_path) if run.storage_path is not None else ""
     if "://" in stated and not stated.startswith("file://"):
         if run.sync_config is not None and run.sync_config.sync_artifacts:
-            message = f"sync_artifacts=True cannot be honoured with storage_path={stated!r}"
-            hint = "report what is to be kept in a checkpoint: checkpoints go to the bucket"
+            message = f"sync_artifacts=True is not supported with storage_path={stated!r}"
+            hint = "put the files into a checkpoint: checkpoints go to the bucket"
             raise BadValueError(message, hint=hint, code="unsupported-setting")
         return SweepFolder(default_storage() / name), f"{stated.rstrip('/')}/{name}/checkpoints"
     root = Path(stated.removeprefix("file://")).expanduser().absolute() if stated else default_storage()
@@ -169,7 +169,7 @@ def place_of(name: str, run: RunConfig) -> tuple[SweepFolder, str]:
 
 
 def default_storage() -> Path:
-    """`<WINDLASS_HOME>/sweeps`."""
+    """Return `<WINDLASS_HOME>/sweeps`."""
     from windlass.runs.home import Home  # lazy: only the default needs it
 
     return Home.default().sweeps
@@ -190,7 +190,7 @@ def _read_space(param_space: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Fixed values that are scalars of numpy or torch as plain numbers."""
+    """Convert fixed scalars of numpy or torch to plain numbers."""
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check_choices(space: Any, path: tuple[str, ...]) -> None:
-    """Refuse choices among what the journal cannot hold; fixed values are checked when the space is described."""
+    """Refuse choices that the journal cannot hold; fixed values are checked when the space is described."""
     if isinstance(space, Mapping):
         for name, value in space.items():
             _check_choices(value, (*path, str(name)))
@@ -219,7 +219,7 @@ def _check_choices(space: Any, path: tuple[str, ...]) -> None:
 def _limited(searcher: SearchAlgorithm, tuning: TuneConfig) -> SearchAlgorithm:
     limit = getattr(searcher, "max_concurrent", 0) or 0
     if tuning.max_concurrent_trials and limit and limit != tuning.max_concurrent_trials:
-        message = f"max_concurrent_trials={tuning.max_concurrent_trials}, and {type(searcher).__name__} says {limit}"
+        message = f"max_concurrent_trials={tuning.max_concurrent_trials}, and {type(searcher).__name__} has {limit}"
         hint = "leave out one of the two"
         raise BadValueError(message, hint=hint, code="limit-twice")
     return searcher
@@ -256,7 +256,7 @@ def _saves_at_end(code: Any, run: RunConfig) -> bool:
 
 
 def shape_of(code: Any, shape: Any) -> Resources | Callable[[dict[str, Any]], Resources]:
-    """What each trial needs; a function where that depends on its configuration."""
+    """Return the resources of each trial; a function if they depend on its configuration."""
 
     def resources(config: dict[str, Any]) -> Resources:
         return resources_of(code, shape, config)
@@ -271,11 +271,11 @@ def _says_resources(code: Any) -> bool:
 
 
 def work_options(run: RunConfig) -> dict[str, Any]:
-    """What one kind of executor alone understands."""
+    """Return options that only some executors accept."""
     from windlass.tune import ray  # lazy: the stand-in's name is that of a library
 
-    said = ray.limits()
-    amounts = {"CPU": said.num_cpus, "GPU": said.num_gpus}
+    limits = ray.limits()
+    amounts = {"CPU": limits.num_cpus, "GPU": limits.num_gpus}
     stated = {name: amount for name, amount in amounts.items() if amount is not None}
     return {
         **({"resources": stated} if stated else {}),
@@ -284,9 +284,9 @@ def work_options(run: RunConfig) -> dict[str, Any]:
 
 
 def _keep(run: RunConfig) -> RetentionPolicy:
-    said = run.checkpoints
+    config = run.checkpoints
     return RetentionPolicy(
-        num_to_keep=said.num_to_keep,
-        score_attribute=said.checkpoint_score_attribute or "",
-        order=said.checkpoint_score_order,  # type: ignore[arg-type]
+        num_to_keep=config.num_to_keep,
+        score_attribute=config.checkpoint_score_attribute or "",
+        order=config.checkpoint_score_order,  # type: ignore[arg-type]
     )

@@ -71,10 +71,10 @@ class Tuner:
             path: the sweep's folder, or the URL that its checkpoints are below.
             trainable: the one that it ran; code is not in the journal.
             resume_unfinished: False: trials that did not end count as ended.
-            resume_errored: failed trials go on from their newest checkpoint.
-            restart_errored: failed trials begin anew.
-            param_space: the same as before, for a space with functions that stand in no module.
-            resume_config: all of these in one; `finished` trials can go on too.
+            resume_errored: failed trials resume from their newest checkpoint.
+            restart_errored: failed trials restart from the beginning.
+            param_space: the same as before, for a space with functions that are not in a module.
+            resume_config: all of these in one; `finished` trials can resume too.
             tune_config: its executor, and a scheduler or search algorithm that needs code of the caller.
             run_config: its stop condition if that needs code, callbacks and view.
 
@@ -121,8 +121,8 @@ class Tuner:
             time_budget_s=time_budget_s,
             max_concurrent_trials=max_concurrent_trials,
         )
-        said = {"num_samples": num_samples, "time_budget_s": time_budget_s, "max_concurrent": max_concurrent_trials}
-        more: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        given = {"num_samples": num_samples, "time_budget_s": time_budget_s, "max_concurrent": max_concurrent_trials}
+        more: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if param_space is not None:
             more["space"] = True
         run = copy.copy(run_config) or RunConfig()
@@ -161,7 +161,7 @@ class Tuner:
 
     @staticmethod
     def can_restore(path: str | Path) -> bool:
-        """Whether there is a sweep in a folder."""
+        """Return whether a folder holds a sweep."""
         from windlass.tune.tuner.restoring import folder_at  # lazy: see __init__
 
         journal = folder_at(path).head_journal

@@ -1,4 +1,4 @@
-"""What people see of a sweep while it runs: a live table, lines in a log, a cell of a notebook."""
+"""Views of a running sweep: a live table, lines in a log, a cell of a notebook."""
 
 from typing import TYPE_CHECKING
 

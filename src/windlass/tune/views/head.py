@@ -1,4 +1,4 @@
-"""The view inside the head: it looks at the controller a few times a second, and costs one clock reading otherwise.
+"""View inside the head: it reads the controller a few times a second, and costs one clock reading otherwise.
 
 Numbers come from the controller's own counters and from the trials that run. Of the journal only what changes a trial's
 status is read, plain reports are passed over unparsed; so a look costs the same however many reports there were, and
@@ -29,7 +29,7 @@ _NUM_BEST = 50
 
 
 class Looked(Protocol):
-    """What a view needs of a controller."""
+    """Controller as a view needs it."""
 
     core: Core
     folder: SweepFolder
@@ -37,7 +37,7 @@ class Looked(Protocol):
 
 
 class HeadView:
-    """Hand it to `Controller(on_turn=view.look)`, and `close` it when the controller is done."""
+    """View of the head: pass `on_turn=view.look` to the Controller, and `close` it afterwards."""
 
     def __init__(self, view: LiveView, *, clock: Clock | None = None) -> None:
         self.view = view
@@ -46,7 +46,7 @@ class HeadView:
         self._position = -1
 
     def look(self, controller: Looked) -> None:
-        """Show what is new, if it is time to; else about 0.1 us."""
+        """Show what is new if it is time; else about 0.1 us."""
         now = self._clock.monotonic()
         if now < self._next_at:
             return
@@ -55,7 +55,7 @@ class HeadView:
         self.view.tick()
 
     def close(self, controller: Looked | None = None) -> None:
-        """Show the end. Idempotent."""
+        """Show the final state. Idempotent."""
         if controller is not None:
             self._take_up(controller)
         self.view.close()
@@ -91,7 +91,7 @@ class HeadView:
             progress.note_names(row.metrics)
 
     def _ended_row(self, progress: SweepProgress, data: dict[str, Any], core: Core) -> TrialRow | None:
-        """The row of the trial that a record speaks of, with its newest numbers: it may leave the table now."""
+        """Return the row of a record's trial with its newest numbers: it may leave the table now."""
         row = progress.live.get(str(data.get("trial")))
         trial = core.state.table.trials.get(row.trial) if row else None
         if row and trial:
@@ -107,7 +107,7 @@ class HeadView:
         return content[:end].splitlines()
 
     def _begin(self, controller: Looked) -> None:
-        """Take up a sweep: everything from the controller's tables, once."""
+        """Load the state of a sweep from the controller's tables, once."""
         progress, core = self.view.progress, controller.core
         settings, table = core.settings, core.state.table
         objectives = settings.objectives

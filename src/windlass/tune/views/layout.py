@@ -1,4 +1,4 @@
-"""What a view of a sweep says: lines and a table as text, the same for terminals, notebooks and logs."""
+"""Layout of a sweep's view: lines and a table as text, the same for terminals, notebooks and logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Headings, rows of text, and how many trials are not shown; `numeric` columns are aligned to the right."""
+    """Table with headings, rows of text, and the number of hidden trials; `numeric` columns are right-aligned."""
 
     headings: list[str]
     rows: list[list[str]]
@@ -37,7 +37,7 @@ class Table:
 
 
 def count_line(progress: SweepProgress, *, reports_per_s: float | None = None) -> str:
-    """Trials by status, slots, reports and their rate in one line."""
+    """Return trials by status, slots, reports and their rate in one line."""
     found = progress.num_trials
     trials = f"{found} of {count(progress.total, 'trial')}" if progress.total > found else count(found, "trial")
     counts = ", ".join(f"{progress.counts[status]} {_WORDS[status]}" for status in _ORDER if progress.counts[status])
@@ -50,7 +50,7 @@ def count_line(progress: SweepProgress, *, reports_per_s: float | None = None) -
 
 
 def best_line(progress: SweepProgress, settings: ViewSettings) -> str:
-    """The best value so far, its trial and that trial's parameters; empty before the first."""
+    """Return the best value so far with its trial and parameters; empty before the first."""
     row = progress.best
     if row is None or row.best is None:
         return ""
@@ -67,7 +67,7 @@ def _parameters(row: TrialRow, settings: ViewSettings) -> Mapping[str, Any]:
 
 
 def wait_lines(progress: SweepProgress, *, num_lines: int = 3) -> list[str]:
-    """Why trials do not run, the most frequent reason first, and why the sweep ends if it does."""
+    """Return why trials wait, the most frequent reason first, and why the sweep ends if it does."""
     lines = [f"{count} wait: {why}" for why, count in progress.waiting.most_common(num_lines)]
     if progress.head_waits and not progress.counts[TrialStatus.RUNNING]:
         lines.append(f"nothing starts: {progress.head_waits}")
@@ -79,7 +79,7 @@ def wait_lines(progress: SweepProgress, *, num_lines: int = 3) -> list[str]:
 
 
 def failure_lines(progress: SweepProgress, num_lines: int) -> list[str]:
-    """The newest errors, one line each, newest first."""
+    """Return the newest errors, one line each, newest first."""
     shown = list(progress.failures)[::-1][:num_lines]
     hidden = progress.num_failures - len(shown)
     lines = [f"trial {failure.trial} failed: {failure.line}" for failure in shown]
@@ -87,7 +87,7 @@ def failure_lines(progress: SweepProgress, num_lines: int) -> list[str]:
 
 
 def trial_table(progress: SweepProgress, settings: ViewSettings) -> Table:
-    """The table of trials: running ones first, then paused and waiting ones, then the best of those that are over."""
+    """Return the table of trials: running ones first, then paused and waiting, then the best finished."""
     live = sorted(progress.live.values(), key=lambda row: _ORDER.index(row.status))
     if settings.sorts_by_metric:
         sign = -1 if progress.mode == "max" else 1
@@ -119,7 +119,7 @@ def trial_table(progress: SweepProgress, settings: ViewSettings) -> Table:
 
 
 def fit(table: Table, width: int, *, keeps: str = "") -> Table:
-    """The table without the columns that do not fit into so many characters; trial, status and `keeps` stay.
+    """Drop the columns that do not fit the width; trial, status and `keeps` stay.
 
     Columns in which all rows are equal go first, then the last ones.
     """
@@ -153,6 +153,6 @@ def _parameter_columns(rows: list[TrialRow], settings: ViewSettings) -> dict[str
 
 
 def _cut(value: object, width: int) -> str:
-    """Text that fits; the end of a long one says more than its beginning."""
+    """Shorten a text to a width; its end is kept, which says more than its beginning."""
     text = format_value(value)
     return text if len(text) <= width else f"...{text[3 - width :]}"

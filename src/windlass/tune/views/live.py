@@ -1,4 +1,4 @@
-"""The view of a running sweep: a live table on a terminal, lines now and then elsewhere, a cell in a notebook.
+"""Live view of a running sweep: a table on a terminal, lines elsewhere, a cell in a notebook.
 
 It is fed every record (a few counters each) and draws a few times a second at most, whatever the rate of reports.
 """
@@ -30,7 +30,7 @@ _FAST_S = 0.25
 
 
 class _Screen(Protocol):
-    """Where a view draws."""
+    """Output that a view draws to."""
 
     interval_s: float
     first_after_s: float
@@ -43,13 +43,13 @@ class _Screen(Protocol):
 
 
 class LiveView:
-    """Shows a sweep. Feed it with `take`, call `tick` as often as you like, `close` at the end.
+    """View of a sweep. Feed it with `take`, call `tick` often, `close` it at the end.
 
     Args:
         verbosity: 0: nothing; 1: the table, or a line now and then; 2: also a line for each trial that ends; 3: for
             each report.
         stream: where to write; a terminal gets the live table.
-        progress: counters that somebody else feeds already.
+        progress: counters that are updated elsewhere.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LiveView:
             self._narrate(kind, data)
 
     def tick(self) -> None:
-        """Draw if it is time to and something is new; else free of cost."""
+        """Draw if it is time and something is new; else nearly free."""
         if self._verbosity <= 0:
             return
         now = self._clock.monotonic()
@@ -92,7 +92,7 @@ class LiveView:
         self._draw(now, is_last=False)
 
     def note(self, text: str) -> None:
-        """Show something above what is drawn, such as where a trial hangs."""
+        """Show a text above the table, such as where a trial hangs."""
         if self._verbosity > 0:
             self._screen = self._screen or self._make_screen()
             self._screen.say(text)
@@ -107,7 +107,7 @@ class LiveView:
 
     @property
     def tells_reports(self) -> bool:
-        """Whether it says something of every report, so that it needs them all."""
+        """Return whether it prints every report, and so needs them all."""
         return self._verbosity >= 3
 
     def _num_events(self) -> int:
@@ -120,7 +120,7 @@ class LiveView:
         self._drawn_at, self._num_drawn = self._clock.monotonic(), self._num_events()
 
     def _rate(self, now: float) -> float | None:
-        """Reports per second over the last ten seconds, None before there are two points."""
+        """Return reports per second over the last ten seconds; None before there are two samples."""
         self._samples.append((now, self.progress.num_reports))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_WINDOW_S:
             self._samples.popleft()
@@ -150,7 +150,7 @@ class LiveView:
 
 
 class _Terminal:
-    """A live table; what others print goes above it."""
+    """Live table on a terminal; other output goes above it."""
 
     first_after_s = 0.0
 
@@ -204,7 +204,7 @@ def _hidden(table: Table) -> str | None:
 
 
 class _Lines:
-    """A log: one line now and then, the table at the end; a short sweep gets the end alone."""
+    """Lines for a log: one at intervals, and the table at the end; a short sweep gets only the end."""
 
     first_after_s = 2.0
 
@@ -234,7 +234,7 @@ class _Lines:
 
 
 def plain_table(table: Table) -> str:
-    """A table as text, columns padded with blanks."""
+    """Format a table as text, columns padded with blanks."""
     columns = list(zip(table.headings, *table.rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     lines = []
@@ -247,7 +247,7 @@ def plain_table(table: Table) -> str:
 
 
 class _Notebook:
-    """A table in a notebook's cell, drawn anew in its place."""
+    """Table in a notebook's cell, redrawn in place."""
 
     first_after_s = 0.0
 
@@ -274,7 +274,7 @@ class _Notebook:
 
 
 def html_page(progress: SweepProgress, settings: ViewSettings, rate: float | None = None) -> str:
-    """The view as a piece of HTML; every text from the sweep is escaped."""
+    """Return the view as HTML; every text from the sweep is escaped."""
     table = trial_table(progress, settings)
     lines = [count_line(progress, reports_per_s=rate), best_line(progress, settings), *wait_lines(progress)]
     lines += failure_lines(progress, settings.max_failures)

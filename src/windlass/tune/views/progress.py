@@ -1,4 +1,4 @@
-"""What a view knows of a sweep: counters, the trials that live, the best that ended. Constant work per record.
+"""Progress of a sweep for views: counters, live trials, the best finished ones. Constant work per record.
 
 It is fed the journal's records, in the head as they are written or elsewhere as they are read. Of trials that are over
 it keeps the best few, so its memory does not grow with the sweep.
@@ -26,7 +26,7 @@ _NUM_NAMES = 8
 
 @dataclass(slots=True)
 class TrialRow:
-    """One trial, as far as a table shows it.
+    """Trial as a table shows it.
 
     Attributes:
         assigned: the values that were drawn, flat.
@@ -46,7 +46,7 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An attempt that failed: its trial and the last line of its traceback."""
+    """Failed attempt: its trial and the last line of its traceback."""
 
     trial: str
     at: float
@@ -54,7 +54,7 @@ class Failure:
 
 
 class SweepProgress:
-    """Everything a view shows.
+    """State that a view shows.
 
     Attributes:
         live: trials that are not over, in order of their suggestion.
@@ -62,9 +62,9 @@ class SweepProgress:
         counts_changed: how often a trial changed its status.
         waiting: reason to the number of trials that wait for it.
         best: the trial with the best value so far.
-        head_waits: why nothing starts, as the head says it.
+        head_waits: why nothing starts, as the head reports it.
         failures: the newest ones.
-        total: how many trials there will be; 0 where nobody can know.
+        total: number of trials in the end; 0 if unknown.
     """
 
     def __init__(self, *, metric: str = "", mode: str = "") -> None:
@@ -89,7 +89,7 @@ class SweepProgress:
         return sum(self.counts.values())
 
     def take(self, kind: str, data: Data, at: float) -> None:
-        """Add one record; kinds of later versions are passed over."""
+        """Add one record; unknown kinds of later versions are skipped."""
         self.began_at = self.began_at or at
         self.newest_at = at
         handle = _HANDLERS.get(kind)
@@ -99,7 +99,7 @@ class SweepProgress:
             self._act(act)
 
     def top_finished(self, num: int) -> list[TrialRow]:
-        """The best trials that are over, best first; those without a score last, newest first."""
+        """Return the best finished trials, best first; those without a score last, newest first."""
         self._prune()
         return self._kept[:num]
 
@@ -174,11 +174,11 @@ class SweepProgress:
                 self._move(data["trial"], status, str(data.get("why") or ""))
 
     def note_names(self, metrics: Mapping[str, Any]) -> None:
-        """These metrics were reported."""
+        """Note the names of reported metrics."""
         self.user_metrics.update((name, None) for name, value in metrics.items() if isinstance(value, int | float))
 
     def adopt(self, live: Iterable[TrialRow], ended: Iterable[TrialRow]) -> None:
-        """Begin in the middle: the trials that live, and the best of those that do not."""
+        """Start in the middle of a sweep: with its live trials, and the best finished ones."""
         self.live = {row.trial: row for row in live}
         self._kept = list(ended)
         self.waiting.update(row.why for row in self.live.values() if row.why)
@@ -188,7 +188,7 @@ class SweepProgress:
             self.note_names(row.metrics if len(self.user_metrics) < _NUM_NAMES else {})
 
     def note_score(self, row: TrialRow, value: Any) -> None:
-        """A trial has this value of the sweep's metric; NaN, infinities and what is no number do not count."""
+        """Note a trial's value of the sweep's metric; NaN, infinities and other types do not count."""
         if not isinstance(value, int | float) or not math.isfinite(value):
             return
         is_max = self.mode == "max"

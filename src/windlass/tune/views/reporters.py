@@ -1,4 +1,4 @@
-"""How progress is shown, and the reporters of Ray Tune as settings of it."""
+"""Settings of views, and Ray Tune's reporters as such settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Columns = Mapping[str, str] | Sequence[str] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSettings:
-    """What a view shows, and how often.
+    """Settings of a view.
 
     Attributes:
         metric_columns: metrics to show (name to heading), or None: iteration, time, and the sweep's and the users' own.
@@ -25,7 +25,7 @@ class ViewSettings:
         max_width: characters of a heading or a value; longer ones are cut.
         interval_s: seconds between two pictures of the table on a terminal.
         line_interval_s: seconds between two lines where there is no terminal.
-        total: trials in all, where the searcher cannot say it.
+        total: number of trials, if the searcher does not know it.
         sorts_by_metric: also the running trials by their score.
         is_notebook: show the table in the output of a notebook's cell.
         overwrites: whether a notebook's table takes the place of the one before.
@@ -48,7 +48,7 @@ class ViewSettings:
 
 
 class ProgressReporter:
-    """The common parent of reporters; what they hold becomes the settings of the one view."""
+    """Base of reporters; their arguments become the settings of the one view."""
 
     settings = ViewSettings()
 
@@ -117,7 +117,7 @@ class CLIReporter(ProgressReporter):
 
     @property
     def settings(self) -> ViewSettings:  # type: ignore[override]
-        """What the view is told."""
+        """Settings of the view."""
         return ViewSettings(
             metric_columns=self._metrics,
             parameter_columns=self._parameters or None,
@@ -127,16 +127,16 @@ class CLIReporter(ProgressReporter):
 
 
 class JupyterNotebookReporter(CLIReporter):
-    """Ray Tune's reporter for notebooks: one table in the cell's output, which is drawn anew."""
+    """Ray Tune's reporter for notebooks: one table in the cell's output, redrawn in place."""
 
     _is_notebook = True
 
 
 def settings_of(reporter: object | None) -> ViewSettings:
-    """The settings that a reporter stands for.
+    """Return the settings of a reporter.
 
     Raises:
-        UsageError: it is none of ours, or it brings its own way to report, which nobody would call (`unsupported-setting`).
+        UsageError: it is not a ProgressReporter, or has its own `report`, which would not be called (`unsupported-setting`).
     """
     if reporter is None:
         return ViewSettings()
@@ -159,5 +159,5 @@ def _as_names(columns: Columns) -> dict[str, str] | None:
 
 def _add(columns: Mapping[str, str], name: str, heading: str | None) -> dict[str, str]:
     if name in columns:
-        raise BadValueError(f"column {name!r} is there already", hint="leave the second one out", code="bad-value")
+        raise BadValueError(f"duplicate column {name!r}", hint="leave the second one out", code="bad-value")
     return {**columns, name: heading or name}

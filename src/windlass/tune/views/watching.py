@@ -1,4 +1,4 @@
-"""The view of a sweep whose head is another process: it reads the journal, so it can be started and ended at will."""
+"""View of a sweep whose head is another process: it reads the journal, and can be stopped at any time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["watch"]
 
 _POLL_S = 0.25
 _GONE_S = 10.0
-"""A head that is about to come takes no longer."""
+"""Time within which a starting head has begun."""
 
 
 def watch(
@@ -29,7 +29,7 @@ def watch(
     stream: TextIO | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Show the sweep in a folder: as it is now, or until it ends or has had no head for a while. Changes nothing.
+    """Show the sweep in a folder: once, or until it ends or has had no head for a while. Changes nothing.
 
     Args:
         follows: False shows it once.
@@ -65,7 +65,7 @@ def watch(
 
 
 def _head_waits(folder: SweepFolder) -> str:
-    """Why the head starts nothing, as it told beside its journal; empty where no head lives."""
+    """Return why the head starts nothing, from `head.json`; empty if no head lives."""
     try:
         told = read_json(folder.head_note)
         waits = told.get("waits") if isinstance(told, dict) else None
