@@ -17,7 +17,7 @@ from typing import Any
 from windlass.core.dataclass import dataclass
 from windlass.core.json_text import decode_json
 
-__all__ = ["Record", "decode", "encode", "read_frames"]
+__all__ = ["Record", "decode", "encode", "frame", "read_frames"]
 
 HEADER = 18
 _BATCH = 256
@@ -50,6 +50,11 @@ def encode(record: Record) -> bytes:
         raise ValueError(f"a {record.kind} record cannot hold facts named {sorted(_OWN_FIELDS & set(record.data))}")
     fields = {"kind": record.kind, "writer": record.writer, "seq": record.seq, "at": round(record.at, 6), **record.data}
     body = json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return frame(body)
+
+
+def frame(body: bytes) -> bytes:
+    """Return the framed line of a record's JSON bytes."""
     return b"%08x %08x %s\n" % (len(body), zlib.crc32(body), body)
 
 

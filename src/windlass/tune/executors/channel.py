@@ -38,6 +38,7 @@ __all__ = [
     "WorkerChannel",
     "decode_line",
     "encode_line",
+    "encode_message",
     "from_message",
     "read_hello",
     "rebuild_work",
@@ -84,9 +85,14 @@ Leave: Message = {"type": "leave"}
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
+def encode_message(message: Message) -> bytes:
+    """Encode a message as ASCII, without a line break."""
+    return _encode(message).encode("ascii")
+
+
 def encode_line(message: Message) -> bytes:
     """Encode a message as a line of ASCII."""
-    return _encode(message).encode("ascii") + b"\n"
+    return encode_message(message) + b"\n"
 
 
 _TYPES: dict[str, type] = {

@@ -12,7 +12,6 @@ import json
 import os
 import time
 import weakref
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from windlass.core.clock import Clock
 from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory, take_lock, write_json
 from windlass.core.json_text import read_json
-from windlass.record.frames import Record
+from windlass.record.frames import Record, frame
 from windlass.tune.controller.journal.stream import JournalStream
 from windlass.tune.errors import BadValueError
 from windlass.tune.folder import HEAD, SweepFolder
@@ -174,7 +173,7 @@ class HeadJournal:
                 hint="use numbers, text, lists and dictionaries; pass objects with `tune.with_parameters`",
                 code="not-json",
             ) from error
-        self._lines.append(b"%08x %08x %s\n" % (len(body), zlib.crc32(body), body))
+        self._lines.append(frame(body))
 
     def write(self) -> None:
         """Write the collected records to the file: they survive the end of this process.

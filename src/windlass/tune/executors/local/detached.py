@@ -8,7 +8,6 @@ the worker's own socket gets all of them again.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -30,6 +29,7 @@ from windlass.tune.executors.channel import (
     Message,
     SocketChannel,
     decode_line,
+    encode_line,
     from_message,
 )
 from windlass.tune.trial import Resources
@@ -170,7 +170,7 @@ class DetachedChannel:
         if self._spool < 0:
             path = spool_path(self._folder, self._slot)
             self._spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        lines = b"".join(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n" for message in messages)
+        lines = b"".join(map(encode_line, messages))
         os.write(self._spool, lines)
         os.fsync(self._spool)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import array
 import faulthandler
 import gc
-import json
 import os
 import random
 import select
@@ -27,7 +26,7 @@ from windlass.core.json_text import decode_json
 from windlass.core.process import identify
 from windlass.supervise.linux import become_subreaper, create_memory_file, die_with_parent, set_process_name
 from windlass.supervise.replica.memory import count_oom_kills
-from windlass.tune.executors.channel import SocketChannel, rebuild_work
+from windlass.tune.executors.channel import SocketChannel, encode_line, rebuild_work
 from windlass.tune.executors.local.detached import DetachedChannel
 from windlass.tune.executors.local.stacks import STACK_SIGNAL
 from windlass.tune.executors.output import Output, log_names
@@ -170,7 +169,7 @@ class Template:
         if self._is_head_gone:
             return
         try:
-            self._connection.sendall(json.dumps(message).encode("ascii") + b"\n")
+            self._connection.sendall(encode_line(message))
         except OSError:
             self._is_head_gone = True
 

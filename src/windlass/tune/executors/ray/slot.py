@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.json_text import decode_json
-from windlass.tune.executors.channel import Message, to_message
+from windlass.tune.executors.channel import Message, encode_message, to_message
 from windlass.tune.executors.protocol import Order, StartAttempt
 from windlass.tune.executors.ray.mailbox import Numbered
 from windlass.tune.executors.ray.slot_actor import SlotFacts
@@ -111,7 +110,7 @@ class RaySlot:
     def queue(self, order: StartAttempt | Order) -> None:
         """Queue an order for the next call."""
         self._num_orders += 1
-        line = json.dumps(to_message(order), separators=(",", ":")).encode("ascii")
+        line = encode_message(to_message(order))
         self._orders.append((self._num_orders, line))
 
     def call(self, method: str, *arguments: object) -> None:

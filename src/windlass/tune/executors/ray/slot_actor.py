@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import shutil
 import socket
@@ -24,7 +23,7 @@ from typing import Any
 
 from windlass.core.json_text import decode_json
 from windlass.core.process import ProcessId, identify, is_alive
-from windlass.tune.executors.channel import Message
+from windlass.tune.executors.channel import Message, encode_message
 from windlass.tune.executors.output import Output, log_names
 from windlass.tune.executors.ray.mailbox import Mailbox, Numbered
 from windlass.tune.trial import Resources
@@ -89,7 +88,7 @@ class MailboxChannel:
     def send(self, message: Message) -> None:
         """Send one message; never blocks. The end of an attempt is sent at once, others with the next wait."""
         is_end = message["type"] == "ended"
-        self._mailbox.put(json.dumps(message, separators=(",", ":")).encode("ascii"), is_urgent=is_end)
+        self._mailbox.put(encode_message(message), is_urgent=is_end)
         self.is_over = self.is_over or is_end
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
