@@ -131,4 +131,4 @@ def test_a_ray_that_ends_with_this_process_cannot_be_left(fake: FakeRay) -> None
     executor._connection.open()
     with pytest.raises(UsageError) as caught:
         executor.detach()
-    assert caught.value.code == "ray-cannot-detach"
+    assert caught.value.code == "ray-options"

@@ -103,7 +103,7 @@ class TemplateProcess:
                 raise PreconditionError(
                     f"the template process of the workers exited with {code} while it imported the trainable",
                     hint="run the trainable's module by itself: `python -m MODULE`",
-                    code="template-ended",
+                    code="trainable-not-importable",
                 )
 
     def _kill(self) -> None:

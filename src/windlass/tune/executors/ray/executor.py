@@ -206,7 +206,7 @@ class RayExecutor:
             raise UsageError(
                 "these trials run on a Ray that ends with this process, so they cannot continue without it",
                 hint="start Ray with `ray start --head` first, and the sweep with its address",
-                code="ray-cannot-detach",
+                code="ray-options",
             )
 
     def _begin(self) -> None:
