@@ -63,7 +63,7 @@ def test_ctrl_c_returns_what_there_is_and_restore_does_the_rest(tmp_path: Path) 
     said, told = process.communicate(timeout=300)
     assert process.returncode == 0, told
     assert int(said.split()[1]) < 4
-    assert f"go on with Tuner.restore('{tmp_path / 'slow'}', ...)" in told
+    assert f"resume with Tuner.restore('{tmp_path / 'slow'}', ...)" in told
     done = subprocess.run([*command, "again"], env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.split() == ["4", "4"], done.stderr
     trials = tune.ResultGrid(tmp_path / "slow").analysis.history.trials.values()

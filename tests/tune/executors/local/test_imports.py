@@ -84,7 +84,7 @@ def test_one_ctrl_c_ends_a_head_that_waits_for_an_import(
     results = tuner(trainable, tmp_path).fit()
     thread.join()
     assert len(results) == 0
-    assert "SIGINT: the head was told to stop; go on with Tuner.restore" in capsys.readouterr().err
+    assert "SIGINT: the head was told to stop; resume with Tuner.restore" in capsys.readouterr().err
     until(lambda: is_gone(mark), "the process that hung is gone")
 
 
