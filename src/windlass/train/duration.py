@@ -30,7 +30,7 @@ class Duration:
         match = _FORM.fullmatch(value)
         if match is not None:
             whole, part, power = match[1].replace("_", ""), (match[2] or "").rstrip("0"), int(match[3] or 0)
-            # In whole numbers throughout: 1.1e18 tokens are no float.
+            # Whole numbers throughout: floats cannot represent 1.1e18 tokens exactly.
             count = int(whole + part) * 10 ** (power - len(part)) if power >= len(part) else _MAX
             if count < _MAX:
                 return cls(value=count, unit=_UNITS[match[4]])
@@ -38,17 +38,17 @@ class Duration:
 
     @classmethod
     def steps(cls, value: int) -> Duration:
-        """So many optimiser steps."""
+        """Return a length in optimiser steps."""
         return cls(value=value, unit="steps")
 
     @classmethod
     def tokens(cls, value: int) -> Duration:
-        """So many tokens, padding counted."""
+        """Return a length in tokens, padding included."""
         return cls(value=value, unit="tokens")
 
     @classmethod
     def epochs(cls, value: int) -> Duration:
-        """So many passes over the data."""
+        """Return a length in passes over the data."""
         return cls(value=value, unit="epochs")
 
     def __str__(self) -> str:

@@ -2,7 +2,7 @@
 
 PreconditionError
 +-- CheckpointError      a checkpoint is torn, changed, unfinished, or of another model
-+-- TrainingError        training cannot go on: a loss that is no number, data that is corrupt
++-- TrainingError        training cannot continue: a loss that is not finite, corrupt data
 """
 
 from __future__ import annotations
@@ -17,4 +17,4 @@ class CheckpointError(PreconditionError):
 
 
 class TrainingError(PreconditionError):
-    """Training cannot go on."""
+    """Training cannot continue."""

@@ -1,4 +1,4 @@
-"""Every field of a recipe: what it takes, what it is, what it is for. Read from the dataclasses; torch is not needed."""
+"""Help on every field of a recipe: accepted values, value, purpose. From the dataclasses, without torch."""
 
 from __future__ import annotations
 

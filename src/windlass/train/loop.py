@@ -1,6 +1,6 @@
 """The loop: fetch, agree, step; whatever concerns all processes happens at the boundary between two steps.
 
-Each boundary has one small host all-reduce: the weight and the tokens of the next batch, who wants to stop or to save,
+Each boundary has one small host all-reduce: the weight and the tokens of the next batch, requests to stop or to save,
 and whether all recorded the same metrics. Metrics are collected, checkpoints written and stops obeyed there, and
 nowhere else, so no process can miss one.
 """
@@ -85,7 +85,7 @@ class Loop(Generic[T]):
         return self._position if self._position is not None else self.trainer.loader.state_dict()
 
     def request_save(self, *, is_permanent: bool) -> None:
-        """Want a checkpoint at the next boundary."""
+        """Request a checkpoint at the next boundary."""
         if is_permanent:
             self._wants_permanent = True
         else:
@@ -100,7 +100,7 @@ class Loop(Generic[T]):
         return self.agreed_stop is not None
 
     def leave(self, error: BaseException | None) -> None:
-        """Tell callbacks that training is over; what they raise does not hide `error`."""
+        """Run the final hooks of callbacks; their errors do not hide `error`."""
         trainer = self.trainer
         trainer.stopper.forget()
         if error is None:
@@ -124,7 +124,7 @@ class Loop(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Stand where that state stood."""
+        """Restore that position."""
         trainer = self.trainer
         trainer.loader.load_state_dict(state["loader"])
         self._position = dict(state["loader"])
@@ -135,7 +135,7 @@ class Loop(Generic[T]):
         restore_generators(state.get("random"), trainer.world)
 
     def _fetch(self, batches: Iterator[T]) -> T | None:
-        """The next batch; None where training is over, or the loader gives no more."""
+        """Return the next batch; None if training is complete or the loader is exhausted."""
         trainer = self.trainer
         if trainer.is_complete:
             return None
@@ -178,7 +178,7 @@ class Loop(Generic[T]):
         )
 
     def _settle(self, boundary: _Boundary) -> None:
-        """Collect, save and end, as agreed. Collective."""
+        """Collect metrics, save and stop, as agreed. Collective."""
         trainer, checkpointer = self.trainer, self.trainer.checkpointer
         leaves = boundary.is_over or boundary.stop is not None
         saves = boundary.is_permanent_wanted or boundary.is_ephemeral_wanted or leaves

@@ -48,7 +48,7 @@ class MetricStore:
     _digest: int = 0
 
     def record(self, step: int, name: str, value: float | Tensor, reduce: Reduce = "mean") -> None:
-        """Keep a value of a step; a tensor stays on its device, nothing waits for it. The last of a name counts."""
+        """Record a value of a step; a tensor stays on its device, without a sync. The last of a name counts."""
         self._keys.append((step, name, reduce))
         self._values.append(value.detach() if isinstance(value, Tensor) else value)
         if self.world.size > 1:
@@ -56,7 +56,7 @@ class MetricStore:
 
     @property
     def digest(self) -> int:
-        """A number of the names that wait here; processes with the same names have the same."""
+        """Return a digest of the recorded names; equal on processes with equal names."""
         return self._digest % DIGEST_RANGE
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ def _reduce(column: Sequence[float], reduce: Reduce, replicas: int) -> float:
 
 
 def refuse_bad_loss(steps: Sequence[StepMetrics], name: str = "train/loss") -> None:
-    """Raise for the first step whose loss is no number.
+    """Raise for the first step whose loss is not finite.
 
     Raises:
         TrainingError: the loss of a step is nan or infinite.

@@ -1,7 +1,7 @@
-"""Random numbers of a run: named by where they are used, not by who drew before.
+"""Random numbers of a run, seeded by where they are used, not by what was drawn before.
 
 What a model draws (dropout, noise) follows from the seed, the step and the first row of the microbatch, so it is the
-same on any number of processes. Generators that callbacks or loaders use go on where they stood, as long as the number
+same on any number of processes. Generators that callbacks or loaders use are restored, as long as the number
 of processes stays.
 """
 

@@ -68,7 +68,7 @@ class Recipe:
         "dataset.tokenizer": "data.tokenizer",
         "init_seed": "seed",
     }
-    """What OLMo-core calls some of these; a recipe that names one is told ours."""
+    """OLMo-core's names of some of these; a recipe that uses one gets a hint with ours."""
 
     name: Annotated[str, Name(), Doc("Name of the run, used for folders and in trackers.")]
     model: Annotated[ModelConfig | ModelTarget, Doc("Model: a preset's name, a decoder's settings, or custom code.")]

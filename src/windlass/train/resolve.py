@@ -1,4 +1,4 @@
-"""From what a person types to a checked recipe: find it, call it, apply overrides, know where each value came from."""
+"""Resolving a recipe: find it, call it, apply overrides, check it, record the origin of each value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RECORD = "config.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRecipe:
-    """A recipe that was checked, and where each of its values came from.
+    """A checked recipe and the origin of each value.
 
     Attributes:
         source: what the recipe was: a shipped name, `file.py:function`, `module:function`, a file.
@@ -59,7 +59,7 @@ class ResolvedRecipe:
 
 
 def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
-    """The recipe that `name` stands for, with overrides.
+    """Resolve a recipe by name, with overrides.
 
     Args:
         name: a shipped recipe, `file.py`, `file.py:function`, `module:function`, a YAML or JSON file, a checkpoint or its
@@ -277,7 +277,7 @@ def _origins(loaded: LoadedConfig[Recipe], source: str) -> Iterator[tuple[str, s
 
 
 def _origin(places: Sequence[Place]) -> str:
-    """The origin of a field: what was typed last, else what wrote it."""
+    """The origin of a field: the last override, else its source."""
     if not places:
         return DEFAULT
     place = next((place for place in places if place.source == COMMAND_LINE), places[0])

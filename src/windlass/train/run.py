@@ -1,6 +1,6 @@
 """A training run from a resolved recipe to an exit code; what `windlass train` calls.
 
-Exit codes: 0 finished; 75 stopped with its state saved, to go on when started again; else an error.
+Exit codes: 0 finished; 75 stopped with its state saved, to be resumed; else an error.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def _tell_suspects(resolved: ResolvedRecipe, world: World) -> None:
 
 
 class _StoppedEarly(BaseException):
-    """A signal to leave came while there was nothing to save yet."""
+    """A stop signal arrived before there was anything to save."""
 
 
 @contextmanager
 def _leaving_at_once() -> Iterator[None]:
-    """Until the trainer listens, SIGTERM and SIGUSR1 raise; only the main thread hears them."""
+    """Raise on SIGTERM and SIGUSR1 until the trainer handles them; main thread only."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise _StoppedEarly
@@ -114,7 +114,7 @@ def _tell_error(error: Exception, world: World) -> int:
 
 
 def _named(error: Exception) -> Exception:
-    """The error itself; for a lack of memory one that says what to do."""
+    """Return the error itself; for out-of-memory errors one with a hint."""
     import torch
 
     if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator: can't allocate" not in str(error):
@@ -130,7 +130,7 @@ def _is_first(world: World) -> bool:
     """Return whether this process reports the error: the first one knows the cause, the others lost a peer."""
     if world.size == 1:
         return True
-    with contextlib.suppress(Exception):  # the store lives in a process that may be gone: then tell it
+    with contextlib.suppress(Exception):  # the store's process may be gone: then report the error
         from torch.distributed.distributed_c10d import _get_default_store
 
         return int(_get_default_store().add("windlass/errors", 1)) == 1

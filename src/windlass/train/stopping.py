@@ -1,6 +1,6 @@
 """Stop requests: signals, windlass, the end of the allocation, callbacks.
 
-Each process only knows what it heard itself. The loop adds these up over all processes at the boundary between two
+Each process only has its own requests. The loop adds these up over all processes at the boundary between two
 steps, so that all leave at the same one.
 """
 
@@ -41,10 +41,10 @@ class StopRequests:
     """Stop requests that this process has received; a check costs microseconds.
 
     Args:
-        asks_report: whether this process speaks with windlass; one for each node is enough.
-        save_s: seconds that a save would take now; None where nobody knows yet.
+        asks_report: whether this process asks windlass; one per node is enough.
+        save_s: seconds that a save would take now; None if unknown.
         now: wall clock in seconds since 1970.
-        deadline: wall time at which this process will be ended; None where nothing ends it.
+        deadline: wall time at which this process will be ended; None if unlimited.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class StopRequests:
         self._earlier: dict[int, Any] = {}
 
     def request(self, reason: StopReason = StopReason.REQUEST) -> None:
-        """Want an end; the first reason stays."""
+        """Request a stop; the first reason is kept."""
         self._heard = self._heard or reason
 
     def forget(self) -> None:
-        """Start anew: what was heard before has been obeyed."""
+        """Clear the requests, which have been handled."""
         self._heard = None
 
     def reason(self, step_s: float = 0.0) -> StopReason | None:
@@ -85,9 +85,9 @@ class StopRequests:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGTERM, SIGUSR1 and the first SIGINT as a wish to leave; only the main thread may, others do nothing.
+        """Take SIGTERM, SIGUSR1 and the first SIGINT as stop requests; does nothing outside the main thread.
 
-        Handlers that were there before are called too, and stand again afterwards.
+        Previous handlers are called too, and restored afterwards.
         """
         if threading.current_thread() is threading.main_thread():
             self._earlier = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
@@ -119,7 +119,7 @@ class StopRequests:
 
 
 def end_of_allocation(environ: Mapping[str, str] = os.environ) -> float | None:
-    """Wall time at which this job is ended, as windlass or else Slurm says."""
+    """Return the wall time at which this job ends, from windlass, else from Slurm."""
     if report.is_active():
         return report.place().deadline
     text = environ.get("SLURM_JOB_END_TIME", "")

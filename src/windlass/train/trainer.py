@@ -1,4 +1,4 @@
-"""The trainer: the loop around a module and a loader, and what hangs on it."""
+"""The trainer: a loop around a module and a loader, with callbacks and checkpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outcome:
     """Result of `Trainer.fit`.
 
     Attributes:
-        end: finished: its length (or `stop`) is reached; stopped: left before, to go on later.
+        end: finished: its length (or `stop`) is reached; stopped: ended earlier, to be resumed.
         reason: why it stopped; empty when finished.
         checkpoint: the last one that was committed; empty without one.
     """
@@ -68,7 +68,7 @@ class Trainer(Generic[T]):
         module: model, loss and optimiser.
         loader: batches without end.
         duration: length of the run; schedules end there.
-        stop: leave earlier, with schedules unchanged.
+        stop: stop earlier, with schedules unchanged.
         schedule: a config, or a function from a step's number and the tokens up to its end to a share of the peak
             learning rate; None: always all of it.
         callbacks: by name. Those that every run has (`console`, `speed`, `garbage`, `checkpointer`, in windlass
@@ -79,8 +79,8 @@ class Trainer(Generic[T]):
         collect_every: steps between reductions of metrics over processes.
         seed: of everything random that is no data.
         config: the record of how all this was made, JSON-safe; goes into checkpoints.
-        stop_on_nan: raise when a loss is no number.
-        stopper: who hears that training shall end.
+        stop_on_nan: raise when a loss is not finite.
+        stopper: source of stop requests.
 
     Attributes:
         step: steps that are done, over all resumptions.
@@ -136,7 +136,7 @@ class Trainer(Generic[T]):
 
     @property
     def checkpointer(self) -> Checkpointer | None:
-        """The callback that writes checkpoints; None where there are none."""
+        """The callback that writes checkpoints; None if there are none."""
         found = self._callbacks.get("checkpointer")
         return found if isinstance(found, Checkpointer) else None
 
@@ -146,7 +146,7 @@ class Trainer(Generic[T]):
         return is_reached(self.duration, self) or (self.stop is not None and is_reached(self.stop, self))
 
     def step_at(self, end: Duration) -> int | None:
-        """The step at which a length is reached if batches stay as they are now; None where nobody knows."""
+        """Return the step at which a length is reached with batches as they are now; None if unknown."""
         if end.unit == "steps":
             return end.value
         if end.unit == "tokens":
@@ -163,7 +163,7 @@ class Trainer(Generic[T]):
         return self._loop.agreed_stop is not None or self.stopper.reason() is not None
 
     def add_callback(self, name: str, callback: TrainerCallback) -> None:
-        """Hang a callback on the trainer, at any time.
+        """Add a callback, at any time.
 
         Raises:
             UsageError: the name is taken.
@@ -181,9 +181,9 @@ class Trainer(Generic[T]):
         """Train until the end, a stop or an error; may be called again after a stop. Collective, blocking.
 
         Raises:
-            TrainingError: a loss that is no number, corrupt data.
-            CheckpointError: what should be loaded cannot be.
-            PreconditionError: another trainer is at work in the folder of checkpoints.
+            TrainingError: a loss that is not finite, corrupt data.
+            CheckpointError: the checkpoint cannot be loaded.
+            PreconditionError: another trainer uses the folder of checkpoints.
         """
         with self.stopper.listening(), sole_trainer(self.store, self.world):
             try:
@@ -212,11 +212,11 @@ class Trainer(Generic[T]):
         self.metrics.record(self._loop.running_step, name, value, reduce)
 
     def request_stop(self, reason: StopReason = StopReason.REQUEST) -> None:
-        """End at the next boundary between steps, with a checkpoint; one process is enough to ask."""
+        """End at the next boundary between steps, with a checkpoint; a request on one process is enough."""
         self.stopper.request(reason)
 
     def request_save(self, *, is_permanent: bool = True) -> None:
-        """Write a checkpoint at the next boundary between steps; one process is enough to ask."""
+        """Write a checkpoint at the next boundary between steps; a request on one process is enough."""
         self._loop.request_save(is_permanent=is_permanent)
 
     def agree_on_stop(self) -> bool:
@@ -228,7 +228,7 @@ class Trainer(Generic[T]):
         return self._loop.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to where that state stood."""
+        """Restore that position."""
         self._loop.load_state_dict(state)
 
     def _begin(self) -> None:
@@ -260,11 +260,11 @@ class Trainer(Generic[T]):
 
 
 def load_first_state(trainer: Trainer[Any]) -> str:
-    """Load what `checkpoint.load` says; returns where it came from, empty when training begins anew. Collective.
+    """Load what `checkpoint.load` says; returns its path, empty if training starts anew. Collective.
 
     Raises:
-        CheckpointError: nothing was found with the strategy `always`, or what was found cannot be taken.
-        SpecError: it was trained on other data, and `data.allow_changes` does not say that this may be.
+        CheckpointError: none was found with the strategy `always`, or it cannot be loaded.
+        SpecError: it was trained on other data, and `data.allow_changes` is false.
     """
     source = resolve_load(trainer.checkpoint.load, cast("FolderStore | None", trainer.store))
     if source is None:

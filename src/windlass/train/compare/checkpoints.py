@@ -1,4 +1,4 @@
-"""`windlass ckpt diff A B`: what two models differ in, and where it begins."""
+"""`windlass ckpt diff A B`: differences between two models, and where they begin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Setting:
 
     Attributes:
         before, after: the values; `windlass.config.ABSENT` where there is none.
-        before_origin, after_origin: where the value came from; empty where nobody noted it.
+        before_origin, after_origin: where the value came from; empty if unknown.
     """
 
     path: str
@@ -51,7 +51,7 @@ class WeightDiff:
     """A weight that differs.
 
     Attributes:
-        difference: largest absolute difference; infinite where one value is no number and the other is; None where
+        difference: largest absolute difference; infinite if only one value is finite; None if
             shapes differ or one side lacks it.
         scale: largest absolute value of A's.
         before, after: shapes; None where that side lacks it.
@@ -120,7 +120,7 @@ class CheckpointDiff:
             yield f"  and {len(self.weights) - _MAX_SHOWN} more"
 
     def to_data(self) -> dict[str, Any]:
-        """JSON-safe; what is absent is left out, and what is no number is a text."""
+        """Return the JSON form; absent values are omitted, NaN and infinities are strings."""
         return {
             "a": self.a,
             "b": self.b,
@@ -134,13 +134,13 @@ class CheckpointDiff:
 
 
 def diff_checkpoints(a: str, b: str) -> CheckpointDiff:
-    """Compare two models, wherever they lie; reads all weights of both, one at a time.
+    """Compare two models from any source; reads all weights of both, one at a time.
 
     Args:
         a, b: as `windlass.train.hf.sources.open_model` takes.
 
     Raises:
-        NotFoundError, CheckpointError, SpecError: one of them is not there, damaged, or none of ours.
+        NotFoundError, CheckpointError, SpecError: one of them is missing, damaged, or not supported.
     """
     with open_model(a) as left, open_model(b) as right:
         weights = list(_weights(left, right))
@@ -155,7 +155,7 @@ def diff_checkpoints(a: str, b: str) -> CheckpointDiff:
 
 
 def _weights(left: ModelSource, right: ModelSource) -> Iterator[WeightDiff | None]:
-    """For each weight what differs; None where nothing does."""
+    """Yield the difference of each weight; None if it is equal."""
     before, after = left.shapes(), right.shapes()
     for name in sorted({**before, **after}, key=_order):
         shapes = before.get(name), after.get(name)
@@ -167,7 +167,7 @@ def _weights(left: ModelSource, right: ModelSource) -> Iterator[WeightDiff | Non
 
 def _compared(name: str, left: Tensor, right: Tensor) -> WeightDiff | None:
     if left.dtype == right.dtype and torch.equal(left.view(torch.uint8), right.view(torch.uint8)):
-        return None  # a NaN equals itself so
+        return None  # so that NaN equals itself
     before, after = left.double(), right.double()
     gap = torch.where(before.isnan() & after.isnan(), torch.zeros_like(before), (before - after).abs())
     difference = float(gap.nan_to_num(nan=math.inf, posinf=math.inf).max()) if gap.numel() else 0.0
@@ -178,7 +178,7 @@ def _compared(name: str, left: Tensor, right: Tensor) -> WeightDiff | None:
 
 
 def _order(name: str) -> tuple[int, int, str]:
-    """In the order of computation: the embedding, blocks by number, what stands behind them."""
+    """Sort in the order of computation: embedding, blocks by number, the rest."""
     match = _BLOCK.match(name)
     if match is not None:
         return 1, int(match[1].partition(".")[2]), name
@@ -191,7 +191,7 @@ def _part(name: str) -> str:
 
 
 def _configs(left: ModelSource, right: ModelSource) -> Iterator[Setting]:
-    """Settings that differ: of whole recipes, or of models alone where one side knows no more."""
+    """Settings that differ: of whole recipes, or of models alone if one side has no recipe."""
     records = [_recipe(source) for source in (left, right)]
     if records[0] is not None and records[1] is not None:
         (before, before_origins), (after, after_origins) = records[0], records[1]

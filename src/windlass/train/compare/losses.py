@@ -1,4 +1,4 @@
-"""`windlass ckpt compare-loss A B`: the first step at which two runs' metrics part; importable without torch."""
+"""`windlass ckpt compare-loss A B`: the first step at which two runs' metrics differ; importable without torch."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class MetricComparison:
         num_steps: steps compared.
         first_step: the first step with a difference beyond the tolerance; None: there is none.
         before, after: the values there.
-        largest: the largest difference of all steps, and `largest_step` where it is; infinite where one of the values is
-            no number.
+        largest: the largest difference of all steps, and `largest_step` where it is; infinite if one of the values is
+            not finite.
     """
 
     name: str
@@ -49,7 +49,7 @@ class MetricComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossComparison:
-    """All metrics that were compared, those that part first standing first.
+    """All compared metrics, those that differ earliest first.
 
     Attributes:
         only_a, only_b: ranges of steps that one of the runs has alone, such as `(101, 200)`.
@@ -69,7 +69,7 @@ class LossComparison:
 
     @property
     def first_step(self) -> int | None:
-        """The first step at which any metric parts."""
+        """The first step at which any metric differs."""
         return self.metrics[0].first_step if self.metrics else None
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class LossComparison:
         return "\n".join(lines)
 
     def to_data(self) -> dict[str, Any]:
-        """JSON-safe; what is no number is a text."""
+        """Return the JSON form; NaN and infinities are strings."""
         metrics = [{key: _safe(value) for key, value in asdict(metric).items()} for metric in self.metrics]
         return {
             "a": self.a,
@@ -98,7 +98,7 @@ class LossComparison:
 def compare_losses(
     a: str | Path, b: str | Path, *, names: Sequence[str] = ("train/loss",), tolerance: float = 0.0
 ) -> LossComparison:
-    """Compare what two runs wrote down, step by step.
+    """Compare the metrics of two runs, step by step.
 
     Args:
         a, b: a file of metrics, a folder that holds `metrics.jsonl`, the folder of a run, or a checkpoint `step-N` beside one.
@@ -107,7 +107,7 @@ def compare_losses(
 
     Raises:
         NotFoundError: there is no file of metrics.
-        UsageError: it is none, or the runs have no step or no such metric in common.
+        UsageError: it is not a metrics file, or the runs have no step or metric in common.
     """
     first, second = read_metrics(a), read_metrics(b)
     shared = sorted(first.keys() & second.keys())
@@ -133,11 +133,11 @@ def compare_losses(
 
 
 def read_metrics(path: str | Path) -> dict[int, dict[str, float]]:
-    """Metrics by step. Where a step stands twice, after a resumption, the later line counts.
+    """Read metrics by step. For duplicate steps, after a resumption, the later line counts.
 
     Raises:
         NotFoundError: there is no such file.
-        UsageError: a line of it is no record of a step.
+        UsageError: a line is not a step record.
     """
     file = _metrics_file(Path(path).expanduser())
     found: dict[int, dict[str, float]] = {}
@@ -150,7 +150,7 @@ def read_metrics(path: str | Path) -> dict[int, dict[str, float]]:
             record = {str(key): float(value) for key, value in values.items() if _is_number(key, value)}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines):
-                break  # torn by a kill, as the last line of a log may be
+                break  # the last line may be incomplete after a kill
             raise UsageError(
                 f"{file}:{number}: not a step record",
                 hint="pass a file of the `jsonl` callback",
@@ -219,7 +219,7 @@ def _compare(
 
 
 def _gap(left: float, right: float) -> float:
-    """Absolute difference; none between values that are both no number, infinite where one is."""
+    """Return the absolute difference; 0 if both are NaN, infinite if one is."""
     if left == right or (math.isnan(left) and math.isnan(right)):
         return 0.0
     gap = abs(left - right)

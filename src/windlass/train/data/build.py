@@ -1,4 +1,4 @@
-"""From a data config to a loader."""
+"""Building a loader from a data config."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def build_loader(
     is_pinned: bool = False,
     on_progress: Progress | None = None,
 ) -> TokenLoader:
-    """The loader of a config; makes token files from text where that was not done before, which may take long.
+    """Build the loader of a config; tokenizes text first unless that is cached, which may take long.
 
-    Call it on every process: one makes the files, the others of that machine wait for it.
+    Call it on every process: one tokenizes, the others of that machine wait for it.
 
     Args:
-        seed: of the order, where the config has none.
+        seed: of the order, if the config has none.
         share: the part of each batch that this process takes.
         vocab_size: of the model; larger ids are refused.
         is_pinned: put batches into page-locked memory.
-        on_progress: called with bytes of text that are tokenised, and all of them.
+        on_progress: called with bytes of text tokenized so far, and in total.
 
     Raises:
         SpecError: settings that do not fit each other or the data; all of them at once.

@@ -1,4 +1,4 @@
-"""Rows of tables into the tensors of a batch.
+"""Collation of rows into the tensors of a batch.
 
 Legend: B rows, T tokens of a row, S tokens of a full row.
 """
@@ -49,7 +49,7 @@ class Collator:
     def batch(
         self, places: Sequence[RowPlace], *, width: int, cuts: Sequence[tuple[int, int]] | None, num_rows_step: int
     ) -> Batch:
-        """A batch of full rows, or of cuts of them.
+        """Collate a batch of full rows, or of cuts of them.
 
         Args:
             width: tokens that are kept of each row, or that a cut has.

@@ -1,4 +1,4 @@
-"""Tokens of one source as one long sequence, whatever files hold them.
+"""Tokens of a source as one sequence over several files.
 
 Legend: T tokens, D documents.
 """
@@ -23,7 +23,7 @@ class CorpusPart:
     Attributes:
         name: as errors name it.
         tokens_T: ids, any unsigned type.
-        find_ends: makes the ends of its documents (int64, rising, the last one T); called when somebody asks.
+        find_ends: makes the ends of its documents (int64, rising, the last one T); called on first use.
         mask_T: True where a token counts as a label; None: everywhere.
     """
 
@@ -39,7 +39,7 @@ class Corpus:
     Attributes:
         name: as errors and reports name it.
         digest: of content, or of what stands for it (sizes and times); equal digests are equal tokens.
-        max_id: largest token id; None where nobody looked.
+        max_id: largest token id; None if unknown.
     """
 
     def __init__(self, name: str, parts: Sequence[CorpusPart], *, digest: str, max_id: int | None = None) -> None:
@@ -60,7 +60,7 @@ class Corpus:
             out_T[place : place + count] = True if part.mask_T is None else part.mask_T[begin : begin + count]
 
     def where(self, position: int) -> str:
-        """The file of a token, for errors."""
+        """Return the file of a token, for errors."""
         return self.parts[self._part_of(position)].name
 
     @cached_property

@@ -28,8 +28,8 @@ class SourceFacts:
 
     Attributes:
         name: as errors name it.
-        tokens: it has; an estimate from its size where `is_exact` is false.
-        documents: it has; None where nobody counted.
+        tokens: it has; estimated from its size if `is_exact` is false.
+        documents: it has; None if unknown.
         text_bytes: of text that must be tokenised first; 0: none.
         rows: it can give.
         rows_per_epoch: it gives to an epoch.
@@ -90,7 +90,7 @@ def describe(config: DataConfig, *, vocab_size: int) -> DataFacts:
         vocab_size: of the model; says the type of token files without a manifest.
 
     Raises:
-        SpecError: data is missing, or the mixture cannot be had.
+        SpecError: data is missing, or the mixture is impossible.
         TrainingError: a manifest is broken, or a file holds no whole number of tokens.
     """
     counts = [_count(source, config, vocab_size) for source in config.sources]

@@ -56,7 +56,7 @@ def find_inputs(source: SourceConfig) -> list[Input]:
     """The inputs of a source, in the order of its paths; those of a glob or folder sorted by name.
 
     Raises:
-        SpecError: a path leads to nothing (`data-missing`), or to what is not read (`data-unreadable`).
+        SpecError: a path does not exist (`data-missing`), or cannot be read (`data-unreadable`).
     """
     problems: list[Problem] = []
     found: list[Input] = []

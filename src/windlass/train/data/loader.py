@@ -1,4 +1,4 @@
-"""The loader of token rows: any position is computed, none is stored.
+"""Loader of token rows; any position is computed, none is stored.
 
 Legend: N rows of a batch, over all processes.
 """
@@ -93,14 +93,14 @@ class TokenLoader:
 
     A batch at the end of an epoch is filled from the next one, so no row is lost. The order, and which rows make a batch,
     do not depend on the number of processes or on microbatches. Neither do batch size and row length change which rows
-    come: they may be set at any time, and hold from the next batch on.
+    come: they may be set at any time, and apply from the next batch on.
 
     Args:
-        fingerprint: what decides which rows there are; a state with another one is refused.
+        fingerprint: settings that determine the rows; a state with another one is refused.
         labels: how errors name entries of it.
         prefetch: batches made ahead by a thread; 0: none.
-        is_lenient: take a state of other data all the same.
-        is_pinned: put batches into page-locked memory, for copies to a GPU that nobody waits for.
+        is_lenient: accept a state of other data.
+        is_pinned: put batches into page-locked memory, for asynchronous copies to a GPU.
 
     Attributes:
         wait_s: seconds that the caller waited for batches, in all.
@@ -126,7 +126,7 @@ class TokenLoader:
         self._is_pinned, self._labels = is_pinned, labels or {}
         self._shape = self._checked(shape)
         self._position = 0  # full rows since the start of epoch 0
-        self._version = 0  # a change makes what was fetched ahead void
+        self._version = 0  # a change discards prefetched batches
 
     @property
     def batches_per_epoch(self) -> int:
@@ -139,7 +139,7 @@ class TokenLoader:
         return self._order.rows_per_epoch / self._shape.num_full_rows
 
     def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
-        """Batches from a position, at the present batch size, until so many passes are complete; at least 0."""
+        """Batches from a position, at the present batch size, until that many passes are complete; at least 0."""
         position = int(state["epoch"]) * self._order.rows_per_epoch + int(state["index"])
         return max(0, -(-(epochs * self._order.rows_per_epoch - position) // self._shape.num_full_rows))
 
@@ -164,11 +164,11 @@ class TokenLoader:
         return self._shape.length
 
     def set_batch(self, tokens: int) -> None:
-        """Change the tokens of global batches from the next one on. Raises SpecError where they cannot be dealt."""
+        """Change the tokens of global batches from the next one on. Raises SpecError if they cannot be divided."""
         self._change(replace(self._shape, tokens=tokens))
 
     def set_length(self, length: int) -> None:
-        """Cut rows to `length`, a divisor of the full length, from the next batch on; batches keep their tokens.
+        """Cut rows to `length`, a divisor of the full length, from the next batch on; tokens per batch stay.
 
         Raises:
             SpecError: no divisor, or rows are of several lengths anyway.
@@ -217,7 +217,7 @@ class TokenLoader:
                     ahead.close()
 
     def _make(self, shape: BatchShape, order: RowOrder, position: int) -> Iterator[tuple[Batch, int]]:
-        """Batches, each with the position behind it."""
+        """Yield batches, each with the position after it."""
         mine_N = shape.rows_of(self._share)
         needed_N, place_N = np.unique(mine_N // shape.cuts, return_inverse=True)
         cuts = list(zip(place_N.tolist(), (mine_N % shape.cuts).tolist(), strict=True)) if shape.cuts > 1 else None
@@ -284,7 +284,7 @@ _EXIT_WAIT_S = 10.0
 class Prefetch(Generic[T]):
     """Runs an iterator in a thread, at most `depth` items ahead.
 
-    An error of the iterator comes out of `next`, at its place in the order. `close` ends the thread and waits for it;
+    Errors of the iterator are raised by `next`, in order. `close` ends the thread and waits for it;
     idempotent. A program that ends without `close` ends the thread first: torch aborts the process when a thread of it is
     killed by the interpreter.
     """
@@ -297,7 +297,7 @@ class Prefetch(Generic[T]):
         atexit.register(self._close_at_exit)
 
     def next(self) -> T:
-        """The next item; blocks until it is there. Raises StopIteration at the end."""
+        """Return the next item; blocking. Raises StopIteration at the end."""
         item, error = self._queue.get()
         if error is not None:
             self.close()
@@ -306,7 +306,7 @@ class Prefetch(Generic[T]):
         return item
 
     def close(self) -> None:
-        """End the thread; what was made ahead is dropped."""
+        """End the thread and drop prefetched items."""
         atexit.unregister(self._close_at_exit)
         self._end(float("inf"))
 

@@ -1,7 +1,7 @@
-"""The manifest of a folder of token files: what is in it, and how to see that nothing changed.
+"""Manifest of a folder of token files: its content, and checksums to verify it.
 
     corpus/
-      manifest.json            written last: without it there is nothing here
+      manifest.json            written last: a folder without it is incomplete
       tokens-00000.bin         ids, little-endian, nothing else
       documents-00000.bin      end of each document of that file, in tokens, uint32 (uint64 in files above 4G tokens)
 
@@ -87,11 +87,11 @@ class TokenManifest:
     Attributes:
         dtype: of the ids.
         max_id: the largest one.
-        vocab_size: of the tokenizer; 0 where nobody said.
-        tokenizer: its identity; empty where nobody said.
+        vocab_size: of the tokenizer; 0 if unknown.
+        tokenizer: its identity; empty if unknown.
         eos_id: ends each document; None: nothing does.
         pad_id: what the tokenizer pads with.
-        made_from: inputs and settings, for people.
+        made_from: inputs and settings, for information.
     """
 
     dtype: DType
@@ -115,12 +115,12 @@ class TokenManifest:
 
     @property
     def digest(self) -> str:
-        """Of the tokens and documents, whatever made them and wherever they lie."""
+        """Digest of the tokens and documents, independent of their origin and location."""
         parts = [self.dtype, *(part for file in self.files for part in (file.sha256, file.ends_sha256))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Make the folder whole, at once and durably."""
+        """Write the manifest atomically and durably, which completes the folder."""
         counts = {"num_tokens": self.num_tokens, "num_documents": self.num_documents}
         write_json(folder / MANIFEST, {"format": _FORMAT, "version": 1, **counts, **asdict(self)})
 
@@ -129,7 +129,7 @@ def read_manifest(folder: Path) -> TokenManifest:
     """The manifest of a folder.
 
     Raises:
-        TrainingError: there is none, or it is none of ours (`tokens-broken`).
+        TrainingError: it is missing or invalid (`tokens-broken`).
     """
     path = folder / MANIFEST
     try:
@@ -150,7 +150,7 @@ def read_manifest(folder: Path) -> TokenManifest:
 def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = False) -> None:
     """Compare the files of a folder with its manifest.
 
-    Sizes always; content once, until a file's size or time changes: what was read is remembered in `.verified.json`.
+    Sizes always; content once, until a file's size or time changes, as recorded in `.verified.json`.
 
     Args:
         is_thorough: read all content again.
@@ -173,13 +173,13 @@ def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = Fa
 
 
 def remember_seen(folder: Path, manifest: TokenManifest) -> None:
-    """Write down that all content is what the manifest says; for those who know."""
+    """Record that all content matches the manifest; for callers that have just written it."""
     names = [name for file in manifest.files for name in (file.name, file.ends_name)]
     _write_seen(folder, {name: _seen_as(folder / name) for name in names})
 
 
 def _write_seen(folder: Path, found: Mapping[str, list[int]]) -> None:
-    """Does nothing where the folder cannot be written: then content is compared at each start."""
+    """Does nothing if the folder is not writable: content is then compared at each start."""
     with contextlib.suppress(OSError):
         write_json(folder / _SEEN, found, is_durable=False)
 

@@ -1,4 +1,4 @@
-"""A source, whatever it is made of, as one corpus."""
+"""Opening a source of any kind as a corpus."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_corpora(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> list[Corpus]:
-    """All sources; what is wrong with any of them is told at once.
+    """Open all sources; reports all problems together.
 
     Args:
         vocab_size: of the model; larger ids are refused.
@@ -112,7 +112,7 @@ def special_ids(tokenizer: TokenizerConfig, manifests: Sequence[TokenManifest]) 
 
 
 def _check_vocabulary(tokenizer: TokenizerConfig, vocab_size: int) -> None:
-    """Refuse text before it is tokenised for hours."""
+    """Refuse a tokenizer that is too large for the model before tokenizing for hours."""
     size = load_tokenizer(tokenizer).vocab_size
     if size > vocab_size:
         message = f"the tokenizer {tokenizer.path} has {size} ids; the model's vocabulary has {vocab_size}"
@@ -137,7 +137,7 @@ def _open_folder(folder: Path, tokenizer: TokenizerConfig, vocab_size: int) -> C
 
 
 def _check_tokenizer(name: str, tokenizer: TokenizerConfig, *, max_id: int | None, eos_id: int | None = None) -> None:
-    """Refuse tokens that do not say what made them where they cannot be of the tokenizer that is named."""
+    """Refuse tokens of unknown origin that do not match the configured tokenizer."""
     if not tokenizer.path:
         return
     found = load_tokenizer(tokenizer)

@@ -20,7 +20,7 @@ class RowOrder:
     """The rows of an endless sequence of epochs.
 
     An epoch has a fixed number of rows of each source. A source whose epoch is not exactly one pass over it goes on in the
-    next epoch where it stopped, so that no row comes a third time before all have come twice.
+    next epoch where it stopped, so that no row is used a third time before all were used twice.
 
     Args:
         sizes: rows that each source has.
@@ -53,7 +53,7 @@ class RowOrder:
         return source_N, row_N
 
     def _go_on(self, source: int, epoch: int, place_N: np.ndarray) -> np.ndarray:
-        """Rows of a source that is passed at a pace of its own."""
+        """Rows of a source whose epoch is not exactly one pass."""
         size = self.sizes[source]
         passes_N: np.ndarray
         row_N: np.ndarray

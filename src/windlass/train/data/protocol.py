@@ -29,16 +29,16 @@ class Share:
 
 
 class Loader(Protocol[T_co]):
-    """Batches without end, and where they stand."""
+    """Endless batches and their position."""
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """Global batches in a pass over the data; None where nobody knows."""
+        """Global batches in a pass over the data; None if unknown."""
 
     def __iter__(self) -> Iterator[T_co]:
         """This process's shares of the global batches from the present position on, epoch after epoch.
 
-        A generator that is closed and begun again goes on after the last batch that was yielded, whatever was fetched
+        A generator that is closed and restarted continues after the last batch that it yielded, whatever was fetched
         ahead.
         """
 
@@ -46,7 +46,7 @@ class Loader(Protocol[T_co]):
         """JSON-safe state after the last batch that was yielded; the same on every process, free of their number."""
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
-        """Go to a position. Raises SpecError where the state is of other data."""
+        """Restore a position. Raises SpecError if the state is of other data."""
 
 
 @runtime_checkable

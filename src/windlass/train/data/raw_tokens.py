@@ -1,4 +1,4 @@
-"""Token files without a manifest: OLMo-core's (ids and nothing else, whatever the name says) and true `.npy` files.
+"""Token files without a manifest: OLMo-core's (bare ids, whatever the suffix) and true `.npy` files.
 
 Legend: T tokens, D documents.
 Source: olmo_core.data.numpy_dataset and olmo_core.data.utils of ai2-olmo-core 3.0.0; numpy.lib.format.

@@ -1,4 +1,4 @@
-"""Rows as pieces of a corpus: which tokens a row holds, by layout.
+"""Rows as pieces of a corpus, by layout, and best-fit packing of documents.
 
 Legend: R rows, K pieces, D documents.
 """
@@ -84,7 +84,7 @@ def cut_rows(corpus: Corpus, length: int, *, layout: Layout, long_documents: Lon
     """The rows of a corpus.
 
     Args:
-        long_documents: what becomes of documents longer than a row, in every layout but chunk.
+        long_documents: handling of documents longer than a row, in every layout but chunk.
     """
     if layout == "chunk":
         return ChunkRows(corpus, length)

@@ -109,10 +109,10 @@ class FileTokenizer:
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """The tokenizer that a config names; ids that it states win over those of the tokenizer.
+    """Load the configured tokenizer; ids in the configuration override those of the tokenizer.
 
     Raises:
-        SpecError: none is named (`tokenizer-missing`), or it cannot be read or lacks an id (`tokenizer-broken`).
+        SpecError: none is set (`tokenizer-missing`), or it cannot be read or lacks an id (`tokenizer-broken`).
     """
     if not config.path:
         hint = "set `data.tokenizer.path` to a file, a folder, a name on the Hugging Face hub, or `bytes`"
@@ -161,7 +161,7 @@ def _load(path: str) -> tuple[tokenizers.Tokenizer, Mapping[str, Any]]:
 
 
 def _hub_settings(name: str) -> Mapping[str, Any]:
-    """The settings of a tokenizer of the hub; what `tokenizers` fetched it with fetches them too."""
+    """The settings of a tokenizer of the hub; downloaded with the same library."""
     from huggingface_hub import hf_hub_download  # lazy: 0.3 s, only for names of the hub
     from huggingface_hub.errors import EntryNotFoundError
 

@@ -1,4 +1,4 @@
-"""From the settings of a recipe to the callbacks that evaluate."""
+"""Building a recipe's evaluation callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callback `downstream`: tasks of lm-evaluation-harness while training goes on."""
+"""The callback `downstream`: tasks of lm-evaluation-harness during training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Downstream(PeriodicEvaluation):
         tasks: names of its tasks, groups or tags.
         num_fewshot: examples in the prompt.
         limit: documents of each task; None: all.
-        include: folder with tasks of your own; empty: none.
+        include: folder of custom tasks; empty: none.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Downstream(PeriodicEvaluation):
         self._manager: Any = None
 
     def on_attach(self) -> None:
-        """Find the tasks, so that a wrong name ends the run before it began."""
+        """Find the tasks, so that a wrong name is an error before training."""
         self._manager = task_manager(self.tasks, self.include)
 
     def measure(self) -> Mapping[str, float] | None:
@@ -79,7 +79,7 @@ def run_tasks(
     should_stop: Callable[[], bool] = lambda: False,
     manager: Any = None,
 ) -> Mapping[str, float] | None:
-    """Scores as `eval/TASK/METRIC`; None where `should_stop` said so. Collective; blocks, may fetch data sets.
+    """Scores as `eval/TASK/METRIC`; None if `should_stop` returned true. Collective; blocks, may download datasets.
 
     Random states are left as they are.
 
@@ -142,7 +142,7 @@ def task_manager(tasks: Sequence[str], include: str = "") -> Any:
 
 
 def _managers(include: str | None) -> Iterator[Any]:
-    """An index of the user's own tasks, then one of all; the second reads thousands of files."""
+    """Yield an index of custom tasks, then one of all; the second reads thousands of files."""
     from lm_eval.tasks import TaskManager
 
     if include:

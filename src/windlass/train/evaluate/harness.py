@@ -1,4 +1,4 @@
-"""A decoder as lm-evaluation-harness sees a model. Needs `lm_eval`, so import it only where that is there.
+"""A decoder as a model of lm-evaluation-harness. Imports `lm_eval`.
 
 Requests are sorted by length and cut into batches in a way that does not depend on the number of processes; each batch is
 computed by one data-parallel process, and all know all answers, so that every process finds the same scores.
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["HarnessModel", "Interrupted"]
 
 _MAX_NEW_TOKENS = 256
-"""Where a task does not say; the harness's own default."""
+"""Default if a task sets none, as in the harness."""
 
 
 class Interrupted(Exception):
-    """An evaluation ended because `should_stop` said so."""
+    """An evaluation was stopped by `should_stop`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """Tokens to run, and how many at their end are asked about."""
+    """Tokens to run, and the number at their end to score."""
 
     tokens: tuple[int, ...]
     num_asked: int
@@ -49,10 +49,10 @@ class HarnessModel(TemplateLM):
     """The model interface of lm-evaluation-harness over a decoder and a tokenizer.
 
     Args:
-        model: a decoder; sharded ones are asked by all processes together.
+        model: a decoder; sharded ones are run by all processes together.
         max_length: tokens of the longest request; longer ones lose their beginning.
         batch_tokens: tokens of a batch, padding too.
-        should_stop: asked before each batch; must answer the same on all processes.
+        should_stop: called before each batch; must return the same on all processes.
     """
 
     def __init__(

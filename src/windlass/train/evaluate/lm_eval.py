@@ -1,4 +1,4 @@
-"""The callback `lm-eval`: loss and perplexity on held-out sources while training goes on."""
+"""The callback `lm-eval`: loss and perplexity on held-out sources during training."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class EvalLoss:
 def evaluate(
     module: Evaluated, held_out: HeldOut, world: World, *, should_stop: Callable[[], bool] = lambda: False
 ) -> EvalLoss | None:
-    """Loss over all rows; None where it was asked to stop. Collective: all processes call it together.
+    """Compute the loss over all rows; None if stopped. Collective.
 
     Args:
-        should_stop: asked before each batch; must answer the same on all processes.
+        should_stop: called before each batch; must return the same on all processes.
 
     Raises:
         ValueError: no label counts.
@@ -100,7 +100,7 @@ class Moment:
 
 
 class PeriodicEvaluation(TrainerCallback):
-    """Something that is measured every so often, and always at the end; subclasses say what.
+    """Base class of evaluations at regular intervals and at the end.
 
     Args:
         every: between measurements; None: only at the end.
@@ -114,7 +114,7 @@ class PeriodicEvaluation(TrainerCallback):
         self._before = Moment()
 
     def measure(self) -> Mapping[str, float] | None:
-        """Names of metrics to values, equal on all processes; None where it was asked to stop. Collective."""
+        """Return metrics by name, equal on all processes; None if stopped. Collective."""
         raise NotImplementedError
 
     def on_start(self) -> None:
@@ -124,7 +124,7 @@ class PeriodicEvaluation(TrainerCallback):
             self._run()
 
     def on_step_end(self) -> None:
-        """Measure what is due."""
+        """Evaluate if it is due."""
         before, now = self._before, self._moment()
         self._before = now
         is_time = self.every is not None and is_due(self.every, before, now)
@@ -144,10 +144,10 @@ class PeriodicEvaluation(TrainerCallback):
 class LMEval(PeriodicEvaluation):
     """Metrics `eval/NAME/loss` and `eval/NAME/perplexity` of held-out sources.
 
-    A stop that is heard meanwhile ends it before the next batch, and nothing is recorded of sources that were not done.
+    A stop request ends it before the next batch; unfinished sources are not recorded.
 
     Attributes:
-        found: of the last evaluation that was finished, by name.
+        found: results of the last finished evaluation, by name.
     """
 
     def __init__(self, sources: Sequence[HeldOut], *, every: Duration | None = None, at_start: bool = False) -> None:
@@ -169,7 +169,7 @@ class LMEval(PeriodicEvaluation):
 
 
 def lm_eval_callback(config: LMEvalConfig, data: DataConfig, *, vocab_size: int) -> LMEval:
-    """The callback of its settings; opens all sources, so that a missing file is found before training.
+    """Build the callback; opens all sources, so that a missing file is found before training.
 
     Raises:
         SpecError, TrainingError: a source is missing, broken or of another vocabulary.

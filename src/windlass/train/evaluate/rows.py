@@ -47,7 +47,7 @@ class WholeChunks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Rows of one source, in order, in batches of so many; the last batch is filled with rows that count nothing.
+    """Rows of a source in fixed batches, in order; the last batch is filled with rows without labels.
 
     Attributes:
         name: as metrics call it.

@@ -1,4 +1,4 @@
-"""A text continued by a model on disk: its tokenizer found, its weights loaded, tokens made and read back as text."""
+"""Text generation with a model on disk: load its tokenizer and weights, generate, decode."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def continue_texts(
 
     Args:
         checkpoint: anything that `open_model` reads.
-        temperature: 0: always the likeliest token.
+        temperature: 0: always the most likely token.
         tokenizer: as in a recipe; empty: the recipe's own, or that in the folder of Hugging Face.
         device: `auto`: a GPU where there is one.
 
     Raises:
         NotFoundError, CheckpointError: there is no checkpoint, or it is damaged.
-        UsageError: no tokenizer is named, a prompt has no token, or more is wanted than the model can hold.
+        UsageError: no tokenizer is set, a prompt is empty, or the model's maximum length is exceeded.
         PreconditionError: there is no GPU, and `device` is one.
     """
     place = torch.device(

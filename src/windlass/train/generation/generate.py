@@ -34,11 +34,11 @@ def generate(
     """New tokens for each prompt, without the prompt; `eos` ends one and is its last.
 
     Args:
-        model: a whole decoder, on any device; sharded ones are asked by all processes together.
+        model: a whole decoder, on any device; sharded ones are run by all processes together.
         tokens: prompts of any lengths, or int64 (B, T) of equal ones.
-        temperature: 0: always the likeliest token.
-        top_k: choose among so many likeliest tokens.
-        top_p: choose among the likeliest tokens that together have at least this probability.
+        temperature: 0: always the most likely token.
+        top_k: sample from the k most likely tokens.
+        top_p: sample from the most likely tokens with at least this total probability.
         seed: with a prompt's place in the batch, decides what is drawn; other prompts do not matter.
 
     Raises:

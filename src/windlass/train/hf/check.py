@@ -21,11 +21,11 @@ __all__ = ["LayerCheck", "LayerDifference", "compare_layers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerDifference:
-    """A place in a model, and how far two models are apart there.
+    """A layer's output, and the difference between two models there.
 
     Attributes:
         name: in our names: `embed`, `blocks.3.attention`, `blocks.3.ffn`, `blocks.3` (the residual stream), `norm`, `logits`.
-        difference: largest absolute difference; infinite where a value is no number.
+        difference: largest absolute difference; infinite if a value is not finite.
         scale: largest absolute value of the second model.
     """
 
@@ -36,7 +36,7 @@ class LayerDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCheck:
-    """The outcome of a comparison, in the order in which the places are computed."""
+    """Result of a comparison, in the order of computation."""
 
     points: tuple[LayerDifference, ...]
     tolerance: float
@@ -103,7 +103,7 @@ def compare_layers(ours: nn.Module, theirs: nn.Module, tokens_BT: Tensor, *, tol
     passes and the memory of all their layers' outputs.
 
     Raises:
-        UsageError: a model of unknown make, or models of different sizes.
+        UsageError: an unknown model class, or models of different sizes.
     """
     left, right = _outputs(ours, tokens_BT), _outputs(theirs, tokens_BT)
     if left.keys() != right.keys():

@@ -1,4 +1,4 @@
-"""Weights that are read when they are asked for: foreign ones under our names, those of a model in memory, into a model.
+"""Weights read on demand: foreign ones under our names, or those of a model in memory; copied into a model.
 
 Legend: all tensors here are whole weights, on the CPU.
 """
@@ -24,7 +24,7 @@ OPTIMIZER_STATE = "the optimiser's state in {source} is of a different optimiser
 
 
 class Weights(Protocol):
-    """Named tensors that are read when they are asked for."""
+    """Named tensors that are read on demand."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Shape of each, without reading any."""
@@ -34,10 +34,10 @@ class Weights(Protocol):
 
 
 class ModelSource(Weights, Protocol):
-    """A model that lies somewhere, under our names; use it in a `with` block.
+    """A stored model under our names; use it in a `with` block.
 
     Attributes:
-        source: where it lies, for messages.
+        source: its path, for messages.
     """
 
     source: str
@@ -61,7 +61,7 @@ class MappedWeights:
 
     Attributes:
         config: of the model that they are.
-        source: where they lie.
+        source: their path.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MappedWeights:
         source: str,
         close: Callable[[], None] | None = None,
     ) -> None:
-        """Compare names and shapes. Raises CheckpointError naming weights that are missing, too many or misshapen."""
+        """Compare names and shapes. Raises CheckpointError naming weights that are missing, unexpected or misshapen."""
         self.config, self.source = config, source
         self._files, self._close = weights, close
         self._weights = {weight.ours: weight for weight in names.weights(config)}

@@ -1,4 +1,4 @@
-"""Models wherever they lie: our own checkpoints, folders of Hugging Face, OLMo-core's checkpoints."""
+"""Models from any source: our own checkpoints, Hugging Face folders, OLMo-core's checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoredCheckpoint:
     """
 
     def __init__(self, path: str) -> None:
-        """Look at it. Raises CheckpointError for one that is unfinished, damaged or without a model."""
+        """Open it. Raises CheckpointError for one that is unfinished, damaged or without a model."""
         self._reader = CheckpointReader.open(open_files(path))
         self.source = self._reader.files.path
         self.record: Mapping[str, Any] = self._reader.read_object(CONFIG_FILE)
@@ -56,7 +56,7 @@ class StoredCheckpoint:
 
     @property
     def config(self) -> ModelConfig:
-        """Of the model in it; raises CheckpointError where the record tells of none."""
+        """Settings of its model; raises CheckpointError if the record has none."""
         if self._model_config is None:
             data = self.record.get("recipe", self.record)
             if not isinstance(data, dict) or "model" not in data:
@@ -104,7 +104,7 @@ class StoredCheckpoint:
 
 
 def open_model(path: str) -> ModelSource:
-    """Look at a model; its weights are read when they are asked for.
+    """Open a model; its weights are read on demand.
 
     Args:
         path: a checkpoint of windlass or a folder of them (the newest is taken), a folder of Hugging Face (with or
@@ -112,8 +112,8 @@ def open_model(path: str) -> ModelSource:
             of OLMo-core.
 
     Raises:
-        NotFoundError: nothing of the kind is there.
-        CheckpointError, SpecError: it is damaged, or its model is none of ours.
+        NotFoundError: there is no such model.
+        CheckpointError, SpecError: it is damaged, or its model is not supported.
     """
     if path.startswith(HF):
         return import_hf(_hub_folder(path.removeprefix(HF)))
@@ -173,7 +173,7 @@ def _is_hf(files: Files, names: list[str]) -> bool:
 
 
 def _hub_folder(name: str) -> Path:
-    """A folder as it is, or the snapshot of a repository of the hub, fetched where it is not there yet."""
+    """A folder as it is, or the snapshot of a repository of the hub, downloaded unless cached."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder

@@ -1,4 +1,4 @@
-"""The first weights of a run from somewhere else, such as a model of Hugging Face."""
+"""Warm start: initial weights of a run from another model, such as one of Hugging Face."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ Backend: TypeAlias = Literal["sdpa", "flex", "varlen"]
 def choose_backend(
     config: AttentionConfig, device: torch.device, dtype: torch.dtype, *, has_documents: bool, has_cache: bool
 ) -> Backend:
-    """The backend that the configuration names, or the fastest that this machine has for these masks.
+    """Return the configured backend, or the fastest available one for these masks.
 
     On a GPU: SDPA's own kernels where tokens see all before them, varlen for documents and windows, flex where scores
     are capped or the precision is float32. Elsewhere and with a cache: SDPA, with dense masks.

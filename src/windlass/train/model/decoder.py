@@ -1,4 +1,4 @@
-"""A decoder-only transformer. How it is spread over processes is no concern of this file: see train/parallel.
+"""A decoder-only transformer. Its distribution over processes is in train/parallel.
 
 Legend: B rows, T tokens of a row, D width of the residual stream, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Any model with a loss of your own, trained."""
+"""Train module for any model with a custom loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BasicModule(Generic[T]):
             gradient, and how much they weigh together.
         weigh: how much a batch weighs, a number on the host that needs no forward pass; None: its samples.
         count: samples of a batch; None: the length of its first tensor.
-        max_grad_norm: gradients are scaled down to this norm; None: not.
+        max_grad_norm: gradients are clipped to this norm; None: no clipping.
         seed: of what the model draws.
     """
 

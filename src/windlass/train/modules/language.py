@@ -1,4 +1,4 @@
-"""A decoder that learns to predict the next token.
+"""Train module for next-token prediction with a decoder.
 
 Legend: B rows of a process, M rows of a microbatch, T tokens of a row.
 """
@@ -40,9 +40,9 @@ class LanguageModule:
         model: as `parallelize` left it: a decoder, or any module from `tokens_BT` (and `documents_BT`, if it has that
             parameter) to logits, or with `labels_BT` and `loss` to `LossSums`.
         optimizer: over its parameters; its learning rates are the peaks.
-        loss: what is minimised.
-        max_grad_norm: gradients are scaled down to this norm; None: not.
-        skip: leave out steps that are far out.
+        loss: settings of the loss.
+        max_grad_norm: gradients are clipped to this norm; None: no clipping.
+        skip: skip steps that are outliers.
         is_strict: sum gradients in a fixed tree, microbatch by microbatch; the model is parallelized so.
         seed: of what the model draws.
     """

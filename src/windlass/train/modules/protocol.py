@@ -33,7 +33,7 @@ class StepFacts:
 
 
 class TrainModule(Protocol[T_contra]):
-    """A model, its loss and its optimiser. All metrics are device tensors, read by nobody before they are collected."""
+    """A model, its loss and its optimiser. All metrics are device tensors, not read before they are collected."""
 
     @property
     def model(self) -> torch.nn.Module:

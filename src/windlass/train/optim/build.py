@@ -1,4 +1,4 @@
-"""From the settings to an optimiser over a model's parameters, sharded or not."""
+"""Building an optimiser over a model's parameters, sharded or not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def build_optimizer(
         names: of all parameters, where the model is one stage of a pipeline: what globs may match.
 
     Raises:
-        SpecError: a glob matches nothing, or nothing is left to train.
+        SpecError: a glob matches nothing, or no parameter is trainable.
     """
     freeze(model, config.groups, names)
     assigned = assign(dict(plain_parameters(model)), config.groups, names)

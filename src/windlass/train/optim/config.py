@@ -46,7 +46,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipConfig:
-    """Steps whose loss or gradient norm is far out are not taken."""
+    """Skips steps whose loss or gradient norm is an outlier."""
 
     window: Annotated[int, Range(min=2), Doc("Number of past steps to compare with.")] = 128
     sigmas: Annotated[float, Range(above=0), Doc("Standard deviations above the mean at which a step is skipped.")] = (

@@ -1,4 +1,4 @@
-"""The learning rate over time, as pure functions of where training stands; importable without torch.
+"""Learning-rate schedules, as pure functions of the position of training; importable without torch.
 
 The first step is number 1 and takes the factor at position 1, so no step is spent at a rate of zero and the last step of
 a cosine to zero is the only one that stands still.
@@ -50,7 +50,7 @@ def convert(length: Duration, unit: Unit, rates: Rates) -> float:
     """A length in another unit.
 
     Raises:
-        SpecError: the rate that it takes is not known.
+        SpecError: the rate that it needs is unknown.
     """
     if length.unit == unit or length.value == 0:
         return float(length.value)
@@ -92,7 +92,7 @@ def lr_factor(schedule: ScheduleConfig, at: ScheduleStep, duration: Duration) ->
             counted in; other lengths are converted to it by `at.rates`.
 
     Raises:
-        SpecError: lengths have units that nothing converts.
+        SpecError: lengths have units that cannot be converted.
     """
     unit, total = _reckon(_length(schedule, duration), at.rates)
     position = float(at.step if unit == "steps" else at.tokens)
@@ -107,7 +107,7 @@ def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates
     """Step and tokens to a share of the peak.
 
     Raises:
-        SpecError: lengths have units that nothing converts.
+        SpecError: lengths have units that cannot be converted.
     """
     lr_factor(schedule, ScheduleStep(step=1, rates=rates), duration)
     return lambda step, tokens: lr_factor(schedule, ScheduleStep(step=step, tokens=tokens, rates=rates), duration)

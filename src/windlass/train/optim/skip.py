@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient norm is far out are not taken; decided on the device, so the host never waits.
+"""Skipping steps whose loss or gradient norm is an outlier; decided on the device, without a host sync.
 
 Legend: W steps that are looked back upon; 2: loss and norm.
 """
@@ -25,9 +25,9 @@ LEAST_SPREAD: Final = 1e-6
 
 
 class SkipGuard:
-    """Remembers loss and gradient norm of recent steps, and says which step is far above them.
+    """Keeps loss and gradient norm of recent steps, and flags steps far above them.
 
-    Nothing is skipped before half a window is known, but for values that are no numbers: those always are, and are not
+    Nothing is skipped before half a window is known, except values that are not finite: those always are, and are not
     remembered. A step that was skipped is remembered, so that a lasting change of level is accepted in time.
 
     Args:

@@ -1,4 +1,4 @@
-"""The one place where a model is spread over processes, in one order."""
+"""Distribution of a model over processes; the only place, in one order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def parallelize(model: nn.Module, config: ParallelConfig, world: World, *, for_training: bool = True) -> nn.Module:
-    """Spread a model over the processes of a world, in place; sets `world.mesh` and `world.share`. Collective.
+    """Distribute a model over the processes of a world, in place; sets `world.mesh` and `world.share`. Collective.
 
     Gradients of the result are sums over data-parallel processes, never means. Names of parameters stay as they were.
 

@@ -1,4 +1,4 @@
-"""A plan applied to a model without weights, in a world of many processes that is not there.
+"""Dry run of a parallel plan on a model without weights, in a fake world of many processes.
 
 torch's fake backend answers every collective at once with nothing, so one process can be process 0 of 64.
 """
@@ -51,7 +51,7 @@ def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> 
 
 
 def dry_apply_recipe(recipe: Recipe, world_size: int) -> Mapping[str, object]:
-    """The same of a recipe, whose model may be the user's own: then no row is run, as nothing says what it takes."""
+    """Dry-run a recipe; custom models run no row, since their inputs are unknown."""
     if isinstance(recipe.model, ModelConfig):
         return dry_apply(recipe.model, recipe.parallel, world_size)
     from windlass.train.targets.model import build_own_model  # lazy: few recipes have one

@@ -75,7 +75,7 @@ class MeshShape:
 
 
 def mesh_shape(config: ParallelConfig, world_size: int, *, num_parameters: int | None = None) -> MeshShape:
-    """Sizes of the axes for so many processes.
+    """Return the sizes of the axes for a number of processes.
 
     Args:
         num_parameters: of the model, by which `data: auto` is decided; None: as for a small one.

@@ -1,4 +1,4 @@
-"""The processes of this job: ranks, groups, device, and small agreements between them."""
+"""The processes of this job: ranks, groups, device, and small collectives on the host."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class World:
             self._is_owner = False
 
     def abandon(self) -> None:
-        """Leave the process group after an error, without waiting for anybody; idempotent."""
+        """Leave the process group after an error, without waiting for other processes; idempotent."""
         if self._is_owner:
             self._is_owner = False
             import torch.distributed as dist
@@ -113,7 +113,7 @@ def place_of(environ: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
     """Rank, number of processes and rank within the machine, as torchrun's variables say; 0, 1, 0 without them.
 
     Raises:
-        PreconditionError: they are no numbers, or none that go together.
+        PreconditionError: they are not numbers, or inconsistent.
     """
     found = []
     for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):

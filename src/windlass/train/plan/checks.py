@@ -19,13 +19,13 @@ __all__ = ["check_parts", "checked_shape"]
 
 
 def checked_shape(recipe: Recipe, world: int, *, num_parameters: int | None = None) -> MeshShape:
-    """The mesh of a recipe on so many processes.
+    """Return the mesh of a recipe on a number of processes.
 
     Args:
         num_parameters: of the model; None: counted for a decoder, and unknown for a model of the user's own.
 
     Raises:
-        SpecError: with every shape that does not divide, and all parts that do not go together.
+        SpecError: with every shape that does not divide, and all parts that conflict.
     """
     problems = plan_misfits(recipe)
     try:
@@ -69,7 +69,7 @@ def plan_misfits(recipe: Recipe) -> list[Problem]:
 
 
 def check_parts(recipe: Recipe) -> Iterator[Problem]:
-    """Parts of a recipe that the parallel plan cannot go with."""
+    """Return the parts of a recipe that conflict with the parallel plan."""
     parallel = recipe.parallel
     is_split = parallel.pipeline.stages > 1 and parallel.pipeline.schedule == "zero-bubble"
     if recipe.loss.kind == "chunked" and (is_split or parallel.tensor > 1):
@@ -163,7 +163,7 @@ def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:
 
 
 def _later(recipe: Recipe) -> Iterator[tuple[str, AnyData]]:
-    """Settings of data that callbacks bring while training goes on."""
+    """Settings of data that callbacks change during training."""
     for name, config in recipe.callbacks.items():
         if isinstance(config, BatchSizeConfig) and config.enabled:
             for place, tokens in enumerate(config.tokens):

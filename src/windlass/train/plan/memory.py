@@ -49,7 +49,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Cost of a recipe on a number of processes."""
         return sum(getattr(self, field.name) for field in fields(self))
 
 

@@ -1,4 +1,4 @@
-"""A recipe on so many processes: sizes, lengths, memory, time, what does not fit. Needs no torch."""
+"""Plan of a recipe: sizes, lengths, memory, time and problems on a number of processes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataEstimate:
-    """The mixture, counted or estimated; or why nothing is known of it.
+    """Size of the mixture, counted or estimated; or why it is unknown.
 
     Attributes:
-        note: why not, such as data that lies on another machine; empty where `facts` are there.
+        note: why it is unknown, such as data on another machine; empty if `facts` is set.
     """
 
     note: str = ""
@@ -44,7 +44,7 @@ class DataEstimate:
 
 
 def data_of(recipe: Recipe, vocab_size: int | None) -> DataEstimate:
-    """Look at manifests and sizes of files; a plan can be made far from the data, so nothing that is missing raises."""
+    """Look at manifests and sizes of files; missing data does not raise, since plans are made on any machine."""
     if not isinstance(recipe.data, DataConfig):
         return DataEstimate(note=f"{recipe.data.target} gives it")
     if vocab_size is None:
@@ -75,7 +75,7 @@ class SpeedEstimate:
     Attributes:
         memory_share: of a GPU's memory that a process needs.
         tokens_per_s: of all processes together.
-        hours: of the whole run; None where its length is unknown.
+        hours: of the whole run; None if its length is unknown.
     """
 
     gpu: str
@@ -90,7 +90,7 @@ class CheckpointEstimate:
 
     Attributes:
         bytes_each: weights and the optimiser's state, all processes together.
-        num_permanent: that stay, the last one counted; None where the run's length is unknown.
+        num_permanent: that stay, the last one counted; None if the run's length is unknown.
     """
 
     bytes_each: int
@@ -99,7 +99,7 @@ class CheckpointEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The plan as it was applied to a model without weights, on a world that is not there; or why it was not.
+    """The plan as it was applied to a model without weights, in a fake world; or why it was not.
 
     Attributes:
         note: why not; empty where it was.
@@ -112,7 +112,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan:
-    """All of it."""
+    """Cost of a recipe on a number of processes."""
 
     name: str
     machine: MachineSpec

@@ -33,7 +33,7 @@ def warnings_of(
 
 
 def suspects_of(recipe: Recipe) -> Iterator[str]:
-    """Values that can be, and are nearly surely a mistake; a run says them too."""
+    """Yield values that are valid but almost certainly a mistake; a run prints them too."""
     if not isinstance(recipe.optim, OptimTarget):
         yield from _of_rates(recipe.optim)
     if recipe.loss.z_loss > 1:

@@ -1,4 +1,4 @@
-"""A model of the user's own: built, and asked how it wants to be called and what it costs."""
+"""Custom models: building them, their calling convention and cost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Text into token files, once: by several processes, and whole or not at all.
+"""Tokenizing text into token files, once: in several processes, atomically.
 
     CACHE/<key>.lock       held by the process that makes it
-    CACHE/<key>.partial/   units that are done (unit-00007.json, written last, says so); killed, the next one goes on here
+    CACHE/<key>.partial/   units that are done (unit-00007.json, written last, says so); after a kill, the next one resumes here
     CACHE/<key>/           whole: renamed when its manifest was written
 
 The key is a digest of the inputs (path, size, time of change), the tokenizer and the settings.
@@ -41,7 +41,7 @@ __all__ = ["IngestProgress", "Progress", "ingest"]
 _NUM_SYNCS = 8
 
 Progress = Callable[[int, int], None]
-"""Called with bytes of text that are done, and all of them."""
+"""Called with bytes of text tokenized so far, and in total."""
 
 
 def ingest(
@@ -52,9 +52,9 @@ def ingest(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Path:
-    """Make token files from the text of a source, unless they are there; blocks, also for another process that does.
+    """Tokenize the text of a source unless that is cached; blocks, also while another process does it.
 
-    Idempotent. Killed at any moment, the next call goes on after the last unit (1 to 32 MB of text) that was done.
+    Idempotent. After a kill, the next call resumes after the last finished unit (1 to 32 MB of text).
 
     Args:
         cache: folder for the result; None: below the user's cache.
@@ -90,10 +90,10 @@ def num_processors() -> int:
 
 
 def _make(plan: IngestPlan, folder: Path, num_workers: int, on_progress: Progress | None) -> None:
-    """Do all units that are not done, then commit. The caller holds the lock."""
+    """Tokenize all remaining units, then commit. The caller holds the lock."""
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(exist_ok=True)
-    if folder.exists():  # no manifest: not ours to trust
+    if folder.exists():  # no manifest: not to be trusted
         shutil.rmtree(folder)
     dtype = dtype_for(plan.tokenizer.vocab_size)
     settings = WorkerSettings(
@@ -146,7 +146,7 @@ def _sync(path: Path) -> None:
 
 
 def _done(partial: Path, unit: Unit) -> UnitResult | None:
-    """The result of a unit that was done before, if its files are what it made: a power cut may have taken them."""
+    """Return the result of a finished unit if its files are intact; a power cut may have damaged them."""
     try:
         result = UnitResult.from_data(cast("dict[str, Any]", read_json(partial / f"unit-{unit.number:05}.json")))
         if result.file is None:
@@ -159,7 +159,7 @@ def _done(partial: Path, unit: Unit) -> UnitResult | None:
 
 
 class _Counter:
-    """Tells how much is done."""
+    """Counts and reports progress."""
 
     def __init__(self, units: Sequence[Unit], done: Iterable[int], tell: Progress | None) -> None:
         self._sizes = {unit.number: sum(span.num_bytes for span in unit.spans) for unit in units}
@@ -174,7 +174,7 @@ class _Counter:
 
 
 def _check_inputs(plan: IngestPlan) -> None:
-    """Refuse inputs that somebody wrote while they were read."""
+    """Refuse inputs that changed while they were being read."""
     for before, now in zip(plan.identity, identity_of(plan.files), strict=True):
         if before != now:
             hint = "wait until it is complete, then try again"
@@ -185,9 +185,9 @@ _EVERY_S = 10.0
 
 
 class IngestProgress:
-    """Takes what ingestion tells and writes a line now and then; silent where all is done in a few seconds.
+    """Writes a line of progress now and then; silent if ingestion takes only a few seconds.
 
-    Give one to each process: only the one that makes the tokens, while the others wait for it, is told anything.
+    Only the process that tokenizes reports progress; the others wait for it.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class IngestProgress:
         self._last_at = now()
 
     def __call__(self, num_done: int, num_bytes: int) -> None:
-        """So many bytes of text are tokens now, of so many."""
+        """Report the bytes of text tokenized, of the total."""
         if self._now() - self._last_at < self._every_s:
             return
         self._last_at = self._now()

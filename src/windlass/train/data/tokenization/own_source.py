@@ -1,4 +1,4 @@
-"""Documents that code of the user's own gives, made into token files once.
+"""Documents from the user's own code, tokenized once into cached token files.
 
 The files lie in the cache below a key of the target, its arguments, the file that defines it, and the tokenizer. So a
 resumed run reads the same rows, and a changed generator makes new ones, which a checkpoint of the old ones refuses.
@@ -28,13 +28,13 @@ __all__ = ["find_own", "make_own"]
 
 
 def find_own(source: SourceTarget, tokenizer: TokenizerConfig, cache: Path | None = None) -> Path | None:
-    """The folder that `make_own` would return, if it is there already."""
+    """Return the folder of `make_own` if it exists."""
     folder = cache_folder(cache) / _key(source, tokenizer)
     return folder if (folder / MANIFEST).is_file() else None
 
 
 def make_own(source: SourceTarget, tokenizer: TokenizerConfig, *, vocab_size: int, cache: Path | None = None) -> Path:
-    """Token files of a source, made unless they are there; blocks, also for another process that makes them.
+    """Return the token files of a source, created if missing; blocks, also while another process creates them.
 
     Args:
         vocab_size: of the model; larger ids are refused.

@@ -1,4 +1,4 @@
-"""Documents out of files, in pieces that any process can read on its own. Imports neither torch nor numpy.
+"""Readers of documents in files, in pieces that any process can read. Imports neither torch nor numpy.
 
 A piece of a JSONL file is a range of bytes: it has the lines that begin in it.
 """
@@ -83,7 +83,7 @@ def text_bytes(path: str) -> int:
 
 
 def require(name: str, why: str) -> WindlassError:
-    """The error of a package that is missing."""
+    """Return the error for a missing package."""
     return WindlassError(f"{why} needs the package {name}", hint=f"`pip install {name}`", code="extra-missing")
 
 
@@ -226,7 +226,7 @@ def _record_batches(path: str, piece_bytes: int) -> list[Span]:
 
 
 def _open(path: str) -> BinaryIO:
-    """A file's bytes, uncompressed as they are read; what is cut short is an error when it is reached."""
+    """Open a file, uncompressed as it is read; truncated files raise an error at their end."""
     if path.endswith(".gz"):
         return cast("BinaryIO", gzip.open(path, "rb"))
     if path.endswith(".zst"):

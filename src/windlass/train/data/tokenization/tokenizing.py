@@ -1,6 +1,6 @@
 """Tokenizing a unit, some spans of text into a pair of token files, in this process or in workers.
 
-A worker is told by lines of JSON on its input and answers by lines on its output; it ends when its input does, so none
+A worker reads lines of JSON and writes lines as results; it ends when its input closes, so none
 outlives the process that began it.
 """
 
@@ -49,8 +49,8 @@ def run_unit(unit: Unit, settings: WorkerSettings, tokenizer: Tokenizer) -> Unit
 
 def worker() -> None:
     """Run units as they come in, until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the keyboard is for the process that waits for this one
-    answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
+    answers, sys.stdout = sys.stdout, sys.stderr  # output of libraries must not mix with results
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     first = decode_json(sys.stdin.readline())
     settings = WorkerSettings(**{**first, "tokenizer": TokenizerConfig(**first["tokenizer"])})
@@ -72,7 +72,7 @@ def worker() -> None:
 def _listen(lines: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         lines.put(line)
-    os._exit(0)  # nobody waits for what is under way; it is made again
+    os._exit(0)  # unfinished work is repeated later
 
 
 def _batches(spans: Sequence[Span], text_field: str) -> Iterator[list[str]]:
@@ -100,7 +100,7 @@ def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Sequence[Sequence[int
 
 
 def _marked(ids: Sequence[int], tokenizer: Tokenizer) -> Sequence[int]:
-    """A document between its marks; changes lists in place, since nobody else has them."""
+    """A document between its marks; changes lists in place, since they are not shared."""
     if not len(ids):
         return ids
     found = ids if isinstance(ids, list) else list(ids)
@@ -120,7 +120,7 @@ _ALONE_BYTES = 1 << 21
 def run_units(
     units: Sequence[Unit], settings: WorkerSettings, tokenizer: Tokenizer, *, num_workers: int
 ) -> Iterator[UnitResult]:
-    """Results as they come, in any order; a generator that is closed ends all workers.
+    """Yield results as they complete, in any order; closing the generator ends all workers.
 
     Raises:
         TrainingError: what a worker raised, or a worker died (`worker-died`).
@@ -168,7 +168,7 @@ class _Worker:
         self._settings = json.dumps(asdict(settings))
 
     def serve(self, todo: queue.SimpleQueue[Unit], answers: queue.SimpleQueue[UnitResult | Exception]) -> None:
-        """Give the child one unit after another, until none is left or something is wrong."""
+        """Send the child units until none is left or one fails."""
         try:
             self._tell(self._settings)
             while True:
@@ -180,7 +180,7 @@ class _Worker:
             answers.put(error)
 
     def end(self) -> None:
-        """Kill the child; what it was at is made again another time."""
+        """Kill the child; its current unit is repeated later."""
         self._child.kill()
         self._child.wait()
 
@@ -206,4 +206,4 @@ class _Worker:
             self._child.stdin.write(line + "\n")
             self._child.stdin.flush()
         except BrokenPipeError:
-            return  # it died: seen when it is asked
+            return  # it died: detected at the next request

@@ -111,7 +111,7 @@ def cache_folder(stated: Path | None) -> Path:
 
 
 def find_ingested(source: SourceConfig, tokenizer: TokenizerConfig, cache: Path | None = None) -> Path | None:
-    """The folder that `ingest` would return, if it is there already."""
+    """Return the folder of `ingest` if it exists."""
     root = cache_folder(cache)
     folder = root / IngestPlan.make(source, tokenizer, root).key
     return folder if (folder / MANIFEST).is_file() else None
@@ -152,7 +152,7 @@ _SAVED = ("dataset_dict.json", "state.json")
 
 
 def dataset_files(name: str, source: SourceConfig, cache: Path) -> list[tuple[SpanKind, str]]:
-    """The files of a dataset of the hub or of a folder; fetched and prepared where `datasets` did not before.
+    """The files of a dataset of the hub or of a folder; downloaded and prepared unless cached.
 
     A part of a split (`train[:1%]`) has no files of its own: it is written below `cache`, once.
 
