@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from windlass.record.manifest import Manifest
 from windlass.train.checkpoint import layout, reading, shards
-from windlass.train.checkpoint.files import LocalFiles
+from windlass.train.checkpoint.files import LocalFolder
 from windlass.train.checkpoint.layout import Box, Layout, Piece, TensorEntry, overlap
 from windlass.train.checkpoint.reading import CheckpointReader
 from windlass.train.checkpoint.shards import StagedTensor, write_shard
@@ -53,7 +53,7 @@ def cut(tensor: torch.Tensor, box: Box) -> torch.Tensor:
 
 
 def written(folder: Path, tensor: torch.Tensor, boxes: list[Box], dtype: str) -> tuple[CheckpointReader, TensorEntry]:
-    files = LocalFiles(folder)
+    files = LocalFolder(folder)
     shard = write_shard(
         files, "x.safetensors", [StagedTensor(name="x", box=box, tensor=cut(tensor, box)) for box in boxes]
     )
@@ -87,7 +87,7 @@ def test_only_the_blocks_of_a_box_are_read(tmp_path: Path) -> None:
     reader, entry = written(tmp_path, tensor, [Box((0, 0), (512, 8))], "F32")
     seen: list[int] = []
 
-    class Watched(LocalFiles):
+    class Watched(LocalFolder):
         def read_into(self, name: str, start: int, buffer: memoryview) -> int:
             seen.append(len(buffer))
             return super().read_into(name, start, buffer)

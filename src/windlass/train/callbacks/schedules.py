@@ -11,12 +11,12 @@ from windlass.core.errors import Problem, SpecError
 from windlass.core.phrases import count
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.duration import Duration
-from windlass.train.progress import Progress, is_reached
+from windlass.train.progress import TrainingProgress, is_reached
 
 __all__ = ["BatchSize", "SequenceLength", "current_value", "moment_findings"]
 
 
-def current_value(first: int, at: Sequence[Duration], values: Sequence[int], progress: Progress) -> int:
+def current_value(first: int, at: Sequence[Duration], values: Sequence[int], progress: TrainingProgress) -> int:
     """Return the value of the last moment reached; `first` before any."""
     reached = [value for moment, value in zip(at, values, strict=True) if is_reached(moment, progress)]
     return reached[-1] if reached else first

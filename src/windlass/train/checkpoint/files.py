@@ -12,7 +12,7 @@ from typing import IO, Any, Protocol
 from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory
 
-__all__ = ["BucketFiles", "Files", "LocalFiles", "open_files"]
+__all__ = ["BucketFolder", "Files", "LocalFolder", "open_files"]
 
 
 class Files(Protocol):
@@ -61,11 +61,11 @@ def open_files(path: str) -> Files:
         PreconditionError: what this kind of URL needs is not installed.
     """
     if "://" in path and not path.startswith("file://"):
-        return BucketFiles.open(path)
-    return LocalFiles(Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))))
+        return BucketFolder.open(path)
+    return LocalFolder(Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))))
 
 
-class LocalFiles:
+class LocalFolder:
     """A folder of a file system that all processes share."""
 
     can_rename = True
@@ -77,8 +77,8 @@ class LocalFiles:
     def path(self) -> str:
         return str(self.folder)
 
-    def at(self, name: str) -> LocalFiles:
-        return LocalFiles(self.folder / name)
+    def at(self, name: str) -> LocalFolder:
+        return LocalFolder(self.folder / name)
 
     def names(self) -> list[str]:
         try:
@@ -144,7 +144,7 @@ class _Whole:
         return len(content)
 
 
-class BucketFiles:
+class BucketFolder:
     """A folder in an fsspec store: a file exists once it is closed, and folders are never renamed."""
 
     can_rename = False
@@ -153,7 +153,7 @@ class BucketFiles:
         self._system, self._root, self.path = system, root.rstrip("/"), path.rstrip("/")
 
     @classmethod
-    def open(cls, url: str) -> BucketFiles:
+    def open(cls, url: str) -> BucketFolder:
         """Open the folder at a URL."""
         kind = url.partition("://")[0]
         try:
@@ -168,8 +168,8 @@ class BucketFiles:
             ) from error
         return cls(system, str(root), url)
 
-    def at(self, name: str) -> BucketFiles:
-        return BucketFiles(self._system, f"{self._root}/{name}", f"{self.path}/{name}")
+    def at(self, name: str) -> BucketFolder:
+        return BucketFolder(self._system, f"{self._root}/{name}", f"{self.path}/{name}")
 
     def names(self) -> list[str]:
         self._system.invalidate_cache()  # a cached listing misses other processes' saves
