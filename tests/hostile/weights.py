@@ -23,7 +23,7 @@ from tests.train.olmo_core.written import model_data
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
 from windlass.train.checkpoint.dcp_reader import read_dcp
-from windlass.train.checkpoint.files import LocalFiles
+from windlass.train.checkpoint.files import LocalFolder
 from windlass.train.checkpoint.listing import list_committed
 from windlass.train.checkpoint.store import open_store
 from windlass.train.data.config import TokenizerConfig
@@ -109,7 +109,7 @@ def _checkpoint(folder: Path, rng: random.Random) -> None:
     if name != "manifest.json":
         _commit_again(step, name, content)
     with contextlib.suppress(WindlassError):
-        list_committed(LocalFiles(copy))
+        list_committed(LocalFolder(copy))
     with contextlib.suppress(WindlassError):
         source = StoredCheckpoint(str(step))
         with contextlib.suppress(WindlassError):
