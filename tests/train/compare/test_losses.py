@@ -93,7 +93,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no metric eval/"):
         compare_losses(a, a, names=("eval/*",))
     (tmp_path / "c.jsonl").write_text("nonsense\n{}\n")
-    with pytest.raises(UsageError, match=r"c\.jsonl:1 is no record"):
+    with pytest.raises(UsageError, match=r"c\.jsonl:1: not a step record"):
         compare_losses(a, tmp_path / "c.jsonl")
 
 
