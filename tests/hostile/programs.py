@@ -31,9 +31,9 @@ from windlass.pin.data import hugging_face
 from windlass.pin.environment.locked import locked_packages
 from windlass.pin.environment.project import read_toml
 from windlass.pin.image import registry
-from windlass.pin.image.credentials import find_login
 from windlass.pin.image.engine import ImageEngine
 from windlass.pin.image.naming import parse_reference
+from windlass.pin.image.registry import find_login
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
@@ -139,7 +139,7 @@ def _engine(kind: str) -> Callable[[Path, bytes], object]:
 def _logins(folder: Path, content: bytes) -> None:
     place = {"DOCKER_CONFIG": str(folder), "HOME": str(folder)}
     write(folder / "config.json", content)
-    with mock.patch("windlass.pin.image.credentials._ask", return_value=None):
+    with mock.patch("windlass.pin.image.registry._ask", return_value=None):
         for name in ("ghcr.io", "docker.io", "other.example"):
             find_login(name, place)
 

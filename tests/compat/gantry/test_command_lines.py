@@ -8,8 +8,7 @@ import pytest
 
 from tests.compat.gantry.conftest import Pushed
 from windlass.compat.gantry import prepare, read_command_line
-from windlass.compat.gantry.script import command
-from windlass.compat.gantry.spec import rendezvous_of
+from windlass.compat.gantry.spec import command, rendezvous_of
 from windlass.core.errors import WindlassError
 
 SECOND = 1_000_000_000

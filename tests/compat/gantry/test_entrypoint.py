@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.gantry.conftest import Pushed
-from windlass.compat.gantry.script import command
+from windlass.compat.gantry.spec import command
 
 pytestmark = pytest.mark.system
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.compat.olmo_core.steps import StepWatch, Stuck
+from windlass.compat.olmo_core.launch_config import StepWatch, Stuck
 
 STEP = b"2026-01-01 [olmo_core.train.trainer:120, rank0] INFO [step=12/100,epoch=1]"
 

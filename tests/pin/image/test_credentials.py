@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.pin.image.credentials import Login, find_login
+from windlass.pin.image.registry import Login, find_login
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.pin.image.ignore import ignoring
+from windlass.pin.image.context import ignoring
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from windlass.core.errors import AccessError, NotFoundError, UnreachableError
 from windlass.pin.image import registry
-from windlass.pin.image.credentials import Login
 from windlass.pin.image.naming import parse_reference
+from windlass.pin.image.registry import Login
 
 DIGEST = "sha256:" + "b" * 64
 Answer = tuple[int, dict[str, str], bytes]

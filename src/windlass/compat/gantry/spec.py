@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from windlass.compat.gantry.checkout import Checkout
@@ -12,9 +14,8 @@ from windlass.compat.gantry.environment import python_variables
 from windlass.compat.gantry.mounts import GantryMount, Inputs
 from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.resolution import GANTRY_VERSION, ResolvedLaunch
-from windlass.compat.gantry.script import command
 
-__all__ = ["build_spec", "rendezvous_of"]
+__all__ = ["build_spec", "command", "rendezvous_of"]
 
 _FIRST_PORT, _NUM_PORTS, _NUM_IDS = 29_000, 1_000, 1_000
 
@@ -165,3 +166,10 @@ def _nanoseconds(key: str, option: str, text: str | None) -> dict[str, int]:
 
 def _given(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+@cache
+def command() -> tuple[str, ...]:
+    """Return the command that starts the script; the user's command is its arguments."""
+    script = Path(__file__).with_name("entrypoint.sh").read_text(encoding="ascii")
+    return ("bash", "-c", script, "gantry")

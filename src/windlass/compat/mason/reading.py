@@ -10,13 +10,11 @@ from typing import Any
 from windlass.compat.mason.account import MasonAccount
 from windlass.compat.mason.arguments import Arguments, read_arguments
 from windlass.compat.mason.clusters import Clusters, known_clusters
-from windlass.compat.mason.emit import experiment_spec, task_spec
-from windlass.compat.mason.environment import task_variables
+from windlass.compat.mason.emit import experiment_spec, task_mounts, task_spec, task_variables
 from windlass.compat.mason.identity import Identity, Random, new_identity, random_letters
 from windlass.compat.mason.options import MasonOptions, OwnOptions
 from windlass.compat.mason.quoting import join_words, kept_whole
 from windlass.compat.mason.rewriting import RESUMABLE, Situation, for_nodes, rewrite, training_of
-from windlass.compat.mason.storage import task_mounts
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError
 from windlass.core.names import nearest

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from windlass.compat.gantry.following import FollowOptions
@@ -18,14 +20,15 @@ from windlass.compat.olmo_core.git_state import GitRepoState
 from windlass.compat.olmo_core.images import default_image, owners
 from windlass.compat.olmo_core.jobs import is_running_in_beaker_batch_job
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import AccessError, PreconditionError, UsageError, WindlassError
+from windlass.core.errors import AccessError, PreconditionError, UsageError, WaitTimeoutError, WindlassError
+
+__all__ = ["BeakerEnvSecret", "BeakerEnvVar", "BeakerLaunchConfig", "BeakerWekaBucket", "StepWatch", "Stuck"]
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.values import ExperimentRef
     from windlass.compat.gantry.account import GantryAccount
     from windlass.compat.gantry.request import GantryRequest
 
-__all__ = ["BeakerEnvSecret", "BeakerEnvVar", "BeakerLaunchConfig", "BeakerWekaBucket"]
 
 _LAUNCHED_BY = "3.0.0"
 """The OLMo-core whose launches these are, where none is installed."""
@@ -208,7 +211,7 @@ class BeakerLaunchConfig(Base):
         from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
         from windlass.compat.gantry.online import OnlineAccount
         from windlass.compat.gantry.request import launch
-        from windlass.compat.olmo_core.steps import StepWatch, Stuck
+        from windlass.compat.olmo_core.launch_config import StepWatch, Stuck
 
         service = BeakerService()
         try:
@@ -324,3 +327,51 @@ def _notes(config: BeakerLaunchConfig, settings: Mapping[str, Any]) -> list[str]
 def _tell(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+_STEP = re.compile(rb"\[olmo_core\.[^\]]+\].*\[[^\]]*step=\d+")
+_SETTLING_S, _SOFT_SETTLING_S = 3600.0, 1800.0
+"""Before the first step: loading, compiling, and a first evaluation may take so long."""
+_WARN_AGAIN_S = 3600.0
+
+
+class Stuck(WaitTimeoutError):
+    """The training makes no steps any more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StepWatch:
+    """Raises `Stuck` after `timeout_s` without a step, and warns after `soft_s`, at most once an hour."""
+
+    timeout_s: float | None
+    soft_s: float | None
+    tell: Callable[[str], None]
+    began: float | None = None
+    stepped: float | None = None
+    warned: float = field(default=float("-inf"))
+
+    def hear(self, line: bytes, now: float) -> None:
+        """Take a line of the log; `now` is monotonic, seconds."""
+        self.began = now if self.began is None else self.began
+        if _STEP.search(line):
+            self.stepped = now
+
+    def look(self, now: float) -> None:
+        """Check the limits; nothing counts before the first line."""
+        if self.began is None:
+            return
+        hard, soft = self._silence(now, self.timeout_s, _SETTLING_S), self._silence(now, self.soft_s, _SOFT_SETTLING_S)
+        if hard is not None:
+            message = f"no step for {hard:.0f} s"
+            raise Stuck(message, hint="raise `step_timeout` if the steps are slow", code="no-steps")
+        if soft is not None and now - self.warned > _WARN_AGAIN_S:
+            self.warned = now
+            self.tell(f"warning: no step for {soft:.0f} s")
+
+    def _silence(self, now: float, limit_s: float | None, settling_s: float) -> float | None:
+        """Seconds without a step where they are over the limit."""
+        if limit_s is None or self.began is None:
+            return None
+        since = self.began if self.stepped is None else self.stepped
+        allowed = max(limit_s, settling_s) if self.stepped is None else limit_s
+        return now - since if now - since > allowed else None

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
 
-from windlass.compat.spec.older_yaml import as_client_reads
 from windlass.compat.spec.rules import problems_of, short_durations, unknown_keys
-from windlass.config.document import Node, data_of_node, node_of_data
+from windlass.config.document import (
+    MappingEntry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    data_of_node,
+    node_of_data,
+)
 from windlass.config.loading import raise_any
 from windlass.config.yaml_reader.text import compose, decode_text, too_large
 from windlass.core.dataclass import dataclass
@@ -19,7 +27,7 @@ from windlass.core.errors import AccessError, NotFoundError, Place, Problem, Spe
 from windlass.core.json_text import decode_json
 from windlass.plan.beaker.quantities import parse_duration_ns
 
-__all__ = ["SpecFile", "checked_spec", "read_spec", "sent"]
+__all__ = ["SpecFile", "as_client_reads", "checked_spec", "read_spec", "sent"]
 
 _MAX_BYTES = 4 << 20
 
@@ -123,3 +131,46 @@ def _tree(text: str, source: str) -> Node:
 
 def _note(key: str, close: str) -> str:
     return f"{key} is not a key of Beaker's spec v2 and is kept" + (f"; did you mean `{close}`?" if close else "")
+
+
+# Source: YAML 1.1, the types `int` and `float`, as PyYAML has them; decimal forms alone.
+_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?|\.[0-9]+(?:[eE][-+][0-9]+)?|\.inf)\Z")
+
+
+def as_client_reads(spec: Node) -> Node:
+    """The same spec, in whose commands and variables a number that only YAML 1.2 knows is the text that was written."""
+    return _at(spec, ("tasks", "*"), _task)
+
+
+def _task(node: Node) -> Node:
+    for path in (("command", "*"), ("arguments", "*"), ("envVars", "*", "value")):
+        node = _at(node, path, _word)
+    return node
+
+
+def _word(node: Node) -> Node:
+    is_number = (
+        isinstance(node, ScalarNode) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    )
+    if isinstance(node, ScalarNode) and is_number and not _NUMBER.match(node.text):
+        return ScalarNode(node.text, node.text, node.place)
+    return node
+
+
+def _at(node: Node, path: tuple[str, ...], change: Callable[[Node], Node]) -> Node:
+    """The tree with what stands at a path changed; `*` is every item of a list."""
+    if not path:
+        return change(node)
+    if path[0] == "*":
+        return (
+            SequenceNode(tuple(_at(item, path[1:], change) for item in node.items), node.place)
+            if isinstance(node, SequenceNode)
+            else node
+        )
+    if not isinstance(node, MappingNode):
+        return node
+    entries = (
+        MappingEntry(entry.key, entry.place, _at(entry.node, path[1:], change)) if entry.key == path[0] else entry
+        for entry in node.entries
+    )
+    return MappingNode(tuple(entries), node.place)

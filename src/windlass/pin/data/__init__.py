@@ -11,14 +11,12 @@ from windlass.core.lazy import lazy_names
 from windlass.pin.data.pinned import DataPin, DataPlaces
 
 if TYPE_CHECKING:
-    from windlass.pin.data.pinning import check_data, pin_data, resolve_data
-    from windlass.pin.data.placed import place_data
+    from windlass.pin.data.pinning import check_data, pin_data, place_data, resolve_data
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "windlass.pin.data.pinning": ("check_data", "pin_data", "resolve_data"),
-            "windlass.pin.data.placed": ("place_data",),
+            "windlass.pin.data.pinning": ("check_data", "pin_data", "place_data", "resolve_data"),
         },
     )
 

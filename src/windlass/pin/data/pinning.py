@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from windlass.core.errors import InternalError, NotFoundError, PreconditionError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.core.phrases import count
-from windlass.pin.data.outputs import check_output, resolve_output
 from windlass.pin.data.pinned import DataPin, DataPlaces
+from windlass.record.manifest import read_manifest
 from windlass.store.scan import scan, unreadable
 from windlass.store.version import VersionEntry, escape, manifest_digest
 
-__all__ = ["check_data", "pin_data", "resolve_data"]
+__all__ = ["check_data", "check_output", "pin_data", "place_data", "resolve_data", "resolve_output"]
 
 _HINT = "`data:` names a file or a folder, such as `file:data/prompts.jsonl`"
 _STORED = ("store", "s3", "gs", "http", "https", "hf")
@@ -201,3 +201,102 @@ def _explain(pin: DataPin, kind: str, entries: list[VersionEntry], digest: str, 
 
 def _shortened(changes: list[str]) -> str:
     return ", ".join(changes[:10]) + (f" and {len(changes) - 10} more" if len(changes) > 10 else "")
+
+
+def resolve_output(name: str, source: str, runs: Path) -> Path:
+    """The path of an output; the run is named by its whole id.
+
+    Raises:
+        NotFoundError: no such run, task or file.
+        PreconditionError: it leaves the run's output, or the task has not recorded it yet.
+    """
+    folder, inner = _parts(name, source, runs)
+    if not folder.exists():
+        raise NotFoundError(
+            f"data `{name}`: no output `{folder.name}` of the run {folder.parent.parent.name} on this machine",
+            hint=f"windlass show {folder.parent.parent.name}; at a site: windlass outputs fetch {folder.parent.parent.name}",
+            code="data-missing",
+        )
+    path = folder / inner if inner else folder
+    if not path.exists():
+        raise NotFoundError(f"data `{name}`: no `{inner}` in {folder}", hint=f"ls {folder}", code="data-missing")
+    resolved = path.resolve()
+    if not resolved.is_relative_to(folder.resolve()):
+        raise PreconditionError(
+            f"data `{name}`: `{source}` is outside of its task's output",
+            hint="use a path inside it",
+            code="data-link-escapes",
+        )
+    return resolved
+
+
+def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEntry]) -> None:
+    """Raise when an output is not what its task recorded when it succeeded.
+
+    Raises:
+        PreconditionError: `no-output`, or `data-changed` with the files that differ.
+    """
+    folder, inner = _parts(name, source, runs)
+    try:
+        manifest = read_manifest(folder, is_beside=True)
+    except NotFoundError as error:
+        raise PreconditionError(
+            f"data `{name}`: the task `{folder.name}` of {folder.parent.parent.name} recorded no output",
+            hint="only tasks that succeed record one; `windlass show` tells how this one ended",
+            code="no-output",
+        ) from error
+    recorded = {
+        os.path.relpath(entry.path, inner) if inner else entry.path: entry.sha256
+        for entry in manifest.entries
+        if not inner or entry.path == inner or entry.path.startswith(f"{inner}/")
+    }
+    found = {entry.path or ".": entry.sha256 for entry in entries}
+    changed = sorted(path for path in recorded.keys() | found.keys() if recorded.get(path) != found.get(path))
+    if changed:
+        more = f" and {len(changed) - 10} more" if len(changed) > 10 else ""
+        listed = ", ".join(inner if path == "." else path for path in changed[:10])
+        raise PreconditionError(
+            f"data `{name}`: {folder} differs from what its task recorded: {listed}{more}",
+            hint=f"windlass verify {folder.parent.parent.name}",
+            code="data-changed",
+        )
+
+
+def _parts(name: str, source: str, runs: Path) -> tuple[Path, str]:
+    """The folder of the task's output, and the path in it."""
+    run, _, rest = source.removeprefix("run:").strip("/").partition("/")
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    if parts and parts[0] == "out" and not (runs / run / "out" / "out").exists():
+        parts = parts[1:]
+    if not run or not parts or ".." in (run, *parts):
+        raise PreconditionError(
+            f"data `{name}`: `{source}` does not name an output of a run",
+            hint="write `run:RUN/TASK` or `run:RUN/TASK/PATH`, such as `run:last/train/model`",
+            code="data-missing",
+        )
+    return runs / run / "out" / parts[0], "/".join(parts[1:])
+
+
+def place_data(pin: DataPin, base: Path, places: DataPlaces) -> Path:
+    """The path of pinned data; what is stored is placed as a read-only tree, and fetched again where it is gone. Blocks.
+
+    Raises:
+        PreconditionError: it changed at its source (`data-changed`), the store is damaged, no space.
+        WindlassError: as `pin_data`.
+    """
+    if not pin.is_stored:
+        return resolve_data(pin.name, pin.source, base, places=places)
+    from windlass.store import place  # lazy: most runs pin only files
+
+    if not places.store.has(pin.digest):
+        again = pin_data(pin.name, pin.source, base, places=places)
+        if again.digest != pin.digest:
+            raise PreconditionError(
+                f"data `{pin.name}`: {pin.source} differs from what was pinned: "
+                f"sha256 {again.digest[:12]}..., not {pin.digest[:12]}...",
+                hint=f"`windlass data pull` it from a store that has {pin.digest[:12]}, or launch the experiment again",
+                code="data-changed",
+            )
+    version = places.store.read(pin.digest)
+    places.store.touch(pin.digest)
+    return place(places.store, version, places.placed, name=pin.file_name)
