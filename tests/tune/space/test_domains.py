@@ -175,7 +175,7 @@ def test_quantised_ends_weigh_half_for_floats_and_fully_for_integers() -> None:
         ("choice", ([],), "has no values", "invalid-space"),
         ("choice", ("abc",), "choice needs a list of values, not 'abc'", "invalid-space"),
         ("grid_search", ([],), "has no values", "invalid-space"),
-        ("sample_from", (lambda a, b: 1,), "one argument or none", "space-function"),
+        ("sample_from", (lambda a, b: 1,), "one argument or none", "invalid-space"),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_at_once(name: str, arguments: tuple[Any, ...], words: str, code: str) -> None:
