@@ -233,7 +233,7 @@ def apart(left: Sequence[float], right: Sequence[float]) -> float:
 def resumes(ours: Decoder, folder: Path, config: TransformerConfig) -> bool:
     """Ten steps in OLMo-core, a checkpoint of it, and ten more in windlass: the bits of twenty in windlass.
 
-    The steps in front are windlass's own, put into OLMo-core's model and optimiser, so that only the way over their
+    The steps in front are reserved, put into OLMo-core's model and optimiser, so that only the way over their
     checkpoint is compared.
     """
     straight, first = copy_of(ours), copy_of(ours)

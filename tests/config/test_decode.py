@@ -183,7 +183,7 @@ def test_an_empty_file_is_fine_where_everything_has_a_default() -> None:
             "`momentum` belongs elsewhere: `optimizer.momentum`",
         ),
         ("bounds: {zzz: 1}", "unknown-key", "unknown key `zzz` in bounds", "the keys here are: low, high"),
-        ('text: "a\\0b"', "wrong-value", "`text` holds a NUL character", "remove it"),
+        ('text: "a\\0b"', "wrong-value", "`text` contains a NUL character", "remove it"),
         (
             "origin: 3\npoints: {}",
             "settings-conflict",

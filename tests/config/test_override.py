@@ -119,8 +119,8 @@ def test_list_positions_are_set_appended_and_removed() -> None:
     assert read("words: [a, b]\n", "words.0=x", "words.2=c").words == ("x", "b", "c")
     assert read("words: [a, b]\n", "~words.0").words == ("b",)
     assert read("", "words.0=x").words == ("x",)
-    assert refusal("words: [a]\n", "words.5=x") == ("`5` is no position in `words`", "`words` has positions 0 to 1")
-    assert refusal("words: [a]\n", "words.x=x")[0] == "`x` is no position in `words`"
+    assert refusal("words: [a]\n", "words.5=x") == ("`5` is not a position in `words`", "`words` has positions 0 to 1")
+    assert refusal("words: [a]\n", "words.x=x")[0] == "`x` is not a position in `words`"
     assert refusal("words: [a]\n", "~words.1")[0] == "`words.1` is not set, so it cannot be removed"
 
 

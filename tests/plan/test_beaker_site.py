@@ -97,7 +97,7 @@ def test_the_place_is_not_in_the_hash() -> None:
 def test_the_page_says_what_is_asked_for() -> None:
     text = plan_page(beaker_plan(GANG))
     assert "queue        workspace lab/main, budget lab/money, cluster lab/alpha or lab/beta, priority normal" in text
-    assert "one, that Beaker starts again after a preemption, at most 51 times in all" in text
+    assert "one, restarted by Beaker after a preemption, at most 51 times in all" in text
 
 
 REFUSED = [
@@ -106,8 +106,8 @@ REFUSED = [
     (ONE, {"beaker": {"image": "beaker:i"}, "fs": {}}, "beaker-workspace", "names no workspace"),
     ("{name: x, run: f, env: {uv: .}}", {}, "unsupported-setting", "brings its environment"),
     ("{name: x, run: f, env: {python: /usr/bin/python3}}", {}, "unsupported-setting", "brings its environment"),
-    ("{name: x, tasks: {t: {run: f, disk: 1GiB}}}", {}, "unsupported-setting", "sets no disk space aside"),
-    ("{name: x, tasks: {t: {run: f, features: big}}}", {}, "unsupported-setting", "by cluster and host alone"),
+    ("{name: x, tasks: {t: {run: f, disk: 1GiB}}}", {}, "unsupported-setting", "does not reserve disk space"),
+    ("{name: x, tasks: {t: {run: f, features: big}}}", {}, "unsupported-setting", "by cluster and host only"),
     ("{name: x, run: f, env: {image: {name: i, network: private}}}", {}, "unsupported-setting", "network=private"),
     ("{name: x, tasks: {t: {run: f, gpus: 5}}}", {}, "needs-reshape", "a node of `lab` has 4"),
     ("{name: x, tasks: {t: {run: f, gpus: 1 x b200}}}", {}, "does-not-fit", "`lab` has h100"),

@@ -119,7 +119,7 @@ def test_the_page_says_hit_or_miss_and_the_size() -> None:
     [
         (
             "data.tokens.build=t ${out} ${run}",
-            "`${run}` in data.tokens.build is another one in every run",
+            "`${run}` in data.tokens.build differs from run to run",
             "unknown-token",
         ),
         ("data.tokens.build=t ${tasks.score.out}", "`${tasks.score.out}` in data.tokens.build", "unknown-token"),
@@ -229,7 +229,7 @@ def test_a_command_that_the_adapter_cannot_read_is_refused(run: str | list[str])
 
 def test_the_adapter_needs_to_know_whose_command() -> None:
     two = "{name: x, data: {c: {adapter: cache-dataset-only}}, tasks: {a: {run: 'p a.py ${data.c}'}, b: {run: p}}}"
-    with pytest.raises(SpecError, match=r"data.c does not say whose command"):
+    with pytest.raises(SpecError, match=r"data.c does not name the task whose command it adapts"):
         plan_of(two)
     with pytest.raises(SpecError, match=r"unknown task `aa` in data.c.task"):
         plan_of(two.replace("only}", "only, task: aa}"))

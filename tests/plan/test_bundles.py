@@ -49,7 +49,7 @@ def test_it_follows_the_shape() -> None:
         ),
         (
             ["tasks.main.bundles.learners.count=11"],
-            "learners gets 10 of 11 bundles; each wants a node of its own, and there are 10",
+            "learners gets 10 of 11 bundles; each needs its own node, and there are 10",
         ),
         (
             ["tasks.main.bundles.engines={count: 7, gpus: 3}"],
@@ -57,7 +57,7 @@ def test_it_follows_the_shape() -> None:
         ),
         (
             ["tasks.main.bundles.engines.strategy=strict-pack"],
-            "engines gets 0 of 20 bundles; all of them want the same node, and none has so much left",
+            "engines gets 0 of 20 bundles; all of them need the same node, and no node has enough left",
         ),
         (["tasks.main.bundles.engines.count=9999999"], "engines is 9999999 bundles, and no more than 1000000"),
     ],
@@ -88,12 +88,12 @@ def test_strategies_differ_in_what_they_leave() -> None:
         ),
         (
             ["tasks.main.bundles.engines.count=${repeat(1, 2)}"],
-            "engines.count is [1, 1], and a number from 0 is needed",
+            "engines.count is [1, 1], and must be a number from 0",
         ),
         (["tasks.main.bundles.engines.count=${nodez}"], "unknown name `nodez`"),
         (["tasks.main.bundles.engines.count=${nodes / 2}"], "`/` may leave a fraction"),
         (["tasks.main.bundles.engines.count=${rank}"], "calculates with `rank`, which is known only in the job"),
-        (["params.tp=0.5"], "`params.tp` is `0.5`, and expressions take whole numbers"),
+        (["params.tp=0.5"], "`params.tp` is `0.5`, and expressions need whole numbers"),
     ],
 )
 def test_numbers_that_are_none(overrides: list[str], message: str) -> None:

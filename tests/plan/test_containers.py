@@ -108,7 +108,7 @@ def test_a_secret_that_is_a_file_is_shown_as_a_file(kind: Any, shown: str) -> No
     ("kind", "image", "code", "words"),
     [
         ("none", "a:1", "unsupported-setting", "`env.image` is `a:1`, and site `isambard` runs no containers"),
-        ("apptainer", "./Dockerfile", "image-not-built", "apptainer builds nothing from a Dockerfile"),
+        ("apptainer", "./Dockerfile", "image-not-built", "apptainer cannot build from a Dockerfile"),
         ("enroot", "a:1", "image-not-imported", "enroot starts image files only"),
     ],
 )

@@ -144,14 +144,14 @@ def test_processes_per_node(gpus: int, procs: int | None, command: str, expected
         ),
         (
             "torchrun --nproc-per-node $N t.py",
-            "`--nproc-per-node $N` in tasks.t.run is no number of processes [launcher-command]",
+            "`--nproc-per-node $N` in tasks.t.run is not a valid number of processes [launcher-command]",
         ),
         (
             "python 'a",
-            "the command of tasks.t.run cannot be rewritten for a launcher: a quote or `$(` has no end [launcher-command]",
+            "the command of tasks.t.run cannot be rewritten for a launcher: a quote or `$(` is not closed [launcher-command]",
         ),
-        ("", "tasks.t.run holds no command [launcher-command]"),
-        ("A=1", "tasks.t.run holds no command [launcher-command]"),
+        ("", "tasks.t.run contains no command [launcher-command]"),
+        ("A=1", "tasks.t.run contains no command [launcher-command]"),
         ("torchrun --tee 3", "tasks.t.run starts torchrun without a script [launcher-command]"),
     ],
 )
@@ -226,7 +226,7 @@ def test_accelerate_on_one_process_is_left_simple() -> None:
         (
             "accelerate launch --num_processes x t.py",
             4,
-            "`--num_processes x` in tasks.t.run is no number of processes [launcher-command]",
+            "`--num_processes x` in tasks.t.run is not a valid number of processes [launcher-command]",
         ),
         (
             "accelerate launch t.py",
@@ -277,7 +277,7 @@ def test_mpi_names_the_file_of_hosts_and_its_slots(gpus: int, procs: int | None,
 
 @pytest.mark.parametrize("launcher", ["none", "torchrun", "srun", "ray"])
 def test_a_file_of_hosts_means_nothing_elsewhere(launcher: str) -> None:
-    message = f"`${{hostfile}}` in tasks.t.run has no meaning with `cluster: {launcher}` [launcher-command]"
+    message = f"`${{hostfile}}` in tasks.t.run cannot be used with `cluster: {launcher}` [launcher-command]"
     assert refused(launcher, context(("python", "--hosts=${hostfile}"))) == message
 
 

@@ -27,7 +27,7 @@ task train
                PYTHONUNBUFFERED=1
                WINDLASS_* (12 variables)
   secrets      HF_TOKEN, WANDB_API_KEY (file)
-  checkpoints  every 20m, seen as step_*, resumes from the latest
+  checkpoints  every 20m, matching step_*, resumes from the latest
   limits       5d for each task, 1d per job, ready within 10m, 30s to stop, stalled after 1m of silence at the earliest
   retries      50 after interruptions, 1 after failures
 
@@ -54,7 +54,7 @@ task score   after train
   retries      50 after interruptions, 1 after failures
 
 notes
-  - context.priority=high: nobody else's runs compete for this machine
+  - context.priority=high: no other user's runs compete for this machine
   - limit.time: counts for each task, all its attempts together
   - params.deep.dim, params.is_fast: no command or variable uses it
 """

@@ -31,7 +31,7 @@ def test_a_plan_of_another_version_is_refused() -> None:
 
 @pytest.mark.parametrize("broken", [None, [], 3, {}])
 def test_what_is_no_plan_is_refused(broken: object) -> None:
-    with pytest.raises(PreconditionError, match="this is no plan of this version"):
+    with pytest.raises(PreconditionError, match="the plan has another version"):
         Plan.from_data(broken)
 
 

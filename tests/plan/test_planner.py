@@ -208,7 +208,7 @@ BAD = [
     ),
     (
         "{name: x, run: f, env: {vars: {WINDLASS_RANK: 1}}}",
-        "env.vars.WINDLASS_RANK: variables that begin with WINDLASS_ are windlass's own",
+        "env.vars.WINDLASS_RANK: variables that begin with WINDLASS_ are reserved",
         "reserved-variable",
         "rename it",
     ),
@@ -262,25 +262,25 @@ BAD = [
     ),
     (
         "{name: x, env: {image: Dockerfile}, run: f}",
-        "env.image=Dockerfile cannot be honoured on `local`: containers run on `docker` and `podman`, and at sites that have them",
+        "env.image=Dockerfile is not supported on `local`: containers run on `docker` and `podman`, and at sites that have them",
         "unsupported-setting",
         "remove it: ~env.image, or run without it: --best-effort",
     ),
     (
         "{name: x, tasks: {t: {run: f, gpus: 1 x gh200}}}",
-        "tasks.t.gpus.type=gh200 cannot be honoured on `local`: the type of this machine's GPUs is not known",
+        "tasks.t.gpus.type=gh200 is not supported on `local`: the type of this machine's GPUs is not known",
         "unsupported-setting",
         "write the count alone: tasks.t.gpus=1, or run without it: --best-effort",
     ),
     (
         "{name: x, tasks: {t: {run: f, disk: 1TiB}}}",
-        "tasks.t.disk=1TiB cannot be honoured on `local`: disk space is neither set aside nor limited here",
+        "tasks.t.disk=1TiB is not supported on `local`: disk space is neither reserved nor limited here",
         "unsupported-setting",
         "remove it: ~tasks.t.disk, or run without it: --best-effort",
     ),
     (
         "{name: x, limit: {gpu_hours: 4800}, tasks: {t: {run: f, gpus: 1}}}",
-        "limit.gpu_hours=4800 cannot be honoured on `local`: GPU-hours are not limited here",
+        "limit.gpu_hours=4800 is not supported on `local`: GPU-hours are not limited here",
         "unsupported-setting",
         "remove it: ~limit.gpu_hours, or run without it: --best-effort",
     ),
@@ -346,7 +346,7 @@ def test_without_gpus_the_proposal_removes_the_total() -> None:
 
 def test_an_unknown_machine_is_noted() -> None:
     plan = plan_of("{name: x, tasks: {t: {run: f, gpus: 400}}}", site=Site())
-    assert plan.notes == ("the shape of `local` is not known, so nothing was checked against it",)
+    assert plan.notes == ("the shape of `local` is not known, so nothing was checked",)
 
 
 def test_best_effort_says_what_it_ignores() -> None:
@@ -364,8 +364,8 @@ def test_best_effort_says_what_it_ignores() -> None:
 def test_wishes_that_the_place_satisfies_are_noted() -> None:
     text = "{name: x, run: f, context: {priority: high, account: lab/a}, limit: {gpu_hours: 4, jobs: 3}}"
     assert plan_of(text).notes == (
-        "context.priority=high: nobody else's runs compete for this machine",
-        "context.account=lab/a: recorded; this machine charges nobody",
+        "context.priority=high: no other user's runs compete for this machine",
+        "context.account=lab/a: recorded; this machine has no accounts",
         "limit.jobs=3: a task is one job here, however long it runs",
         "limit.gpu_hours=4: no task takes a GPU",
     )

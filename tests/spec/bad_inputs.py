@@ -57,7 +57,7 @@ hint: write `key: value` lines
 - b
 """,
         """\
-error: the file must hold a mapping, not a list               [wrong-type]
+error: the file must contain a mapping, not a list            [wrong-type]
   exp.yaml:1:1   - a
 hint: write `key: value` lines
 """,
@@ -68,7 +68,7 @@ hint: write `key: value` lines
 hello
 """,
         """\
-error: the file must hold a mapping, not the text `hello`     [wrong-type]
+error: the file must contain a mapping, not the text `hello`  [wrong-type]
   exp.yaml:1:1   hello
 hint: write `key: value` lines
 """,
@@ -171,7 +171,7 @@ run: python a.py
 run: python b.py
 """,
         """\
-error: the key `run` stands twice                             [yaml-syntax]
+error: duplicate key `run`                                    [yaml-syntax]
   exp.yaml:3:1   run: python b.py
 hint: the first one is in line 2
 """,
@@ -467,7 +467,7 @@ tasks:
     checkpoints: {pattern: ../step_*}
 """,
         """\
-error: `../step_*` leaves the folder of checkpoints           [wrong-value]
+error: the pattern `../step_*` points outside the folder of checkpoints  [wrong-value]
   exp.yaml:5:28   checkpoints: {pattern: ../step_*}
 hint: write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`
 """,
@@ -482,7 +482,7 @@ tasks:
     checkpoints: {pattern: step**}
 """,
         """\
-error: `step**` is no pattern of names                        [wrong-value]
+error: invalid pattern `step**`                               [wrong-value]
   exp.yaml:5:28   checkpoints: {pattern: step**}
 hint: write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`
 """,
@@ -703,7 +703,7 @@ run: python train.py
         """\
 error: `name` cannot be the text `My Experiment`              [bad-name]
   exp.yaml:1:7   name: My Experiment
-hint: did you mean `my-experiment`? a name is made of small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit
+hint: did you mean `my-experiment`? a name consists of small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit
 """,
     ),
     BadInput(
@@ -714,9 +714,9 @@ tasks:
   Train: {run: python train.py}
 """,
         """\
-error: `Train` in tasks is no legal name                      [bad-name]
+error: `Train` in tasks is not a valid name                   [bad-name]
   exp.yaml:3:3   Train: {run: python train.py}
-hint: did you mean `train`? a name is made of small letters, digits, '-' and '_', at most 64, beginning and ending with a letter or digit
+hint: did you mean `train`? a name consists of small letters, digits, '-' and '_', at most 64, beginning and ending with a letter or digit
 """,
     ),
     BadInput(
@@ -728,9 +728,9 @@ data:
   train.v2: file:train.bin
 """,
         """\
-error: `train.v2` in data is no legal name                    [bad-name]
+error: `train.v2` in data is not a valid name                 [bad-name]
   exp.yaml:4:3   train.v2: file:train.bin
-hint: did you mean `train-v2`? a name is made of small letters, digits, '-' and '_', at most 64, beginning and ending with a letter or digit
+hint: did you mean `train-v2`? a name consists of small letters, digits, '-' and '_', at most 64, beginning and ending with a letter or digit
 """,
     ),
     BadInput(
@@ -741,9 +741,9 @@ run: python train.py
 params: {2lr: 1}
 """,
         """\
-error: `2lr` in params is no legal name                       [bad-name]
+error: `2lr` in params is not a valid name                    [bad-name]
   exp.yaml:3:10   params: {2lr: 1}
-hint: a parameter's name is made of letters, digits, '_' and '-', the first a letter or '_'
+hint: a parameter's name consists of letters, digits, '_' and '-', the first a letter or '_'
 """,
     ),
     BadInput(
@@ -755,9 +755,9 @@ env:
   vars: {MY-VAR: 1}
 """,
         """\
-error: `MY-VAR` in env.vars is no legal name                  [bad-name]
+error: `MY-VAR` in env.vars is not a valid name               [bad-name]
   exp.yaml:4:10   vars: {MY-VAR: 1}
-hint: a variable's name is made of letters, digits and '_', the first not a digit
+hint: a variable's name consists of letters, digits and '_', the first not a digit
 """,
     ),
     BadInput(
@@ -771,7 +771,7 @@ env:
         """\
 error: `env.secrets.0.name` cannot be the text `hf token`     [bad-name]
   exp.yaml:4:13   secrets: [hf token]
-hint: a variable's name is made of letters, digits and '_', the first not a digit
+hint: a variable's name consists of letters, digits and '_', the first not a digit
 """,
     ),
     BadInput(
@@ -783,7 +783,7 @@ env:
   secrets: [HF_TOKEN, HF_TOKEN]
 """,
         """\
-error: the secret `HF_TOKEN` is listed twice                  [settings-conflict]
+error: duplicate secret `HF_TOKEN`                            [settings-conflict]
   exp.yaml:4:23   secrets: [HF_TOKEN, HF_TOKEN]
 hint: remove one
 """,
@@ -910,7 +910,7 @@ run: python train.py
 data: {prompts: data/prompts.jsonl}
 """,
         """\
-error: `data/prompts.jsonl` is no data source                 [data-scheme]
+error: invalid data source `data/prompts.jsonl`               [data-scheme]
   exp.yaml:3:17   data: {prompts: data/prompts.jsonl}
 hint: did you mean `file:data/prompts.jsonl`? a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
@@ -949,9 +949,9 @@ run: python train.py
 data: {prompts: "file:"}
 """,
         """\
-error: nothing follows `file:`                                [data-scheme]
+error: the data source `file:` has no path                    [data-scheme]
   exp.yaml:3:17   data: {prompts: "file:"}
-hint: write where the data lies, such as `file:PATH`
+hint: write the path, such as `file:PATH`
 """,
     ),
     BadInput(
@@ -1069,7 +1069,7 @@ why: question: does it work?
 run: python train.py
 """,
         """\
-error: a `:` stands where no key can be                       [yaml-syntax]
+error: unexpected `:`: a key cannot be here                   [yaml-syntax]
   exp.yaml:2:14   why: question: does it work?
 hint: check the indentation and the line above; put quotes around text that holds `: `
 """,
@@ -1123,7 +1123,7 @@ run: python train.py
 name: other
 """,
         """\
-error: the file holds several documents                       [yaml-syntax]
+error: the file contains several documents                    [yaml-syntax]
   exp.yaml:3:1   ---
 hint: keep one; remove the line `---`
 """,
@@ -1167,7 +1167,7 @@ run: python train.py
 params: {a: &a [1, *a]}
 """,
         """\
-error: the alias `*a` stands inside its own anchor            [yaml-limits]
+error: the alias `*a` is inside its own anchor                [yaml-limits]
   exp.yaml:3:20   params: {a: &a [1, *a]}
 hint: write the value out
 """,
@@ -1201,7 +1201,7 @@ hint: quote it if it begins with `[` or `{`
         "control character",
         'name: hello\nwhy: "a\x07b"\nrun: python train.py\n',
         """\
-error: the character U+0007 may not stand in YAML             [yaml-syntax]
+error: the character U+0007 is not allowed in YAML            [yaml-syntax]
   exp.yaml:2:8   why: "a\\x07b"
 hint: remove it, or write it with an escape inside double quotes: "\\u..."
 """,
@@ -1241,7 +1241,7 @@ limit: {time: 1h, per_job: 2h}
         """\
 error: `name` cannot be the text `Hello`                      [bad-name]
   exp.yaml:1:7   name: Hello
-hint: did you mean `hello`? a name is made of small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit
+hint: did you mean `hello`? a name consists of small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit
 error: unknown key `nodez` in tasks.train                     [unknown-key]
   exp.yaml:5:5   nodez: 10
 hint: did you mean `nodes`?
@@ -1400,7 +1400,7 @@ run: python train.py
 where: [lab]
 """,
         """\
-error: `2` is no position in `where`                          [bad-override]
+error: `2` is not a position in `where`                       [bad-override]
   command line   where.2=home
 hint: `where` has positions 0 to 1
 """,
@@ -1531,7 +1531,7 @@ hint: a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, h
         "a line separator in text",
         "name: hello\nwhy: faster\u2028or not\nrun: python train.py\n",
         """\
-error: the character U+2028 may not stand in YAML             [yaml-syntax]
+error: the character U+2028 is not allowed in YAML            [yaml-syntax]
   exp.yaml:2:12   why: faster\\u2028or not
 hint: remove it, or write it with an escape inside double quotes: "\\u..."
 """,
@@ -1553,7 +1553,7 @@ hint: check the terminal's encoding
         "a NUL in a command",
         'name: hello\nrun: "a\\0b"\n',
         """\
-error: `tasks.main.run` holds a NUL character                 [wrong-value]
+error: `tasks.main.run` contains a NUL character              [wrong-value]
   exp.yaml:2:6   run: "a\\0b"
 hint: remove it
 """,

@@ -24,7 +24,7 @@ def test_numbers_and_expressions() -> None:
         ("{count: nodes, gpus: 1}", "count: nodes", "`nodes` is neither a whole number nor one expression"),
         ('{count: "${a} ${b}", gpus: 1}', "count:", "`${a} ${b}` is neither a whole number nor one expression"),
         ("{gpus: -1}", "gpus: -1", "-1 is too small"),
-        ("{count: 2}", "a: {count: 2}", "a bundle without GPUs and CPUs takes nothing"),
+        ("{count: 2}", "a: {count: 2}", "the bundle requests neither GPUs nor CPUs"),
         ("{gpus: 1, strategy: strict}", "strategy: strict", "strict"),
     ],
 )

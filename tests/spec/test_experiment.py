@@ -214,7 +214,7 @@ def test_what_is_no_text_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="the file is larger than 4 MiB"):
         load_experiment(path)
     os.mkfifo(tmp_path / "pipe.yaml")
-    with pytest.raises(NotFoundError, match="is no regular file"):
+    with pytest.raises(NotFoundError, match="is not a regular file"):
         load_experiment(tmp_path / "pipe.yaml")
     with pytest.raises(AccessError, match="embedded null byte"):
         load_experiment(Path("a\0b"))
@@ -342,5 +342,5 @@ def test_a_secret_may_have_another_name_in_the_vault() -> None:
     env = Env(secrets=(use, SecretUse(name="B")))
     assert config.to_data(env) == {"secrets": [{"name": "TOKEN", "from": "me_TOKEN"}, "B"]}
     assert config.from_data(Env, config.to_data(env)) == env
-    with pytest.raises(SpecError, match="made of letters"):
+    with pytest.raises(SpecError, match="consists of letters"):
         config.from_data(Env, {"secrets": {"name": "TOKEN", "from": "no name"}})

@@ -53,7 +53,7 @@ def test_what_was_written_comes_back() -> None:
         ({"samples": -1}, "never ends without a limit"),
         ({"scheduler": {"asha": {}, "pbt": {}}}, "neither a name nor one name"),
         ({"search": {"tpe": 3}}, "neither a name nor one name"),
-        ({"stop": {"loss": "low"}}, "`stop.loss` is no number"),
+        ({"stop": {"loss": "low"}}, "`stop.loss` is not a number"),
         ({"slots": 4}, "no effect without `trainable`"),
         ({"keep": {"by": "-loss"}}, "`keep.by` has no effect without `keep.best`"),
         ({"trainable": "train.Trainer"}, "`MODULE:NAME`"),

@@ -94,7 +94,7 @@ class Name:
     @property
     def rule(self) -> str:
         """Rule as a sentence."""
-        return f"a name is made of {NAME_RULE if self.is_dotted else _DOTLESS_RULE}"
+        return f"a name consists of {NAME_RULE if self.is_dotted else _DOTLESS_RULE}"
 
     @property
     def regex(self) -> str:

@@ -170,7 +170,7 @@ class DocumentDecoder:
         for entry in node.entries:
             inner = (*path, entry.key)
             if field_type.key.rule is not None and not field_type.key.rule.holds(entry.key):
-                message = f"`{entry.key}` in {join_path(path)} is no legal name"
+                message = f"`{entry.key}` in {join_path(path)} is not a valid name"
                 hint = name_hint(entry.key, field_type.key.rule)
                 self.problems.append(Problem(message, field_type.key.rule.code, entry.place, hint))
             before = len(self.problems)
@@ -287,7 +287,9 @@ class DocumentDecoder:
             message = f"{_subject(path)} cannot be {kind_of(scalar)}"
             return self._fail(path, message, field_type.rule.code, scalar.place, name_hint(text, field_type.rule))
         if "\0" in text:
-            return self._fail(path, f"{_subject(path)} holds a NUL character", "wrong-value", scalar.place, "remove it")
+            return self._fail(
+                path, f"{_subject(path)} contains a NUL character", "wrong-value", scalar.place, "remove it"
+            )
         return Path(text) if field_type.is_path else text
 
     def _choice(self, scalar: ScalarNode, field_type: ChoiceType, path: _Path) -> object:

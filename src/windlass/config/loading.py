@@ -43,7 +43,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     is_empty = node is None or (isinstance(node, ScalarNode) and node.value is None)
     root: Node = MappingNode((), Place(source)) if node is None or is_empty else node
     if not isinstance(root, MappingNode):
-        message = f"the file must hold a mapping, not {kind_of(root)}"
+        message = f"the file must contain a mapping, not {kind_of(root)}"
         raise SpecError([*problems, Problem(message, "wrong-type", root.place, "write `key: value` lines")])
     changed, refused = apply_overrides(root, schema, overrides)
     problems.extend(refused)

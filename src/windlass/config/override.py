@@ -233,7 +233,7 @@ def _change_item(node: SequenceNode, field_type: FieldType, override: _Override,
         else "no items"
     )
     if re.fullmatch("[0-9]{1,6}", part) is None or int(part) > count:
-        raise _refused(f"`{part}` is no position in `{path}`", override.place, f"`{path}` has {legal}")
+        raise _refused(f"`{part}` is not a position in `{path}`", override.place, f"`{path}` has {legal}")
     index = int(part)
     if index == count and override.node is None:
         raise _nothing_to_remove(override, node, depth)

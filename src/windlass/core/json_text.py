@@ -66,7 +66,7 @@ def decode_object(
 
 
 def read_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """The value of a JSON file; raises ValueError as `decode_json`, and for what is no regular file."""
+    """The value of a JSON file; raises ValueError as `decode_json`, and for what is not a regular file."""
     return decode_json(_content(path, max_bytes), max_bytes=max_bytes)
 
 

@@ -41,13 +41,15 @@ def adapted_command(name: str, source: DataSource, experiment: Experiment, diagn
         close = nearest(chosen, tasks) if chosen else ""
         hint = f"did you mean `{close}`?" if close else f"write `task: NAME`; the tasks are: {', '.join(tasks)}"
         message = (
-            f"unknown task `{chosen}` in data.{name}.task" if chosen else f"data.{name} does not say whose command"
+            f"unknown task `{chosen}` in data.{name}.task"
+            if chosen
+            else f"data.{name} does not name the task whose command it adapts"
         )
         diagnostics.add(f"data.{name}.task" if chosen else path, message, "unknown-task", hint)
         return None
     words = _script_words(tasks[chosen].run)
     if words is None:
-        message = f"no Python script is to be found in tasks.{chosen}.run, or only its shell knows how it is called"
+        message = f"no Python script found in tasks.{chosen}.run, or the line needs a shell"
         hint = f"write the command instead: `data: {{{name}: {{build: COMMAND}}}}`"
         diagnostics.add(path, message, "wrong-value", hint)
         return None

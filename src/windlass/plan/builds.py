@@ -218,8 +218,8 @@ def _command_path(name: str, source: DataSource) -> str:
 def _refuse_varying(command: Command, path: str, diagnostics: Diagnostics) -> None:
     for token in _tokens(_texts_of(command)):
         if token in _VARYING or token.startswith("tasks."):  # names of data are looked at elsewhere
-            message = f"`${{{token}}}` in {path} is another one in every run, and what is built serves many runs"
-            hint = "leave it out; a build writes to ${out} and reads its inputs, ${code} and ${params.NAME}"
+            message = f"`${{{token}}}` in {path} differs from run to run, but many runs share what is built"
+            hint = "remove it; a build writes to ${out} and reads its inputs, ${code} and ${params.NAME}"
             diagnostics.add(path, message, "unknown-token", hint)
 
 

@@ -87,7 +87,7 @@ def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str)
     if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
         return found
     if found != "":
-        message = f"`{value}` in {path} is {found}, and a number from 0 is needed"
+        message = f"`{value}` in {path} is {found}, and must be a number from 0"
         diagnostics.add(path, message, "bad-expression", "check the shape and the parameters that it uses")
     return None
 
@@ -152,9 +152,9 @@ def _why(group: BundleGroup, nodes: list[_Node]) -> str:
     """Return the reason why one more bundle does not fit."""
     has_gpus = [node for node in nodes if node.gpus >= group.gpus]
     if group.strategy == "strict-spread" and group.count > len(nodes):
-        return f"each wants a node of its own, and there are {len(nodes)}"
+        return f"each needs its own node, and there are {len(nodes)}"
     if group.strategy == "strict-pack":
-        return "all of them want the same node, and none has so much left"
+        return "all of them need the same node, and no node has enough left"
     if not has_gpus:
         left = sum(node.gpus for node in nodes)
         return f"each takes {_amount(group.gpus, 'GPU')} of one node, and {left} of all nodes are left"

@@ -63,8 +63,8 @@ def _takes_no_gpu(experiment: Experiment, _value: object) -> str:
 
 
 _HONOURED = SettingRule(treatment=Treatment.HONOURED)
-_NO_QUEUE = SettingRule(treatment=Treatment.SATISFIED, reason="nobody else's runs compete for this machine")
-_RECORDED = SettingRule(treatment=Treatment.SATISFIED, reason="recorded; this machine charges nobody")
+_NO_QUEUE = SettingRule(treatment=Treatment.SATISFIED, reason="no other user's runs compete for this machine")
+_RECORDED = SettingRule(treatment=Treatment.SATISFIED, reason="recorded; this machine has no accounts")
 _FOR_BEAKER = SettingRule(treatment=Treatment.REFUSED, reason="judged key by key: see windlass.plan.beaker.keys")
 _KEPT = ("beaker", "tasks.*.beaker")
 
@@ -103,11 +103,11 @@ LOCAL_RULES: Mapping[str, SettingRule] = {
     "tasks.*.shared_memory": SettingRule(
         treatment=Treatment.REFUSED, reason="shared memory has the size this machine gives it"
     ),
-    "tasks.*.disk": SettingRule(treatment=Treatment.REFUSED, reason="disk space is neither set aside nor limited here"),
+    "tasks.*.disk": SettingRule(treatment=Treatment.REFUSED, reason="disk space is neither reserved nor limited here"),
     "tasks.*.hosts": SettingRule(
         treatment=Treatment.REFUSED, reason="the only host here is this machine", met=_only_this_host
     ),
-    "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="what this machine features is not known"),
+    "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="the features of this machine are not known"),
     **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _HONOURED),
     **dict.fromkeys(
         (f"tasks.*.{key}" for key in ("stall.floor", "stall.enabled", "ready_timeout", "grace", "compat")), _HONOURED
@@ -129,17 +129,17 @@ SLURM_RULES: Mapping[str, SettingRule] = {
     **LOCAL_RULES,
     "env.image": SettingRule(
         treatment=Treatment.IMPOSSIBLE,
-        reason="the site's profile names no way to run containers (containers.kind); use `env.uv` or `env.python`",
+        reason="the site's profile does not say how to run containers (containers.kind); use `env.uv` or `env.python`",
         able=lambda target: target.profile.containers.kind != "none",
     ),
     "context.priority": SettingRule(
         treatment=Treatment.REFUSED,
-        reason="the site's profile says nothing about this priority (scheduler.priority)",
+        reason="the site's profile does not map this priority (scheduler.priority)",
         mapped=_mapped("priority"),
     ),
     "context.preemptible": SettingRule(
         treatment=Treatment.SATISFIED,
-        reason="the site has no cheaper place for it, so nobody takes its nodes",
+        reason="the site has no cheaper place for it, so the run is not preempted",
         mapped=_mapped("preemptible"),
     ),
     **dict.fromkeys(("context.account", "limit.jobs", "limit.gpu_hours"), _HONOURED),
@@ -178,8 +178,8 @@ BEAKER_RULES: Mapping[str, SettingRule] = {
         reason="the site's profile does not name the GPUs of these clusters",
         able=lambda target: bool(target.there.gpu_type or target.there.gres),
     ),
-    "tasks.*.disk": SettingRule(treatment=Treatment.REFUSED, reason="Beaker sets no disk space aside"),
-    "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="Beaker chooses by cluster and host alone"),
+    "tasks.*.disk": SettingRule(treatment=Treatment.REFUSED, reason="Beaker does not reserve disk space"),
+    "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="Beaker selects by cluster and host only"),
 }
 
 RULES: Mapping[str, Mapping[str, SettingRule]] = {
@@ -221,7 +221,7 @@ def apply_rules(
         elif rule.treatment is Treatment.REFUSED and is_best_effort:
             notes.append(f"{said} is ignored (--best-effort): {rule.reason}")
         else:
-            message = f"{said} cannot be honoured on `{site.name}`: {rule.reason}"
+            message = f"{said} is not supported on `{site.name}`: {rule.reason}"
             hint = _without(path, experiment)
             hint += ", or run without it: --best-effort" if rule.treatment is Treatment.REFUSED else ""
             diagnostics.add(path, message, "unsupported-setting", hint)
@@ -246,7 +246,7 @@ def _judge_kept(
             notes.append(f"{said} is ignored (--best-effort): {key.reason}")
         else:
             hint = key.hint + ("" if key.is_impossible else ", or run without it: --best-effort")
-            message = f"{said} cannot be honoured on `{site.name}`: {key.reason}"
+            message = f"{said} is not supported on `{site.name}`: {key.reason}"
             diagnostics.add(key.path, message, "unsupported-setting", hint)
     return notes
 

@@ -40,12 +40,12 @@ def check_site_containers(experiment: Experiment, profile: Profile, diagnostics:
         diagnostics.add("env.image", _NOT_A_FILE.format(image), "image-not-imported", _import_hint(str(image)))
     reasons = {}
     if image.network != "host":
-        reasons["network"] = f"{kind} has the node's network"
+        reasons["network"] = f"{kind} uses the node's network"
     if image.name and image.has_own_code:
-        reasons["code"] = "the folder of the code in an image that is only named is not known"
+        reasons["code"] = "the code folder of a named image is not known"
     for key, reason in reasons.items():
         path = f"env.image.{key}"
-        message = f"{path}={getattr(image, key)} cannot be honoured on `{profile.name}`: {reason}"
+        message = f"{path}={getattr(image, key)} is not supported on `{profile.name}`: {reason}"
         diagnostics.add(path, message, "unsupported-setting", f"remove it: ~{path}")
 
 
@@ -97,7 +97,7 @@ def container_argv(
         )
     if PurePath(image).name.startswith("Dockerfile"):
         raise PreconditionError(
-            f"`env.image` is `{image}`, and {containers.kind} builds nothing from a Dockerfile",
+            f"`env.image` is `{image}`, and {containers.kind} cannot build from a Dockerfile",
             hint="build the image elsewhere, push it, and name its tag",
             code="image-not-built",
         )

@@ -104,7 +104,7 @@ def _task(task: TaskPlan, own: frozenset[str]) -> Iterator[str]:
         texts = [
             *(f"{name}={value}" for name, value in variables.items() if not name.startswith(_OWN)),
             *_hidden(variables),
-            *(f"{name} is taken away" for name in unset),
+            *(f"{name} is unset" for name in unset),
         ]
         for index, text in enumerate(texts):
             yield f"  {role if index == 0 else '':<11}  {text}"
@@ -128,7 +128,7 @@ def _queue(task: TaskPlan) -> str:
     if task.beaker.workspace:
         return _beaker(task)
     named = (("partition", queue.partition), ("QOS", queue.qos), ("account", queue.account))
-    parts = [f"{noun} {name}" for noun, name in named if name] or ["what jobs get by themselves"]
+    parts = [f"{noun} {name}" for noun, name in named if name] or ["the site's defaults"]
     parts += [f"nice {queue.nice}"] if queue.nice else []
     parts += ["whole nodes"] if queue.exclusive else []
     parts += [f"on {', '.join(queue.nodelist)}"] if queue.nodelist else []
@@ -155,7 +155,7 @@ def _jobs(task: TaskPlan) -> str:
     if chain.scheduler == "beaker" and chain.num_links == 1:
         return "one, started once"
     if chain.scheduler == "beaker":
-        return f"one, that Beaker starts again after a preemption, at most {chain.num_links} times in all"
+        return f"one, restarted by Beaker after a preemption, at most {chain.num_links} times in all"
     walltime = format_duration(queue.time_s) if queue.time_s else "the partition's walltime"
     if chain.mode == "none":
         return f"one of {walltime}"
@@ -212,8 +212,10 @@ def _hidden(env: Mapping[str, str]) -> Iterator[str]:
 
 def _checkpoints(task: TaskPlan) -> str:
     every = f"every {format_duration(task.checkpoint_every_s)}" if task.checkpoint_every_s else "when the code saves"
-    pattern = f", seen as {task.checkpoint_pattern}" if task.checkpoint_pattern else ""
-    return f"{every}{pattern}, {'resumes from the latest' if task.is_resuming else 'starts afresh every time'}"
+    pattern = f", matching {task.checkpoint_pattern}" if task.checkpoint_pattern else ""
+    return (
+        f"{every}{pattern}, {'resumes from the latest' if task.is_resuming else 'starts from the beginning every time'}"
+    )
 
 
 def _limits(task: TaskPlan) -> str:
@@ -221,4 +223,4 @@ def _limits(task: TaskPlan) -> str:
     parts += [f"{format_duration(task.per_job_s)} per job"] if task.per_job_s is not None else []
     parts += [f"ready within {format_duration(task.ready_timeout_s)}", f"{format_duration(task.grace_s)} to stop"]
     stall = f"stalled after {format_duration(task.stall_floor_s)} of silence at the earliest"
-    return ", ".join([*parts, stall if task.is_stall_watched else "stalls are not watched"])
+    return ", ".join([*parts, stall if task.is_stall_watched else "stalls are not detected"])

@@ -166,7 +166,7 @@ class Plan:
         fields = dict(data) if isinstance(data, Mapping) else {}
         schema, stated = fields.pop("schema", None), fields.pop("plan_hash", None)
         if schema != PLAN_SCHEMA:
-            message = f"this is no plan of this version: schema `{schema}`, expected `{PLAN_SCHEMA}`"
+            message = f"the plan has another version: schema `{schema}`, expected `{PLAN_SCHEMA}`"
             raise PreconditionError(message, hint="make the plan again: windlass plan", code="plan-broken")
         try:
             plan = decode(cls, fields)

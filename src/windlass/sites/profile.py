@@ -136,7 +136,9 @@ class SiteVariable:
     """
 
     name: Annotated[
-        str, Pattern("[A-Za-z_][A-Za-z0-9_]*", "a variable's name is made of letters, digits and `_`"), Doc("Variable.")
+        str,
+        Pattern("[A-Za-z_][A-Za-z0-9_]*", "a variable's name consists of letters, digits and `_`"),
+        Doc("Variable."),
     ]
     value: Annotated[str | None, ScalarText(), Doc("Value; empty takes it away.")] = None
     role: Annotated[

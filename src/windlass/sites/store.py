@@ -116,7 +116,7 @@ def save_site(profile: Profile, home: Path, *, replaces_edits: bool = False) -> 
         UsageError: no site may have this name.
     """
     if not is_name(profile.name) or profile.name == _LOCAL:
-        rule = "`local` is this machine" if profile.name == _LOCAL else f"a name is made of {NAME_RULE}"
+        rule = "`local` is this machine" if profile.name == _LOCAL else f"a name consists of {NAME_RULE}"
         raise UsageError(f"a site cannot be called `{profile.name}`", hint=rule, code="bad-name")
     folder = sites_folder(home)
     path = folder / f"{profile.name}{_SUFFIX}"

@@ -21,12 +21,12 @@ Number: TypeAlias = int | str
 class Bundle:
     """Number of equal bundles of GPUs and CPUs, each on one node; `plan` checks that they fit."""
 
-    count: Annotated[Number, Doc("How many bundles, such as `${num_gpus - 2 * nodes}`.")] = 1
+    count: Annotated[Number, Doc("Number of bundles, such as `${num_gpus - 2 * nodes}`.")] = 1
     gpus: Annotated[Number, Doc("GPUs of each, such as the tensor-parallel size.")] = 0
     cpus: Annotated[Number, Doc("CPUs of each.")] = 0
     strategy: Annotated[
         Literal["pack", "spread", "strict-pack", "strict-spread"],
-        Doc("Where they go: `strict-pack` on one node, `strict-spread` on as many nodes as there are bundles."),
+        Doc("Placement: `strict-pack` on one node, `strict-spread` on as many nodes as there are bundles."),
     ] = "pack"
 
     def check(self) -> Iterator[Diagnostic]:
@@ -39,4 +39,4 @@ class Bundle:
             elif isinstance(value, int) and value < 0:
                 yield key, f"{value} is too small", "wrong-value", "write a number from 0, or an expression"
         if self.gpus == 0 and self.cpus == 0:
-            yield "", "a bundle without GPUs and CPUs takes nothing", "wrong-value", "write `gpus: 1`, or remove it"
+            yield "", "the bundle requests neither GPUs nor CPUs", "wrong-value", "write `gpus: 1`, or remove it"

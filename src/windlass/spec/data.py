@@ -20,7 +20,7 @@ _FORMS = ", ".join(f"{scheme}:" for scheme in DATA_SCHEMES)
 class DataSource:
     """Named input: a `source`, or data built from another one; pinned by its digest."""
 
-    source: Annotated[str, Doc("Where it lies: `file:PATH`, `s3://...`, `hf:NAME`, `run:RUN/PATH`, ...")] = ""
+    source: Annotated[str, Doc("Location: `file:PATH`, `s3://...`, `hf:NAME`, `run:RUN/PATH`, ...")] = ""
     from_: Annotated[str, Key("from"), Doc("Name of another data entry, or a source, that `build` reads.")] = ""
     build: Annotated[Command | None, Doc("Command that writes the data to ${out}; cached by content.")] = None
     code: Annotated[
@@ -30,11 +30,11 @@ class DataSource:
     memory: Annotated[int | None, SizeText(), Range(min=1), Doc("Memory of the build.")] = None
     adapter: Annotated[
         Literal["none", "cache-dataset-only"],
-        Doc("Makes `build` from the command of a task that knows this convention."),
+        Doc("Makes `build` from the command of a task that supports this convention."),
     ] = "none"
     task: Annotated[str, Doc("The task that `adapter` takes; empty: the only one.")] = ""
     drop: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Flags of that command which do not matter to the data, such as `--lr`.")
+        tuple[str, ...], OneOrMany(), Doc("Flags of that command that do not affect the data, such as `--lr`.")
     ] = ()
 
     @classmethod
@@ -69,7 +69,7 @@ class DataSource:
             hint = "write the source as `from`, next to `build`" if self.build is not None else "keep one of them"
             yield "source", "data has both `source` and `from` or `build`", "settings-conflict", hint
         elif self.adapter != "none" and (self.build is not None or self.from_):
-            message = "`adapter` makes the command itself, so `build` and `from` have no place beside it"
+            message = "`adapter` makes the command itself, so `build` and `from` cannot be set"
             yield "adapter", message, "settings-conflict", "keep `adapter`, or `build`"
         elif self.from_ and self.build is None:
             hint = "add `build: COMMAND`, or write the source alone"
@@ -93,7 +93,7 @@ def check_source(key: str, source: str) -> Iterator[Diagnostic]:
     if not colon:
         yield (
             key,
-            f"`{source}` is no data source",
+            f"invalid data source `{source}`",
             "data-scheme",
             f"did you mean `file:{source}`? a source begins with one of {_FORMS}",
         )
@@ -102,4 +102,4 @@ def check_source(key: str, source: str) -> Iterator[Diagnostic]:
         hint = f"did you mean `{close}:`?" if close else f"a source begins with one of {_FORMS}"
         yield key, f"unknown scheme `{scheme}:` in the data source `{source}`", "data-scheme", hint
     elif not rest.strip("/"):
-        yield key, f"nothing follows `{source}`", "data-scheme", f"write where the data lies, such as `{scheme}:PATH`"
+        yield key, f"the data source `{source}` has no path", "data-scheme", f"write the path, such as `{scheme}:PATH`"

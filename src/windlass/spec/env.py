@@ -23,7 +23,7 @@ class SecretUse:
     ]
     from_: Annotated[
         str,
-        Pattern("(?:[A-Za-z_][A-Za-z0-9_]*)?", "a secret's name is made of letters, digits and '_'", "bad-name"),
+        Pattern("(?:[A-Za-z_][A-Za-z0-9_]*)?", "a secret's name consists of letters, digits and '_'", "bad-name"),
         Key("from"),
         Doc("Name of the secret in the vault, where it is not the variable's."),
     ] = ""
@@ -77,7 +77,7 @@ class Env:
         names = [secret.name for secret in self.secrets]
         for index, name in enumerate(names):
             if name in names[:index]:
-                yield f"secrets.{index}", f"the secret `{name}` is listed twice", "settings-conflict", "remove one"
+                yield f"secrets.{index}", f"duplicate secret `{name}`", "settings-conflict", "remove one"
             if name in self.vars:
                 message = f"`{name}` is both a secret and a variable"
                 yield (

@@ -23,7 +23,7 @@ _ParameterName = Annotated[
     str,
     Pattern(
         "[A-Za-z_][A-Za-z0-9_-]*",
-        "a parameter's name is made of letters, digits, '_' and '-', the first a letter or '_'",
+        "a parameter's name consists of letters, digits, '_' and '-', the first a letter or '_'",
         "bad-name",
     ),
 ]
@@ -57,11 +57,11 @@ class Experiment:
     ] = ("local",)
     context: Annotated[Context, Doc("Priority, preemption, account, group.")] = Context()
     limit: Annotated[Limit, Doc("Time, jobs and GPU-hours.")] = Limit()
-    retry: Annotated[Retry, Doc("How often a task is started again.")] = Retry()
-    retain: Annotated[Retain, Doc("What `windlass gc` keeps of a run that ended.")] = Retain()
+    retry: Annotated[Retry, Doc("Number of restarts of a task.")] = Retry()
+    retain: Annotated[Retain, Doc("Files that `windlass gc` keeps of a run that ended.")] = Retain()
     sweep: Annotated[Sweep | None, Doc("A search over settings, for `windlass sweep launch`.")] = None
     beaker: Annotated[
-        Mapping[str, JsonValue], Doc("Keys of Beaker's spec that have no other place here, for Beaker alone.")
+        Mapping[str, JsonValue], Doc("Keys of Beaker's spec without an equivalent here, only for Beaker.")
     ] = field(default_factory=dict)
     run: InitVar[Command | None] = None
 

@@ -40,14 +40,14 @@ class Image:
     variants: Annotated[
         Mapping[Annotated[str, Name(is_dotted=False)], ImageVariant], Doc("Images that differ in stage or arguments.")
     ] = field(default_factory=dict)
-    variant: Annotated[str, Doc("Which of `variants` the tasks run in.")] = ""
+    variant: Annotated[str, Doc("Variant of `variants` that the tasks run in.")] = ""
     secrets: Annotated[
         tuple[str, ...], OneOrMany(), Doc("Secrets of the vault that `RUN --mount=type=secret,id=NAME` may read.")
     ] = ()
-    registry: Annotated[str, Doc("Where a built image is pushed and cached, such as `ghcr.io/lab/project`.")] = ""
+    registry: Annotated[str, Doc("Registry for pushing and caching a built image, such as `ghcr.io/lab/project`.")] = ""
     code: Annotated[
         Literal["", "image", "mounted"],
-        Doc("Whether the code is the image's own or mounted; default: `image` for a Dockerfile, else `mounted`."),
+        Doc("The image's own code, or mounted code; default: `image` for a Dockerfile, else `mounted`."),
     ] = ""
     network: Annotated[
         Literal["host", "private"], Doc("Network of the containers: the machine's, or one of each task's own.")
@@ -105,4 +105,4 @@ class Image:
             value = getattr(self, key)
             if value.startswith("/") or ".." in PurePosixPath(value).parts:
                 hint = "write a path below the code, which is what is pinned"
-                yield key, f"`{value}` leaves the code", "wrong-value", hint
+                yield key, f"`{value}` is outside the code", "wrong-value", hint

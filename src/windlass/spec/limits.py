@@ -16,9 +16,9 @@ __all__ = ["Context", "Limit", "Retry"]
 class Context:
     """Priority, preemption and account of a run."""
 
-    priority: Annotated[Literal["low", "normal", "high", "urgent"], Doc("Wish to the scheduler.")] = "normal"
-    preemptible: Annotated[bool, Doc("Whether others may take the nodes; the run comes back by itself.")] = False
-    account: Annotated[str, Doc("Who pays; GPU-hours are recorded per account.")] = ""
+    priority: Annotated[Literal["low", "normal", "high", "urgent"], Doc("Priority for the scheduler.")] = "normal"
+    preemptible: Annotated[bool, Doc("Allow preemption; the run restarts by itself.")] = False
+    account: Annotated[str, Doc("Account that is charged; GPU-hours are recorded per account.")] = ""
     group: Annotated[str, Doc("A name to find related runs by.")] = ""
 
 
@@ -35,8 +35,8 @@ class Limit:
     per_job: Annotated[
         float | None, DurationText(), Range(min=1), Doc("Walltime of one job; a longer run is a chain of jobs.")
     ] = None
-    jobs: Annotated[int | None, Range(min=1), Doc("Most jobs in the chain.")] = None
-    gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours over the whole run.")] = None
+    jobs: Annotated[int | None, Range(min=1), Doc("Maximum number of jobs in the chain.")] = None
+    gpu_hours: Annotated[float | None, Range(above=0), Doc("Maximum GPU-hours of the whole run.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check the fields together."""
@@ -49,5 +49,7 @@ class Limit:
 class Retry:
     """Number of restarts of a task, by reason."""
 
-    interrupted: Annotated[int, Range(min=0), Doc("After a preemption, a walltime, a lost node.")] = 50
-    failed: Annotated[int, Range(min=0), Doc("After the user's code failed.")] = 0
+    interrupted: Annotated[
+        int, Range(min=0), Doc("Restarts after a preemption, the end of the walltime, or a lost node.")
+    ] = 50
+    failed: Annotated[int, Range(min=0), Doc("Restarts after the user's code failed.")] = 0

@@ -21,7 +21,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.LoadedC
 
     Raises:
         NotFoundError: there is no such file, or it is a folder.
-        AccessError: it may not be read.
+        AccessError: it cannot be read.
         SpecError: the file or an override is refused; holds all problems.
     """
     text = config.decode_text(_read(path), source=str(path))
@@ -73,7 +73,7 @@ def _read(path: Path) -> bytes:
         if path.exists() and not path.is_file() and not path.is_dir():
             # Opening a pipe would wait for its other end.
             raise NotFoundError(
-                f"`{path}` is no regular file", hint="name the file: experiment.yaml", code="file-unreadable"
+                f"`{path}` is not a regular file", hint="name the file: experiment.yaml", code="file-unreadable"
             )
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)

@@ -16,8 +16,8 @@ class Best:
     """Best checkpoints by a reported metric."""
 
     metric: Annotated[str, Doc("Name of a metric that the code reports, such as `loss`.")]
-    mode: Annotated[Literal["min", "max"], Doc("Which values are good: the smallest or the largest.")] = "min"
-    keep: Annotated[int, Range(min=1), Doc("How many of them stay.")] = 1
+    mode: Annotated[Literal["min", "max"], Doc("Best values: the smallest or the largest.")] = "min"
+    keep: Annotated[int, Range(min=1), Doc("Number of checkpoints to keep.")] = 1
 
     def check(self) -> Iterator[Diagnostic]:
         """Check the fields together."""
@@ -29,13 +29,15 @@ class Best:
 class KeptCheckpoints:
     """Checkpoints of each task that are kept; all others are deleted."""
 
-    last: Annotated[int | None, Range(min=1), Doc("The newest so many.")] = None
-    best: Annotated[Best | None, Doc("Those where a metric was best.")] = None
+    last: Annotated[int | None, Range(min=1), Doc("Number of newest checkpoints to keep.")] = None
+    best: Annotated[Best | None, Doc("Checkpoints with the best values of a metric.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retain:
     """Rules of `windlass gc --yes` for a run that ended; without a rule everything is kept."""
 
-    ttl: Annotated[float | None, DurationText(), Range(min=1), Doc("The whole run goes so long after its end.")] = None
-    checkpoints: Annotated[KeptCheckpoints, Doc("Which checkpoints stay.")] = KeptCheckpoints()
+    ttl: Annotated[
+        float | None, DurationText(), Range(min=1), Doc("Time after its end when the whole run is deleted.")
+    ] = None
+    checkpoints: Annotated[KeptCheckpoints, Doc("Checkpoints to keep.")] = KeptCheckpoints()

@@ -25,10 +25,10 @@ class SweepLimits:
     time: Annotated[
         float | None, DurationText(), Range(min=1), Doc("Running time of the sweep, all its heads together.")
     ] = None
-    trials: Annotated[int | None, Range(min=1), Doc("Most trials that are started.")] = None
-    gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours of all trials together.")] = None
-    cost: Annotated[float | None, Range(above=0), Doc("Most that all trials together may cost, by `prices`.")] = None
-    prices: Annotated[Mapping[str, float], Doc("Of a unit of a resource for an hour: `{GPU: 2.5, CPU: 0.04}`.")] = (
+    trials: Annotated[int | None, Range(min=1), Doc("Maximum number of trials.")] = None
+    gpu_hours: Annotated[float | None, Range(above=0), Doc("Maximum GPU-hours of all trials together.")] = None
+    cost: Annotated[float | None, Range(above=0), Doc("Maximum cost of all trials together, by `prices`.")] = None
+    prices: Annotated[Mapping[str, float], Doc("Price of a unit of a resource per hour: `{GPU: 2.5, CPU: 0.04}`.")] = (
         field(default_factory=dict)
     )
 
@@ -46,36 +46,42 @@ class SweepLimits:
 class KeptBySweep:
     """Checkpoints of each trial that are kept; the newest always is."""
 
-    best: Annotated[int | None, Range(min=1), Doc("So many, those with the best score; default: all.")] = None
-    by: Annotated[str, Doc("The metric that scores them; default: the sweep's first; `-NAME`: the smallest.")] = ""
+    best: Annotated[
+        int | None, Range(min=1), Doc("Number of checkpoints with the best score to keep; default: all.")
+    ] = None
+    by: Annotated[str, Doc("Metric that scores them; default: the sweep's first; `-NAME`: the smallest.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Search over settings: each trial is a run of the experiment with overrides."""
 
-    metric: Annotated[tuple[str, ...], OneOrMany(), Doc("What the trials report and the sweep is after; best first.")]
-    mode: Annotated[tuple[Literal["min", "max"], ...], OneOrMany(), Doc("Which values are good, one for each metric.")]
+    metric: Annotated[tuple[str, ...], OneOrMany(), Doc("Metrics that the trials report; the most important first.")]
+    mode: Annotated[tuple[Literal["min", "max"], ...], OneOrMany(), Doc("`min` or `max`, one for each metric.")]
     space: Annotated[
         Mapping[str, JsonValue],
-        Doc("What varies: NAME: {KIND: ...}; `lr` is short for `params.lr`, others are paths (`tasks.train.gpus`)."),
+        Doc(
+            "Settings that vary: NAME: {KIND: ...}; `lr` is short for `params.lr`, others are paths (`tasks.train.gpus`)."
+        ),
     ]
     samples: Annotated[
-        int, Range(min=-1), Doc("Trials; with `grid` in the space, so often the whole grid; -1: until a limit.")
+        int, Range(min=-1), Doc("Number of trials; with `grid`, number of repetitions of the grid; -1: until a limit.")
     ] = 1
     first: Annotated[tuple[Mapping[str, JsonValue], ...], OneOrMany(), Doc("Points to try before all others.")] = ()
-    scheduler: Annotated[Algorithm, Doc("Who stops, pauses and clones trials: `asha`, `{pbt: {...}}`, ...")] = "fifo"
-    search: Annotated[Algorithm, Doc("Who proposes points: `random`, `tpe`, `{gp: {...}}`, ...")] = "random"
-    stop: Annotated[Mapping[str, JsonValue], Doc("Ends a trial once a metric is at least so much: NAME: NUMBER.")] = (
-        field(default_factory=dict)
+    scheduler: Annotated[
+        Algorithm, Doc("Scheduler that stops, pauses and clones trials: `asha`, `{pbt: {...}}`, ...")
+    ] = "fifo"
+    search: Annotated[Algorithm, Doc("Searcher that proposes points: `random`, `tpe`, `{gp: {...}}`, ...")] = "random"
+    stop: Annotated[Mapping[str, JsonValue], Doc("Ends a trial when a metric reaches a value: NAME: NUMBER.")] = field(
+        default_factory=dict
     )
-    concurrency: Annotated[int | None, Range(min=1), Doc("Most trials at once; default: as many as fit.")] = None
-    limits: Annotated[SweepLimits, Doc("What ends the sweep.")] = SweepLimits()
-    failures: Annotated[
-        int, Range(min=-1), Doc("How often a trial that failed starts again, beyond `retry`; -1: always.")
-    ] = 0
-    keep: Annotated[KeptBySweep, Doc("Checkpoints that stay.")] = KeptBySweep()
-    seed: Annotated[int, Range(min=0), Doc("Of everything that is drawn.")] = 0
+    concurrency: Annotated[
+        int | None, Range(min=1), Doc("Maximum number of concurrent trials; default: as many as fit.")
+    ] = None
+    limits: Annotated[SweepLimits, Doc("Limits that end the sweep.")] = SweepLimits()
+    failures: Annotated[int, Range(min=-1), Doc("Restarts of a failed trial, beyond `retry`; -1: unlimited.")] = 0
+    keep: Annotated[KeptBySweep, Doc("Checkpoints to keep.")] = KeptBySweep()
+    seed: Annotated[int, Range(min=0), Doc("Seed of all random choices.")] = 0
     trainable: Annotated[
         str, Doc("`MODULE:NAME` of a class or function: many trials share a run of the task, one after another.")
     ] = ""
@@ -104,7 +110,7 @@ class Sweep:
             yield from _check_algorithm(key, getattr(self, key))
         for name, bound in self.stop.items():
             if isinstance(bound, bool) or not isinstance(bound, int | float):
-                yield f"stop.{name}", f"`stop.{name}` is no number", "wrong-value", f"write `{name}: 0.9`"
+                yield f"stop.{name}", f"`stop.{name}` is not a number", "wrong-value", f"write `{name}: 0.9`"
         if self.keep.by and self.keep.best is None:
             hint = f"add how many: `keep: {{best: 3, by: {self.keep.by}}}`"
             yield "keep.by", "`keep.by` has no effect without `keep.best`: all checkpoints stay", "setting-unused", hint
@@ -113,7 +119,7 @@ class Sweep:
             yield "slots", "`slots` has no effect without `trainable`", "setting-unused", hint
         if self.trainable and self.trainable.count(":") != 1:
             hint = "write `MODULE:NAME`, such as `train:Trainer`"
-            yield "trainable", f"`{self.trainable}` names no class or function", "wrong-value", hint
+            yield "trainable", f"`{self.trainable}` does not name a class or function", "wrong-value", hint
 
     def _check_goal(self) -> Iterator[Diagnostic]:
         if not self.metric or not all(self.metric):

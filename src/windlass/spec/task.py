@@ -50,7 +50,7 @@ class Checkpoints:
     every: Annotated[
         float | None, DurationText(), Range(min=1), Doc("Interval that `report.should_checkpoint()` follows.")
     ] = None
-    resume: Annotated[Literal["latest", "none"], Doc("Where the next attempt starts.")] = "latest"
+    resume: Annotated[Literal["latest", "none"], Doc("Starting point of the next attempt.")] = "latest"
     pattern: Annotated[str, Doc("Names below ${checkpoints} that show progress, such as `step_*`.")] = ""
 
     def check(self) -> Iterator[Diagnostic]:
@@ -58,11 +58,16 @@ class Checkpoints:
         parts = self.pattern.split("/")
         hint = "write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`"
         if self.pattern.startswith("/") or ".." in parts:
-            yield "pattern", f"`{self.pattern}` leaves the folder of checkpoints", "wrong-value", hint
+            yield (
+                "pattern",
+                f"the pattern `{self.pattern}` points outside the folder of checkpoints",
+                "wrong-value",
+                hint,
+            )
         elif any("**" in part and part != "**" for part in parts) or (self.pattern and not any(parts)):
-            yield "pattern", f"`{self.pattern}` is no pattern of names", "wrong-value", hint
+            yield "pattern", f"invalid pattern `{self.pattern}`", "wrong-value", hint
         elif "\0" in self.pattern or parts[-1:] == ["**"] or set(parts) == {"."}:
-            yield "pattern", f"`{self.pattern}` names no entries", "wrong-value", hint
+            yield "pattern", f"the pattern `{self.pattern}` matches no names", "wrong-value", hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +75,7 @@ class Stall:
     """Stall detection: silence that counts as a stall."""
 
     floor: Annotated[float, DurationText(), Range(min=1), Doc("Silence below this is never a stall.")] = 60.0
-    enabled: Annotated[bool, Doc("Whether a stalled attempt is ended.")] = True
+    enabled: Annotated[bool, Doc("End stalled attempts.")] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +99,17 @@ class Task:
     features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features that every node must have.")] = ()
     cluster: Annotated[
         Literal["none", "torchrun", "accelerate", "srun", "mpi", "ray"],
-        Doc("What starts `run` across the nodes."),
+        Doc("Launcher that starts `run` on the nodes."),
     ] = "none"
     procs_per_node: Annotated[int | None, Range(min=1), Doc("Processes per node; default: one per GPU, or 1.")] = None
     bundles: Annotated[
         Mapping[Annotated[str, Name(is_dotted=False)], Bundle],
-        Doc("What the task places on its nodes itself, in this order; checked to fit."),
+        Doc("Bundles that the task places on its nodes itself, in this order; checked to fit."),
     ] = field(default_factory=dict)
     vars: Annotated[Variables, Doc("Environment variables of this task.")] = field(default_factory=dict)
     checkpoints: Annotated[Checkpoints, Doc("Saving and resuming.")] = Checkpoints()
     stall: Annotated[Stall, Doc("Stall watchdog.")] = Stall()
-    ready_timeout: Annotated[float, DurationText(), Range(min=1), Doc("Longest wait until all replicas are ready.")] = (
+    ready_timeout: Annotated[float, DurationText(), Range(min=1), Doc("Maximum wait until all replicas are ready.")] = (
         600.0
     )
     grace: Annotated[float, DurationText(), Range(min=0), Doc("Time between TERM and KILL.")] = 30.0
@@ -112,7 +117,7 @@ class Task:
         tuple[Literal["beaker"], ...], OneOrMany(), Doc("Variables of other systems to set as well.")
     ] = ()
     beaker: Annotated[
-        Mapping[str, JsonValue], Doc("Keys of a task in Beaker's spec that have no other place here, for Beaker alone.")
+        Mapping[str, JsonValue], Doc("Keys of a task in Beaker's spec without an equivalent here, only for Beaker.")
     ] = field(default_factory=dict)
 
     @property

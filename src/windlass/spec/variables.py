@@ -13,7 +13,7 @@ VariableName: TypeAlias = Annotated[
     str,
     Pattern(
         "[A-Za-z_][A-Za-z0-9_]*",
-        "a variable's name is made of letters, digits and '_', the first not a digit",
+        "a variable's name consists of letters, digits and '_', the first not a digit",
         "bad-name",
     ),
 ]

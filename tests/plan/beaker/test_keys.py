@@ -77,11 +77,11 @@ def test_what_the_place_does_anyway_is_noted_by_name(kept: str, site: Site) -> N
         ("{image: {docker: other}}", "one image"),
         ("{command: null}", "entry point"),
         ("{arguments: [y]}", "write it in `run`"),
-        ("{envVars: [{name: odd-name, value: x}]}", "no name of a variable"),
+        ("{envVars: [{name: odd-name, value: x}]}", "an invalid variable name"),
         ("{envVars: [{name: TOKEN, secret: T}]}", "name it in `env.secrets`"),
         ("{envVars: [{name: WORD, value: other}]}", "write `vars`"),
         ("{envVars: [{name: NEW, value: x}]}", "write `vars`"),
-        ("{datasets: [{mountPath: /nowhere, source: {weka: b}}]}", "no /nowhere"),
+        ("{datasets: [{mountPath: /nowhere, source: {weka: b}}]}", "/nowhere is not known here"),
         ("{datasets: [{mountPath: /d, source: {beaker: b}}]}", "`${data.NAME}` instead of /d"),
         ("{datasets: [{mountPath: /d, source: {result: t}}]}", "`${tasks.NAME.out}` instead of /d"),
         ("{datasets: [{mountPath: /d, source: {secret: s}}]}", "as: file"),
@@ -125,7 +125,7 @@ def test_time_on_nodes_that_may_be_taken_is_not_protected_by_slurm() -> None:
 
 def test_an_image_of_beaker_is_refused_elsewhere() -> None:
     refused = judged("{}", ", env: {image: 'beaker:me/img'}", replace(LOCAL, backend="docker"))[1]
-    assert ["lies in Beaker alone" in message for message in refused] == [True]
+    assert ["only Beaker has the image" in message for message in refused] == [True]
 
 
 def test_a_mount_that_is_there_is_satisfied() -> None:
@@ -139,10 +139,10 @@ def test_a_mount_that_is_there_is_satisfied() -> None:
 @pytest.mark.parametrize(
     ("paths", "run", "words", "is_met"),
     [
-        ({"/weka": "/weka"}, "f /weka/d/x", "it is /weka/d there", True),
-        ({"/weka": "/scratch"}, "f", "it is /scratch/d there", True),
+        ({"/weka": "/weka"}, "f /weka/d/x", "it is /weka/d here", True),
+        ({"/weka": "/scratch"}, "f", "it is /scratch/d here", True),
         ({"/weka": "/scratch"}, "f /weka/d/x", "write that in `run`", False),
-        ({"/other": "/scratch"}, "f", "no /weka/d", False),
+        ({"/other": "/scratch"}, "f", "/weka/d is not known here", False),
     ],
 )
 def test_a_mount_that_the_profile_knows(paths: dict[str, str], run: str, words: str, is_met: bool) -> None:

@@ -64,7 +64,7 @@ def test_a_site_without_chains() -> None:
     at = ("scheduler.chain=none",)
     assert chain("limit.time=1h", at=at) == (4230, 1, 1, 1, "none")
     message, hint = refused(PLAIN, "limit={time: 5d, per_job: 24h}", at=site(*at))["over-walltime"]
-    assert message == "limit.time needs 5 jobs of 1d, and `lab` chains none"
+    assert message == "limit.time needs 5 jobs of 1d, and `lab` allows no chains"
     assert hint == "limit.time=1d, or `chain: successor` in the site's profile"
 
 

@@ -27,7 +27,7 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
         (
             ["context.priority=urgent"],
             "unsupported-setting",
-            "context.priority=urgent cannot be honoured on `lab`: the site's profile says nothing about this priority",
+            "context.priority=urgent is not supported on `lab`: the site's profile does not map this priority",
             "~context.priority, or run without it: --best-effort",
         ),
         (["tasks.main.gpus=2 x a100"], "does-not-fit", "asks for `a100`, and `lab/gpu` has gh200", "tasks.main.gpus=2"),
@@ -37,9 +37,14 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
         (["tasks.main.nodes=17"], "does-not-fit", "17 nodes of `lab/gpu`, and a job may have 16", "nodes=16, or"),
         (["tasks.main.features=[nvme]"], "does-not-fit", "no node of `lab/gpu` has the feature `nvme`", "are: ib"),
         (["tasks.main.hosts=[n1,n2]"], "does-not-fit", "the task takes 1 node", "tasks.main.nodes=2"),
-        (["tasks.main.hosts=n1,n2"], "does-not-fit", "`n1,n2`, which is no name of one host", "hosts=[n1,n2]"),
-        (["tasks.main.hosts='n[1-2]'"], "does-not-fit", "`n[1-2]`, which is no name of", "hosts=[n1,n2]"),
-        (["tasks.main.hosts=n13"], "does-not-fit", "`n13`, which `lab` keeps away from: ECC errors", "another one"),
+        (
+            ["tasks.main.hosts=n1,n2"],
+            "does-not-fit",
+            "`n1,n2`, which is not the name of a single host",
+            "hosts=[n1,n2]",
+        ),
+        (["tasks.main.hosts='n[1-2]'"], "does-not-fit", "`n[1-2]`, which is not the name of", "hosts=[n1,n2]"),
+        (["tasks.main.hosts=n13"], "does-not-fit", "`n13`, which `lab` excludes: ECC errors", "another one"),
         (["limit.time=30h"], "over-walltime", "limit.time is 1d6h, and a job in `lab/gpu` may run 1d", "per_job=1d,"),
         (["limit.time=30h"], "over-walltime", "at most", "or another partition: --on lab/big"),
         (
@@ -48,7 +53,7 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
             "limit.per_job is 1d1h, and a job in `lab/gpu` may run 1d at most",
             "limit.per_job=1d, or another partition: --on lab/big",
         ),
-        (["env.image=torch:2"], "unsupported-setting", "names no way to run containers", "~env.image"),
+        (["env.image=torch:2"], "unsupported-setting", "does not say how to run containers", "~env.image"),
         (["tasks.main.shared_memory=1GiB"], "unsupported-setting", "shared memory has the size", "--best-effort"),
         (["context={priority: high, preemptible: true}"], "", "", ""),
     ],
@@ -105,7 +110,7 @@ def test_a_wish_for_a_partition_and_another_named_one() -> None:
 
 def test_a_qos_that_is_not_there() -> None:
     message, hint = refused(PLAIN, at=site("scheduler.qos=normal", "partitions.gpu.qos=[high]"))["unknown-queue"]
-    assert message == "QOS `normal` may not be used in partition `gpu` of `lab`"
+    assert message == "QOS `normal` is not allowed in partition `gpu` of `lab`"
     assert hint == "partition `gpu` takes: high"
 
 
@@ -133,7 +138,7 @@ def test_a_site_whose_jobs_state_no_memory() -> None:
 def test_a_partition_of_which_nothing_is_known() -> None:
     plan = planned(PLAIN, at=site("~scheduler.partition", "~partitions", "~scheduler.preemptible"))
     assert plan.tasks[0].queue.partition == ""
-    assert any("the partition that jobs get by themselves of `lab` have is not known" in note for note in plan.notes)
+    assert any("the default partition of `lab` have is not known" in note for note in plan.notes)
 
 
 def test_gpus_between_nodes_want_a_declared_interconnect() -> None:
@@ -152,9 +157,7 @@ def test_gpus_without_cpus_are_noticed() -> None:
 
 
 def test_a_partition_that_loses_nodes_is_named() -> None:
-    assert any(
-        "others may take nodes of `lab/spare` away" in n for n in planned(PLAIN, at=site(partition="spare")).notes
-    )
+    assert any("nodes of `lab/spare` can be preempted" in n for n in planned(PLAIN, at=site(partition="spare")).notes)
 
 
 def test_places_of_where() -> None:
@@ -284,14 +287,14 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
             "apptainer",
             ("env.image.name=base:1", "env.image.network=private"),
             "unsupported-setting",
-            "env.image.network=private cannot be honoured on `lab`: apptainer has the node's network",
+            "env.image.network=private is not supported on `lab`: apptainer uses the node's network",
             "remove it: ~env.image.network",
         ),
         (
             "apptainer",
             ("env.image.name=base:1", "env.image.code=image"),
             "unsupported-setting",
-            "env.image.code=image cannot be honoured on `lab`: the folder of the code in an image that is only named is not known",
+            "env.image.code=image is not supported on `lab`: the code folder of a named image is not known",
             "remove it: ~env.image.code",
         ),
         (
@@ -299,7 +302,7 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
             ("env.image=base:1",),
             "unsupported-setting",
             (
-                "env.image=base:1 cannot be honoured on `lab`: the site's profile names no way to run containers "
+                "env.image=base:1 is not supported on `lab`: the site's profile does not say how to run containers "
                 "(containers.kind); use `env.uv` or `env.python`"
             ),
             "remove it: ~env.image",

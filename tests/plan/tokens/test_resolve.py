@@ -89,7 +89,7 @@ def test_all_problems_of_a_text_at_once() -> None:
 
 
 def test_a_dollar_before_a_token_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"a `\$` stands directly before `\$\{out}` in tasks\.t\.run"):
+    with pytest.raises(SpecError, match=r"a `\$` is directly before `\$\{out}` in tasks\.t\.run"):
         resolved("${params.a}${out}", {"a": "x$"})
 
 

@@ -79,8 +79,8 @@ def test_commands_of_a_line(line: str, commands: list[list[str]]) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("echo 'a", "has no end"),
-        ('x "$(y"', "has no end"),
+        ("echo 'a", "is not closed"),
+        ('x "$(y"', "is not closed"),
         ("a `b c`", "backquote"),
         ("cat <<EOF\nx\nEOF", "here-document"),
     ],

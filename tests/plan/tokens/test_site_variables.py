@@ -47,7 +47,7 @@ def test_what_cannot_be_filled_in_is_left_out_and_said() -> None:
     assert plan.tasks[0].driver_env == {}
     assert "HF_HOME" not in plan.tasks[0].site_env
     assert (
-        "LD_PRELOAD of `lab` is left out: it lies in the experiment's environment, and there is none (env.uv)"
+        "LD_PRELOAD of `lab` is left out: it is in the experiment's environment, which does not exist (env.uv)"
         in plan.notes
     )
     assert "HF_HOME of `lab` is left out: the profile names no shared folder (fs.shared)" in plan.notes
@@ -57,7 +57,7 @@ def test_an_interpreter_of_the_users_has_no_folder_that_a_site_may_name() -> Non
     pins = replace(PINS, environment=replace(PINS.environment, kind="python"))
     plan = planned(PLAIN, pins=pins)
     assert plan.tasks[0].driver_env == {}
-    assert any(note.startswith("LD_PRELOAD of `lab` is left out: it lies in the") for note in plan.notes)
+    assert any(note.startswith("LD_PRELOAD of `lab` is left out: it is in the") for note in plan.notes)
 
 
 def test_a_value_for_another_python_than_the_environments_is_told() -> None:
@@ -85,7 +85,7 @@ def test_the_page_shows_what_the_site_adds() -> None:
         "  queue        partition gpu, account alpha, nice 100, 1GiB of node-local disk, away from n13, --network=single_node_vni",
         "  jobs         5 x 1d, at most 51; 2 queued at the launch",
         "  of the site  NCCL_CROSS_NIC=1",
-        "               OMPI_MCA_btl is taken away",
+        "               OMPI_MCA_btl is unset",
         "  its driver   LD_PRELOAD=${env.path}/libnccl.so.2",
     ):
         assert line in shown.split("\n")

@@ -25,7 +25,7 @@ class Destination:
         name: as `--on` takes it, without a partition.
         kind: `local`, `docker`, `slurm` or `beaker`.
         partition: as the command line names it; empty: the clusters decide, or the place.
-        gpus: of a node, by partition; an empty name is the partition that jobs get by themselves.
+        gpus: of a node, by partition; an empty name is the default partition.
         priorities: that the place knows; `normal` is always one.
         paths: folder there by the beginning of a path of Beaker's jobs.
         clusters: partition by the name of a cluster; `*` is any other.

@@ -17,7 +17,7 @@ _KNOWN = (
     ("found a tab character", *_TAB),
     (
         "mapping values are not allowed",
-        "a `:` stands where no key can be",
+        "unexpected `:`: a key cannot be here",
         "check the indentation and the line above; put quotes around text that holds `: `",
     ),
     ("unexpected end of stream", "a quote is never closed", "add the closing quote"),
@@ -34,7 +34,7 @@ _KNOWN = (
     ("node content", "a value is missing", "remove the mark, or put quotes around the text"),
     ("document start", "something follows the end of the document", "remove it"),
     ("unknown escape character", "unknown escape inside double quotes", "double the backslash, or use single quotes"),
-    ("invalid Unicode character escape", "an escape stands for half a character", "write the character itself"),
+    ("invalid Unicode character escape", "an escape is half a character", "write the character itself"),
 )
 _AFTER_QUOTE = ("text follows a closing quote", "put the whole text in quotes; inside '...' a quote is written twice")
 # Where what is left open begins is more use than where the file ends.

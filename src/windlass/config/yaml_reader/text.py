@@ -25,7 +25,7 @@ MAX_TEXT = 4 << 20
 _MAX_TREES = 200_000
 _MAX_EXCERPT = 120
 _LINE_END = re.compile("\r\n|[\n\r]")
-# What may not stand in YAML by section 5.1 of the specification; and three characters that are plain text since
+# What is not allowed in YAML by section 5.1 of the specification; and three characters that are plain text since
 # YAML 1.2, but that our parser still takes for line breaks, which would change the value in silence.
 _UNPRINTABLE = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff"
 _ASCII_SPACES = dict.fromkeys(map(ord, "\t\n\r"))
@@ -134,7 +134,7 @@ class _Composer:
         place = self._place or Place(
             self._source, len(before), len(before[-1]) + 1, self._excerpt(len(before) - 1, len(before[-1]))
         )
-        message = f"the character U+{ord(found.group()):04X} may not stand in YAML"
+        message = f"the character U+{ord(found.group()):04X} is not allowed in YAML"
         self._refuse(
             message, "yaml-syntax", place, 'remove it, or write it with an escape inside double quotes: "\\u..."'
         )
@@ -151,7 +151,7 @@ class _Composer:
         following = next(self._events)
         if isinstance(following, yaml.DocumentStartEvent):
             self._refuse(
-                "the file holds several documents",
+                "the file contains several documents",
                 "yaml-syntax",
                 self._at(following.start_mark),
                 "keep one; remove the line `---`",
@@ -189,9 +189,7 @@ class _Composer:
 
     def _alias(self, anchor: str, place: Place, depth: int) -> _Part:
         if anchor in self._open:
-            self._refuse(
-                f"the alias `*{anchor}` stands inside its own anchor", "yaml-limits", place, "write the value out"
-            )
+            self._refuse(f"the alias `*{anchor}` is inside its own anchor", "yaml-limits", place, "write the value out")
         if anchor not in self._anchors:
             close = ", ".join(f"`*{name}`" for name in self._anchors)
             hint = (
@@ -217,7 +215,7 @@ class _Composer:
         text: str = event.value
         if has_surrogate(text):
             # Only the pure parser lets such an escape through.
-            self._refuse("an escape stands for half a character", "yaml-syntax", place, "write the character itself")
+            self._refuse("an escape is half a character", "yaml-syntax", place, "write the character itself")
         is_plain = event.style is None or event.style == ""
         tag = event.tag
         if tag is not None and tag != "!" and tag not in _TAGS:
@@ -270,7 +268,7 @@ class _Composer:
             if key in entries:
                 first = entries[key].place
                 hint = f"the first one is in line {first.line}" if first.line else "keep one"
-                self._note(f"the key `{key}` stands twice", "yaml-syntax", key_place, hint)
+                self._note(f"duplicate key `{key}`", "yaml-syntax", key_place, hint)
                 continue
             entries[key] = MappingEntry(key, key_place, part.node)
         return _around(MappingNode(tuple((merged | entries).values()), place), parts)
@@ -280,7 +278,7 @@ class _Composer:
         sources = node.items if isinstance(node, SequenceNode) else (node,)
         for source in sources:
             if not isinstance(source, MappingNode):
-                self._note("`<<` merges mappings alone", "yaml-syntax", place, "write `<<: *alias`")
+                self._note("`<<` can only merge mappings", "yaml-syntax", place, "write `<<: *alias`")
                 return
             yield from source.entries
 

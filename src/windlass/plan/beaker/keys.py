@@ -21,7 +21,7 @@ def kept_keys(experiment: Experiment, site: Site, target: QueueTarget | None = N
     """Yield the keys under `beaker`; at a Beaker site only those that windlass decides itself."""
     image = experiment.env.image.name
     if image.startswith("beaker:") and site.backend != "beaker":
-        reason = "the image lies in Beaker alone; name a copy of it in a registry (`env.image`)"
+        reason = "only Beaker has the image; name a copy of it in a registry (`env.image`)"
         yield KeptKey(path="env.image", said=image, reason=reason, is_impossible=True)
     for key, value in experiment.beaker.items():
         yield from _of_experiment(key, value, experiment, site)
@@ -38,20 +38,22 @@ def _of_experiment(key: str, value: Any, experiment: Experiment, site: Site) -> 
     path, said = f"beaker.{join_path((key,))}", said_of(value)
     if site.backend == "beaker":
         if key == "retry":
-            yield KeptKey(path=path, said=said, is_met=True, reason="windlass itself starts again (`retry.failed`)")
+            yield KeptKey(
+                path=path, said=said, is_met=True, reason="windlass itself restarts the task (`retry.failed`)"
+            )
         return
     reasons = {
         "version": "the version of Beaker's spec",
-        "description": "the description for Beaker alone",
+        "description": "the description, used only by Beaker",
         "budget": f"a budget of Beaker, which `{site.name}` does not charge",
-        "groups": "groups of Beaker alone",
+        "groups": "groups, used only by Beaker",
     }
     if key == "retry":
         retries = value.get("allowedTaskRetries") if isinstance(value, Mapping) else None
         is_same = is_nothing(value) or (
             _only(value, "allowedTaskRetries") and (retries or 0) == experiment.retry.failed
         )
-        reason = "the same as `retry.failed`" if is_same else "write `retry.failed`, which is kept everywhere"
+        reason = "the same as `retry.failed`" if is_same else "write `retry.failed`, which works at every site"
         yield KeptKey(path=path, said=said, is_met=is_same, reason=reason)
     else:
         is_met = key in reasons or is_nothing(value)

@@ -150,10 +150,10 @@ def _notes(experiment: Experiment, shapes: Mapping[str, TaskShape], target: Beak
     for group in _group(experiment):
         yield f"context.group={group}: the experiment joins this group of Beaker"
     if not target.clusters:
-        yield f"the profile of `{profile.name}` names no clusters (beaker.clusters): Beaker takes any of its own"
+        yield f"the profile of `{profile.name}` names no clusters (beaker.clusters): Beaker may use any cluster"
     unknown = [name for name in target.clusters if name not in profile.partitions]
     if unknown and profile.partitions:
-        yield f"what the nodes of {', '.join(unknown)} have is not known, so nothing was checked against them"
+        yield f"what the nodes of {', '.join(unknown)} have is not known, so nothing was checked"
     missing = [mount.path for mount in profile.beaker.mounts if mount not in target.mounts]
     if missing:
         yield f"not mounted, since not all of these clusters have it: {', '.join(missing)}"
@@ -166,6 +166,6 @@ def _notes(experiment: Experiment, shapes: Mapping[str, TaskShape], target: Beak
         if experiment.tasks[name].after and shape.gpus:
             yield f"task {name} holds its machines while it waits for {', '.join(experiment.tasks[name].after)}"
     if _outlives(target):
-        yield f"`{profile.name}` has no storage that outlives a job: after a preemption it begins anew, when a client looks"
+        yield f"`{profile.name}` has no storage that outlives a job: after a preemption the task starts from the beginning, at the next windlass command"
     if experiment.limit.per_job is not None:
-        yield "limit.per_job: Beaker queues nothing by itself then; `windlass ps --reconcile` makes the next job"
+        yield "limit.per_job: Beaker queues nothing by itself then; `windlass ps --reconcile` queues the next job"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["UNKNOWN", "KeptKey", "TaskKeys", "is_nothing", "said_of"]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
-_ENTRY_POINT = "the image's own entry point is known to nobody but Beaker; write the command as `run`"
-UNKNOWN = "a key that Beaker's spec v2 does not have, so nothing is known of it"
+_ENTRY_POINT = "only Beaker knows the image's own entry point; write the command as `run`"
+UNKNOWN = "an unknown key: Beaker's spec v2 does not have it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class TaskKeys:
     def _plain(self, key: str, value: Any) -> KeptKey:
         task, limit = self._task, self._experiment.limit
         if key == "name":
-            return self._met(key, value, "the task's name on Beaker alone")
+            return self._met(key, value, "the task's name, used only by Beaker")
         if key == "replicas":
             is_same = is_nothing(value) or value == task.num_nodes
             return self._verdict(key, value, is_same, "the same as `nodes`", "write `nodes`")
@@ -95,7 +95,7 @@ class TaskKeys:
             is_same = is_nothing(value) or _seconds(value) == task.ready_timeout
             return self._verdict(key, value, is_same, "the same as `ready_timeout`", "write `ready_timeout`")
         is_empty = is_nothing(value) or value in ([], {})
-        return self._verdict(key, value, is_empty, "it says nothing", UNKNOWN)
+        return self._verdict(key, value, is_empty, "it is empty", UNKNOWN)
 
     def _image(self, value: Any) -> KeptKey:
         own = self._experiment.env.image.name.removeprefix("beaker:")
@@ -106,15 +106,15 @@ class TaskKeys:
 
     def _words(self, key: str, value: Any) -> KeptKey:
         if key == "arguments" and isinstance(value, int):
-            return self._met(key, value, "so many words at the end of `run`")
+            return self._met(key, value, "the number of words at the end of `run`")
         if key == "arguments" and is_nothing(value):
-            return self._met(key, value, "it says nothing")
+            return self._met(key, value, "it is empty")
         words = [str(word) for word in value] if isinstance(value, list) else []
         run = [self._task.run] if isinstance(self._task.run, str) else list(self._task.run)
         run = [word.replace("$${", "${") for word in run]
         is_shown = words == run or (key == "arguments" and (not words or run[-len(words) :] == words))
         if is_shown and isinstance(value, list) and (words or key == "arguments"):
-            return self._met(key, value, "it stands in `run`")
+            return self._met(key, value, "it is in `run`")
         reason = _ENTRY_POINT if not words else "write it in `run`, which is what runs"
         return KeptKey(path=self._path(key), said=said_of(value), reason=reason, is_impossible=True)
 
@@ -135,13 +135,13 @@ class TaskKeys:
             ):
                 same.append(name)
                 continue
-            reason = "no name of a variable; set it in `run`: env 'NAME=VALUE' ..."
+            reason = "an invalid variable name; set it in `run`: env 'NAME=VALUE' ..."
             if isinstance(variable, Mapping) and variable.get("secret") is not None:
                 reason = "a secret of this task alone; name it in `env.secrets`, which all tasks get"
             elif more:
                 reason = UNKNOWN
             elif is_known or (isinstance(name, str) and _VARIABLE.match(name)):
-                reason = "write `vars`, which count everywhere"
+                reason = "write `vars`, which every site reads"
             yield KeptKey(path=self._path(f"envVars.{at}"), said=str(name), reason=reason)
         if same:
             shown = f"{len(same)} of {len(known)}"
@@ -162,7 +162,7 @@ class TaskKeys:
         if not folder:
             return KeptKey(path=self._path(key), said=said, reason=wanted)
         is_met = folder == mount or not self._names(mount)
-        told = f"it is {folder} there (`brought.paths` of the profile)"
+        told = f"it is {folder} here (`brought.paths` of the profile)"
         reason = told if is_met else f"{told}; write that in `run` and variables"
         return KeptKey(path=self._path(key), said=said, is_met=is_met, reason=reason)
 
@@ -192,9 +192,7 @@ class TaskKeys:
                 named = [value] if isinstance(value, str) else value
                 is_same = is_nothing(value) or named in ([], list(self._task.hosts))
                 wanted = (
-                    "any of them will do at Beaker; write `hosts`, one for each node"
-                    if inner == "hostname"
-                    else UNKNOWN
+                    "Beaker takes any of them; write `hosts`, one for each node" if inner == "hostname" else UNKNOWN
                 )
                 return self._verdict(name, value, is_same, "the same as `hosts`", wanted)
             case _:
@@ -212,12 +210,12 @@ class TaskKeys:
 
     def _result(self, name: str, inner: str, value: Any) -> KeptKey:
         if inner != "path" or not isinstance(value, str):
-            return self._verdict(name, value, is_nothing(value), "it says nothing", UNKNOWN)
+            return self._verdict(name, value, is_nothing(value), "it is empty", UNKNOWN)
         watched = self._venue.profile.beaker.results if self._venue is not None else ""
         if self._site.backend == "beaker" and PurePosixPath(watched) == PurePosixPath(value):
             return self._met(name, value, "Beaker uploads it at this site")
         is_used = self._names(value)
-        wanted = f"`run` or a variable names {value}; write `${{out}}` there, which is kept everywhere"
+        wanted = f"`run` or a variable names {value}; write `${{out}}` there, which works at every site"
         return self._verdict(name, value, not is_used, "what the task leaves in $WINDLASS_OUT is kept instead", wanted)
 
     def _resource(self, name: str, inner: str, value: Any) -> KeptKey:
@@ -229,7 +227,7 @@ class TaskKeys:
             "sharedMemory": task.shared_memory,
         }
         if inner not in own:
-            return self._verdict(name, value, is_nothing(value), "it says nothing", UNKNOWN)
+            return self._verdict(name, value, is_nothing(value), "it is empty", UNKNOWN)
         given = parse_size_bytes(value) if isinstance(value, str) and inner in ("memory", "sharedMemory") else value
         is_same = is_nothing(value) or not given or given == own[inner]
         place = {"cpuCount": "cpus", "gpuCount": "gpus", "memory": "memory", "sharedMemory": "shared_memory"}[inner]
@@ -250,9 +248,9 @@ class TaskKeys:
             return self._verdict(name, value, is_same, "as `retry.interrupted`", "write `retry.interrupted=0`")
         if inner == "minRuntime":
             may_be_taken = context.preemptible and self._site.backend == "slurm" and not is_nothing(value)
-            wanted = "the scheduler there protects no run; `context.preemptible=false` does"
-            return self._verdict(name, value, not may_be_taken or not value, "nobody takes the machines", wanted)
-        return self._verdict(name, value, is_nothing(value), "it says nothing", UNKNOWN)
+            wanted = "the site's scheduler does not protect runs; `context.preemptible=false` does"
+            return self._verdict(name, value, not may_be_taken or not value, "the machines are not preempted", wanted)
+        return self._verdict(name, value, is_nothing(value), "it is empty", UNKNOWN)
 
     def _path(self, key: str) -> str:
         return f"{join_path(('tasks', self._name))}.beaker.{key}"
@@ -265,9 +263,9 @@ class TaskKeys:
 
 
 _SOURCES = {
-    "weka": "this place has no {mount}, as far as is known; name a folder for it: `brought.paths` of the site's profile",
-    "hostPath": "this place has no {mount}, as far as is known; name a folder for it: `brought.paths` of the site's profile",
-    "beaker": "a dataset of Beaker is mounted by Beaker alone; name it under `data`, and `${{data.NAME}}` instead of {mount}",
+    "weka": "{mount} is not known here; name a folder for it: `brought.paths` of the site's profile",
+    "hostPath": "{mount} is not known here; name a folder for it: `brought.paths` of the site's profile",
+    "beaker": "a dataset of Beaker can only be mounted by Beaker; name it under `data`, and `${{data.NAME}}` instead of {mount}",
     "result": "write `${{tasks.NAME.out}}` instead of {mount}",
     "secret": "write `{{name: VARIABLE, as: file}}` under `env.secrets`; the variable then names the file",
     "volume": "volumes are Beaker's own",

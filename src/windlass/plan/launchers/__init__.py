@@ -60,7 +60,7 @@ def launch(launcher: str, context: LaunchContext) -> Launch:
         SpecError: the launcher cannot start the command.
     """
     if launcher != "mpi" and _names_host_file(context.command):
-        message = f"`${{hostfile}}` in {context.path}.run has no meaning with `cluster: {launcher}`"
+        message = f"`${{hostfile}}` in {context.path}.run cannot be used with `cluster: {launcher}`"
         raise spec_error(message, "launcher-command", "write `cluster: mpi`, or remove it")
     return LAUNCHERS[launcher](context)
 

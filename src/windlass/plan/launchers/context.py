@@ -46,7 +46,7 @@ def num_procs(written: str, context: LaunchContext, flag: str) -> int:
     if not written:
         return default
     if not written.isdecimal() or int(written) < 1:
-        message = f"`{flag} {written}` in {context.path}.run is no number of processes"
+        message = f"`{flag} {written}` in {context.path}.run is not a valid number of processes"
         raise spec_error(message, "launcher-command", f"remove it, and set {context.path}.procs_per_node")
     if context.task.procs_per_node not in (None, int(written)):
         message = f"`{flag} {written}` in {context.path}.run contradicts procs_per_node={context.task.procs_per_node}"

@@ -78,7 +78,7 @@ def _torchrun_program(line: ShellLine, context: LaunchContext) -> tuple[ShellPro
         program, skip = found[0]
         return program, skip, program.words[program.head].text if skip > 1 else "python"
     if not line.programs:
-        raise spec_error(f"{context.path}.run holds no command", "launcher-command", "write `python train.py`")
+        raise spec_error(f"{context.path}.run contains no command", "launcher-command", "write `python train.py`")
     if found or len(line.programs) != 1:
         count = "several times" if found else "not at all"
         message = f"{context.path}.run has several commands and names torchrun {count}"

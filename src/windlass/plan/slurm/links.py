@@ -94,7 +94,7 @@ def _chained(
     notes = []
     if scheduler.chain == "none":
         if needed > 1:
-            message = f"limit.time needs {needed} jobs of {format_duration(walltime)}, and `{target.profile.name}` chains none"
+            message = f"limit.time needs {needed} jobs of {format_duration(walltime)}, and `{target.profile.name}` allows no chains"
             hint = f"limit.time={format_duration(walltime)}, or `chain: successor` in the site's profile"
             diagnostics.add("limit.time", message, "over-walltime", hint)
         return LinkPlan(time_s=walltime)

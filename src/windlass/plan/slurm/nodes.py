@@ -85,7 +85,7 @@ def _check_type(path: str, task: Task, target: QueueTarget, diagnostics: Diagnos
     if wanted and names and wanted.casefold() not in names:
         other = next(target.others(lambda partition: wanted.casefold() in _types(partition)), "")
         count = f"{path}.gpus={task.num_gpus}"
-        hint = f"a partition that has them: --on {other}" if other else f"take what is there: {count}"
+        hint = f"a partition that has them: --on {other}" if other else f"accept any type: {count}"
         message = f"{path}.gpus asks for `{wanted}`, and `{target}` has {target.there.gpu_type or target.there.gres}"
         diagnostics.add(f"{path}.gpus", message, "does-not-fit", hint)
 
@@ -103,17 +103,17 @@ def _check_hosts(path: str, task: Task, shape: TaskShape, target: QueueTarget, d
         return
     lists = [host for host in task.hosts if "[" in host or "," in host]
     if lists:
-        message = f"{path}.hosts holds `{lists[0]}`, which is no name of one host"
+        message = f"{path}.hosts holds `{lists[0]}`, which is not the name of a single host"
         hint = f"write each host by itself: {path}.hosts=[{lists[0] if '[' not in lists[0] else 'n1,n2'}]"
         diagnostics.add(f"{path}.hosts", message, "does-not-fit", hint)
     elif len(task.hosts) != shape.nodes:
         message = f"{path}.hosts is `{', '.join(task.hosts)}`, and the task takes {_nodes(shape.nodes)}"
-        hint = f"name each host that it is to take, and none more: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
+        hint = f"name as many hosts as nodes: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
         diagnostics.add(f"{path}.hosts", message, "does-not-fit", hint)
     excluded = {entry.host: entry for entry in target.profile.scheduler.exclude}
     for host in task.hosts:
         if host in excluded:
-            reason = excluded[host].reason or "no reason is given"
-            message = f"{path}.hosts names `{host}`, which `{target.profile.name}` keeps away from: {reason}"
-            hint = "name another one, or take it out of scheduler.exclude in the site's profile"
+            reason = excluded[host].reason or "no reason given"
+            message = f"{path}.hosts names `{host}`, which `{target.profile.name}` excludes: {reason}"
+            hint = "name another one, or remove it from scheduler.exclude in the site's profile"
             diagnostics.add(f"{path}.hosts", message, "does-not-fit", hint)

@@ -86,10 +86,10 @@ def _notes(
 ) -> Iterator[str]:
     profile, there = target.profile, target.there
     if target.partition not in profile.partitions:
-        place = f"partition `{target.partition}`" if target.partition else "the partition that jobs get by themselves"
-        yield f"what the nodes of {place} of `{profile.name}` have is not known, so nothing was checked against them"
+        place = f"partition `{target.partition}`" if target.partition else "the default partition"
+        yield f"what the nodes of {place} of `{profile.name}` have is not known, so nothing was checked"
     if there.is_preempted and not experiment.context.preemptible:
-        yield f"others may take nodes of `{target}` away: an interrupted task goes on in the next job of its chain"
+        yield f"nodes of `{target}` can be preempted: an interrupted task resumes in the next job of its chain"
     for name, shape in shapes.items():
         if shape.nodes > 1 and shape.gpus and not profile.net.interconnect:
             yield (
@@ -98,8 +98,8 @@ def _notes(
             )
         if shape.gpus and not tasks[name].queue.cpus_per_node and not profile.scheduler.exclusive:
             yield (
-                f"task {name} asks for GPUs and not for CPUs (tasks.{name}.cpus): a node gives it as many as "
-                f"`{profile.name}` does by itself, perhaps one"
+                f"task {name} asks for GPUs and not for CPUs (tasks.{name}.cpus): it gets the default of "
+                f"`{profile.name}`, perhaps one CPU"
             )
     unlimited = [
         name

@@ -134,12 +134,12 @@ def _check_qos(target: QueueTarget, diagnostics: Diagnostics) -> None:
     profile, allowed = target.profile, target.there.qos
     known = profile.scheduler.qos_known
     if target.qos and known and target.qos not in known:
-        hint = _suggest(target.qos, known, "QOS") + f"; the profile of `{profile.name}` asks for it"
+        hint = _suggest(target.qos, known, "QOS") + f"; it comes from the profile of `{profile.name}`"
         diagnostics.add("where", f"`{profile.name}` has no QOS `{target.qos}`", "unknown-queue", hint)
     elif target.qos and allowed and target.qos not in allowed:
         other = next(target.others(lambda partition: target.qos in partition.qos), "")
         hint = f"--on {other}" if other else f"partition `{target.partition}` takes: {', '.join(allowed)}"
-        message = f"QOS `{target.qos}` may not be used in partition `{target.partition}` of `{profile.name}`"
+        message = f"QOS `{target.qos}` is not allowed in partition `{target.partition}` of `{profile.name}`"
         diagnostics.add("where", message, "unknown-queue", hint)
 
 

@@ -61,11 +61,11 @@ def evaluate(text: str, values: Mapping[str, JsonValue]) -> int | tuple[int, ...
     reader = _Reader(_pieces(text), values)
     value = reader.expression()
     if reader.next:
-        raise ExpressionError(f"`{reader.next}` was not expected", _GRAMMAR)
+        raise ExpressionError(f"`{reader.next}` is unexpected", _GRAMMAR)
     return value
 
 
-_GRAMMAR = "expressions know whole numbers, names, + - * // %, parentheses, repeat, min, max and ceil_div"
+_GRAMMAR = "expressions may contain whole numbers, names, + - * // %, parentheses, repeat, min, max and ceil_div"
 
 
 def _pieces(text: str) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class _Reader:
         if piece.isdigit():
             return _checked(int(piece))
         if not _is_operand(piece):
-            raise ExpressionError(f"`{piece}` was not expected", _GRAMMAR)
+            raise ExpressionError(f"`{piece}` is unexpected", _GRAMMAR)
         return self._call(piece) if self.next == "(" else self._value(piece)
 
     def _call(self, name: str) -> int | tuple[int, ...]:
@@ -153,7 +153,7 @@ class _Reader:
             hint = f"did you mean `{close}`?" if close else f"the names are: {', '.join(numbers)}"
             raise ExpressionError(f"unknown name `{name}`", hint)
         if isinstance(value, bool) or not isinstance(value, int):
-            message = f"`{name}` is `{value}`, and expressions take whole numbers"
+            message = f"`{name}` is `{value}`, and expressions need whole numbers"
             raise ExpressionError(message, "use the token alone, or calculate in the code of the task")
         return value
 
@@ -176,7 +176,7 @@ def _is_whole(value: JsonValue) -> bool:
 def _number(value: int | tuple[int, ...]) -> int:
     if isinstance(value, tuple):
         raise ExpressionError(
-            "`repeat` gives a list, which cannot be calculated with", "let it stand alone: ${repeat(2, nodes)}"
+            "`repeat` returns a list, which cannot be an operand", "write it alone: ${repeat(2, nodes)}"
         )
     return value
 
@@ -198,7 +198,7 @@ def _product(operator: str, left: int, right: int) -> int:
 def _repeat(name: str, arguments: Sequence[int]) -> tuple[int, ...]:
     value, count = _two(name, arguments)
     if not 0 <= count <= _MAX_REPEAT:
-        raise ExpressionError(f"`repeat` is to give {count} numbers", f"from 0 to {_MAX_REPEAT} are possible")
+        raise ExpressionError(f"`repeat` would return {count} numbers", f"from 0 to {_MAX_REPEAT} are possible")
     return (value,) * count
 
 
@@ -223,7 +223,7 @@ def _most(name: str, arguments: Sequence[int]) -> int:
 
 def _some(name: str, arguments: Sequence[int]) -> Sequence[int]:
     if not arguments:
-        raise ExpressionError(f"`{name}` takes numbers, and there are none", f"write `{name}(a, b)`")
+        raise ExpressionError(f"`{name}` needs numbers, and has none", f"write `{name}(a, b)`")
     return arguments
 
 

@@ -65,7 +65,7 @@ def text_of_value(value: JsonValue) -> str:
         return "true" if value else "false"
     text = str(value)
     if "\0" in text:
-        raise ValueError("holds a NUL character")
+        raise ValueError("contains a NUL character")
     return text
 
 
@@ -85,7 +85,7 @@ def resolve_text(text: str, scope: Scope, diagnostics: Diagnostics, path: str, *
     for piece in pieces:
         if isinstance(piece, Token):
             if scanner is not None and scanner.is_escaped:
-                message = f"`{piece}` in {path} follows a backslash, which would take part of the value away"
+                message = f"`{piece}` in {path} follows a backslash, which would remove part of the value"
                 diagnostics.add(
                     path, message, "unsafe-insert", "write `$${` for a literal `${`, or leave the backslash out"
                 )
@@ -102,7 +102,7 @@ def resolve_text(text: str, scope: Scope, diagnostics: Diagnostics, path: str, *
         hint = (
             f"write `${hidden[2:-1]}`, or give the variable of your shell another name"
             if "." not in hidden
-            else "write it differently"
+            else "rephrase it"
         )
         diagnostics.add(path, f"the literal `{hidden}` in {path} would be replaced in the job", "token-literal", hint)
     try:
@@ -216,7 +216,7 @@ def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False)
             scanner.feed(piece)
             continue
         if is_shell and scanner.is_escaped:
-            raise ValueError(f"`{piece}` follows a backslash, which would take part of the value away")
+            raise ValueError(f"`{piece}` follows a backslash, which would remove part of the value")
         if piece.name in (*IN_JOB_TOKENS, *SUPERVISOR_TOKENS):
             filled += str(piece)
             scanner.feed_value()

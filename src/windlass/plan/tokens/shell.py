@@ -250,7 +250,7 @@ def _lex(line: str) -> Iterator[tuple[int, int, bool]]:
         if is_cut:
             yield index, index + 1, False
     if begin >= 0 or not scanner.is_closed:
-        raise ValueError("a quote or `$(` has no end")
+        raise ValueError("a quote or `$(` is not closed")
     if scanner.is_opaque:
         raise ValueError("it has a backquote or a here-document")
 

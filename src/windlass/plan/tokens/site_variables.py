@@ -75,7 +75,7 @@ def _missing(variable: SiteVariable, target: QueueTarget, *, has_environment: bo
     """Return the reason why a value cannot be made here; empty: it can."""
     tokens = {piece.name for piece in parse_tokens(variable.value or "") if isinstance(piece, Token)}
     if "env.path" in tokens and not has_environment:
-        return "it lies in the experiment's environment, and there is none (env.uv)"
+        return "it is in the experiment's environment, which does not exist (env.uv)"
     if "fs.shared" in tokens and not target.profile.fs.shared:
         return "the profile names no shared folder (fs.shared)"
     return ""

@@ -76,7 +76,7 @@ def render_tokens(pieces: Iterable[str | Token]) -> str:
             literal += piece
             continue
         if literal.endswith("$"):
-            raise ValueError(f"a `$` stands directly before `{piece}`")
+            raise ValueError(f"a `$` is directly before `{piece}`")
         text, literal = text + literal.replace("${", "$${") + str(piece), ""
     return text + literal.replace("${", "$${")
 

@@ -72,7 +72,7 @@ def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: D
         if name.startswith(_PREFIX):
             diagnostics.add(
                 where,
-                f"{where}: variables that begin with {_PREFIX} are windlass's own",
+                f"{where}: variables that begin with {_PREFIX} are reserved",
                 "reserved-variable",
                 "rename it",
             )
