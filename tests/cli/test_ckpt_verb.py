@@ -97,7 +97,7 @@ def test_a_checkpoint_is_asked(windlass: Windlass, folder: Path) -> None:
     assert windlass("ckpt", "generate", str(folder), "").code == 2
     too_long = windlass("ckpt", "generate", str(folder), "ab", "--tokens", "100000")
     assert too_long.code == 2
-    assert "more than the" in too_long.err
+    assert "exceed the" in too_long.err
 
 
 def test_two_checkpoints_are_compared(windlass: Windlass, folder: Path) -> None:

@@ -89,7 +89,7 @@ def test_an_upload_that_fails_commits_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_unknown_kind_of_url_says_what_to_install() -> None:
-    with pytest.raises(PreconditionError, match="nosuch://bucket cannot be opened") as caught:
+    with pytest.raises(PreconditionError, match="cannot open nosuch://bucket") as caught:
         bucket("nosuch://bucket")
     assert "pip install fsspec" in caught.value.hint
 

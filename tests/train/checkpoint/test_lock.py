@@ -140,7 +140,7 @@ def test_a_file_system_without_locks_is_told_once(
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(PreconditionError, match=f"cannot be written to {tmp_path}/file/x"),
+        pytest.raises(PreconditionError, match=f"cannot write checkpoints to {tmp_path}/file/x"),
         sole_trainer(store_in(tmp_path / "file" / "x"), ALONE),
     ):
         pass

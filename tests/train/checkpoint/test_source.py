@@ -41,7 +41,7 @@ def test_nothing_there_begins_anew_unless_it_must_be(store: FolderStore, tmp_pat
     assert resolve_load(LoadConfig(path=str(tmp_path / "none")), None) is None
     with pytest.raises(CheckpointError, match=f"no checkpoint in {store.path}"):
         resolve_load(LoadConfig(strategy="always"), store)
-    with pytest.raises(CheckpointError, match=r"none, which `checkpoint\.load\.path` names"):
+    with pytest.raises(CheckpointError, match=r"none \(`checkpoint\.load\.path`\)"):
         resolve_load(LoadConfig(path=str(tmp_path / "none"), strategy="always"), store)
 
 
@@ -75,7 +75,7 @@ def test_torn_ones_are_passed_over_with_a_note(store: FolderStore) -> None:
     assert [note.partition(": ")[0] for note in loaded.notes] == [
         f"{paths[3]}/trainer.json is damaged",
         f"{weights} is damaged",
-        f"{paths[1]} was never committed",
+        f"{paths[1]} is not a complete checkpoint",
     ]
 
 

@@ -99,4 +99,4 @@ def test_an_error_of_a_worker_is_the_error_of_the_call(
     with pytest.raises(TrainingError) as caught:
         ingest(source, TokenizerConfig(path="bytes"), cache=tmp_path / "another", num_workers=2)
     assert caught.value.code == "worker-died"
-    assert "ended with code -9" in caught.value.message
+    assert "exited with code -9" in caught.value.message

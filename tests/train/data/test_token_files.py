@@ -193,13 +193,13 @@ def test_true_npy_files_are_read_by_their_header(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"b\.npy has 2 dimensions of float32"):
         open_path(tmp_path / "b.npy")
     np.save(tmp_path / "c.npy", np.array([3, -1]))
-    with pytest.raises(TrainingError, match=r"c\.npy holds token -1"):
+    with pytest.raises(TrainingError, match=r"c\.npy has token -1"):
         open_path(tmp_path / "c.npy")
 
 
 def test_a_pickle_in_a_npy_file_is_not_opened(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(TrainingError, match=r"a\.npy cannot be read"):
+    with pytest.raises(TrainingError, match=r"cannot read .*a\.npy"):
         open_path(tmp_path / "a.npy")
 
 
@@ -209,7 +209,7 @@ def test_documents_come_from_the_sidecar_before_the_end_marks(tmp_path: Path) ->
         file.write("0,3\n3,6\n")
     assert open_path(path).ends.tolist() == [3, 6, 8]  # what is left is a document too
     (tmp_path / "a.csv.gz").write_bytes(b"no gzip")
-    with pytest.raises(TrainingError, match=r"a\.csv\.gz cannot be read"):
+    with pytest.raises(TrainingError, match=r"cannot read .*a\.csv\.gz"):
         _ = open_path(path).ends
     with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
         file.write("0,9\n")
