@@ -66,7 +66,7 @@ def repository_of(url: str) -> tuple[str, str]:
     other = _OTHER.match(url)
     if other is None or url.startswith("-"):
         hint = "account/name, or the address of a git server"
-        raise UsageError(f"`{url}` is not the address of a repository", hint=hint, code="bad-remote")
+        raise UsageError(f"`{url}` is not the address of a repository", hint=hint, code="bad-value")
     return "/".join(other["path"].strip("/").split("/")[-2:]), url
 
 

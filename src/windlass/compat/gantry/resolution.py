@@ -113,7 +113,7 @@ class _Resolution:
         found = account.image_id(recipe.beaker_image)
         if found is None:
             hint = "`--docker-image` is for public images"
-            raise NotFoundError(f"Beaker has no image `{recipe.beaker_image}`", hint=hint, code="beaker-no-image")
+            raise NotFoundError(f"Beaker has no image `{recipe.beaker_image}`", hint=hint, code="beaker-not-found")
         return {"beaker": found}
 
     def clusters(self) -> tuple[str, ...]:
@@ -135,7 +135,9 @@ class _Resolution:
             return found
         owner, has_owner, own = name.partition("/")
         if has_owner and owner != self.account.user:
-            raise NotFoundError(f"Beaker has no group `{name}`", hint="ask its owner to create it", code="no-group")
+            raise NotFoundError(
+                f"Beaker has no group `{name}`", hint="ask its owner to create it", code="beaker-not-found"
+            )
         own = own if has_owner else name
         self.writes.append(Write(kind="group", name=own))
         return f"{self.account.user}/{own}"
@@ -209,7 +211,7 @@ class _Resolution:
 def _name_of_upload(source: Path) -> str:
     """A dataset's name by what is in it, so that the same files are uploaded once."""
     if not source.exists():
-        raise UsageError(f"`--upload {source}`: no such file", hint="check the path", code="bad-mount")
+        raise UsageError(f"`--upload {source}`: no such file", hint="check the path", code="bad-value")
     digest = hashlib.sha256()
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
     for path in files:

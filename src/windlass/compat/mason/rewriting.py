@@ -164,7 +164,7 @@ def _needs_output(words: Sequence[str]) -> UsageError:
         f"{training_of(words)} starts evaluations, which need its output on Weka, but `--auto_output_dir_path` is empty"
     )
     hint = "set a path, or give the training `--output_dir /weka/...` or `--no_try_launch_beaker_eval_jobs`"
-    return UsageError(message, hint=hint, code="mason-output-dir")
+    return UsageError(message, hint=hint, code="mason-usage")
 
 
 def _with_bucket(words: list[str], situation: Situation) -> list[str]:
@@ -203,7 +203,7 @@ def for_nodes(text: str, num_nodes: int) -> str:
         found = f" with a number, not `{said.group()[:80]}`" if said else ""
         message = f"accelerate on {num_nodes} nodes needs `--num_processes`{found}"
         hint = "give the command the processes of one node: `accelerate launch --num_processes 8 ...`"
-        raise UsageError(message, hint=hint, code="mason-num-processes")
+        raise UsageError(message, hint=hint, code="mason-usage")
     return _PROCESSES.sub(lambda match: _all_processes(int(match.group(1)), num_nodes), text)
 
 

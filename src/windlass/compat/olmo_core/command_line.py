@@ -122,7 +122,7 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         if "=" not in text:
             hint = f"write `{option} {text}=VALUE`"
-            raise UsageError(f"`{option} {text}` is not NAME=VALUE", hint=hint, code="bad-variable")
+            raise UsageError(f"`{option} {text}` is not NAME=VALUE", hint=hint, code="bad-value")
     return dict(text.split("=", 1) for text in texts or ())
 
 

@@ -27,7 +27,7 @@ class _Images(type):
         if name not in found:
             close = nearest(name, found)
             hint = f"did you mean `{close}`?" if close else "pip install ai2-olmo-core, or write the image's full name"
-            raise PreconditionError(f"OLMo-core has no image `{name}`", hint=hint, code="beaker-no-image")
+            raise PreconditionError(f"OLMo-core has no image `{name}`", hint=hint, code="beaker-not-found")
         return found[name]
 
     def __iter__(cls) -> Iterator[str]:

@@ -298,7 +298,7 @@ class BeakerLaunchConfig(Base):
         for name in names:
             if (found := account.image_id(name)) is not None:
                 return found
-        raise PreconditionError(f"Beaker has no image `{image}`", hint="OWNER/NAME, or an id", code="beaker-no-image")
+        raise PreconditionError(f"Beaker has no image `{image}`", hint="OWNER/NAME, or an id", code="beaker-not-found")
 
 
 def _first(*values: Any) -> Any:

@@ -82,7 +82,7 @@ def find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Rep
     raise NotFoundError(
         f"commit {pin.commit[:12]} is not in the repository at {folder}",
         hint="fetch it (`git fetch --all`; `git fetch --unshallow` for a shallow clone), or launch the current tree",
-        code="commit-missing",
+        code="revision-not-found",
     )
 
 

@@ -77,7 +77,7 @@ def pin_code(
         raise PreconditionError(
             f"{folder} is in a bare repository, which has no files to run",
             hint="use a clone of it, or an explicit revision",
-            code="bare-repository",
+            code="not-a-repository",
         )
     return _pin_working_tree(repository, snapshot=snapshot, allow_dirty=allow_dirty, write=write)
 
