@@ -125,17 +125,17 @@ def _shaped(trainable: Any, shape: Any) -> Any:
     return with_resources(resolve_trainable(trainable), shape)
 
 
-def _tuner(trainable: Any, said: Mapping[str, Any]) -> Tuner:
+def _tuner(trainable: Any, arguments: Mapping[str, Any]) -> Tuner:
     search = "metric mode search_alg scheduler num_samples max_concurrent_trials executor time_budget_s seed"
-    tuning = TuneConfig(**_present(said, f"{search} reuse_actors trial_name_creator trial_dirname_creator"))
-    place = _present(said, "name storage_path local_dir stop verbose callbacks progress_reporter log_to_file")
+    tuning = TuneConfig(**_present(arguments, f"{search} reuse_actors trial_name_creator trial_dirname_creator"))
+    place = _present(arguments, "name storage_path local_dir stop verbose callbacks progress_reporter log_to_file")
     run = RunConfig(
         **place,
-        failure_config=FailureConfig(**_present(said, "max_failures fail_fast")),
-        checkpoint_config=_checkpoints(said),
-        sync_config=_sync(said.get("sync_config")),
+        failure_config=FailureConfig(**_present(arguments, "max_failures fail_fast")),
+        checkpoint_config=_checkpoints(arguments),
+        sync_config=_sync(arguments.get("sync_config")),
     )
-    resume = _resume(said)
+    resume = _resume(arguments)
     if resume is not None and run.name is not None:
         from windlass.tune.tuner.setup import place_of  # lazy: only a sweep that is resumed needs it
 
@@ -144,41 +144,41 @@ def _tuner(trainable: Any, said: Mapping[str, Any]) -> Tuner:
             return Tuner.restore(
                 folder,
                 trainable,
-                param_space=said.get("config"),
+                param_space=arguments.get("config"),
                 resume_config=resume,
                 tune_config=tuning,
                 run_config=run,
             )
-    return Tuner(trainable, param_space=said.get("config"), tune_config=tuning, run_config=run)
+    return Tuner(trainable, param_space=arguments.get("config"), tune_config=tuning, run_config=run)
 
 
-def _present(said: Mapping[str, Any], names: str) -> dict[str, Any]:
-    return {name: said[name] for name in names.split() if said.get(name) is not None}
+def _present(arguments: Mapping[str, Any], names: str) -> dict[str, Any]:
+    return {name: arguments[name] for name in names.split() if arguments.get(name) is not None}
 
 
-def _sync(said: Any) -> SyncConfig:
-    return SyncConfig(**said) if isinstance(said, Mapping) else said or SyncConfig()
+def _sync(arguments: Any) -> SyncConfig:
+    return SyncConfig(**arguments) if isinstance(arguments, Mapping) else arguments or SyncConfig()
 
 
-def _checkpoints(said: Mapping[str, Any]) -> CheckpointConfig:
+def _checkpoints(arguments: Mapping[str, Any]) -> CheckpointConfig:
     """Return `checkpoint_config`, or one of the old arguments, with which a trial's end is saved only on request."""
-    stated = said.get("checkpoint_config")
+    stated = arguments.get("checkpoint_config")
     config = CheckpointConfig(**stated) if isinstance(stated, Mapping) else copy.copy(stated) or CheckpointConfig()
-    attribute = said.get("checkpoint_score_attr")
+    attribute = arguments.get("checkpoint_score_attr")
     if attribute:
         config.checkpoint_score_attribute = attribute.removeprefix("min-")
         config.checkpoint_score_order = "min" if attribute.startswith("min-") else "max"
-    config.num_to_keep = said.get("keep_checkpoints_num") or config.num_to_keep
-    config.checkpoint_frequency = said.get("checkpoint_freq") or config.checkpoint_frequency
-    config.checkpoint_at_end = said.get("checkpoint_at_end") or config.checkpoint_at_end or False
+    config.num_to_keep = arguments.get("keep_checkpoints_num") or config.num_to_keep
+    config.checkpoint_frequency = arguments.get("checkpoint_freq") or config.checkpoint_frequency
+    config.checkpoint_at_end = arguments.get("checkpoint_at_end") or config.checkpoint_at_end or False
     return config
 
 
-def _resume(said: Mapping[str, Any]) -> ResumeConfig | None:
+def _resume(arguments: Mapping[str, Any]) -> ResumeConfig | None:
     """Return the resume options of `resume=`: True, "AUTO" and its additions; None starts a new sweep."""
-    word = said.get("resume")
-    if said.get("resume_config") is not None or word in (None, False):
-        stated: ResumeConfig | None = said.get("resume_config")
+    word = arguments.get("resume")
+    if arguments.get("resume_config") is not None or word in (None, False):
+        stated: ResumeConfig | None = arguments.get("resume_config")
         return stated
     first, *additions = ("AUTO" if word is True else str(word).upper()).split("+")
     known = {

@@ -58,6 +58,6 @@ def cluster_resources() -> dict[str, float]:
     """Return the resources that sweeps of this process may use: CPUs, and GPUs if `init` named them."""
     import os  # lazy: the name would be visible in this module, which replaces Ray's
 
-    said = limits()
-    found = {"CPU": float(said.num_cpus if said.num_cpus is not None else os.cpu_count() or 1)}
-    return found | ({"GPU": float(said.num_gpus)} if said.num_gpus else {})
+    allowed = limits()
+    found = {"CPU": float(allowed.num_cpus if allowed.num_cpus is not None else os.cpu_count() or 1)}
+    return found | ({"GPU": float(allowed.num_gpus)} if allowed.num_gpus else {})

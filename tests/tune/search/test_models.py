@@ -245,7 +245,7 @@ def test_searchers_have_short_names() -> None:
     assert (caught.value.message, caught.value.hint) == ("unknown searcher `optnua`", "did you mean `optuna`?")
     with pytest.raises(UsageError, match="random has no option `max_concurent`"):
         create_searcher("random", max_concurent=3)
-    with pytest.raises(PreconditionError, match="windlass has no `hyperopt` of its own"):
+    with pytest.raises(PreconditionError, match="windlass has no searcher `hyperopt`"):
         create_searcher("hyperopt")
 
 
@@ -258,7 +258,7 @@ def test_searchers_are_found_where_ray_has_them() -> None:
         ("search.sample", "Function"), ("search.variant_generator", "generate_variants"),
     ):  # fmt: skip
         assert hasattr(importlib.import_module(f"windlass.tune.{module}"), name)
-    with pytest.raises(PreconditionError, match="windlass has no `hyperopt` of its own"):
+    with pytest.raises(PreconditionError, match="windlass has no searcher `hyperopt`"):
         _ = importlib.import_module("windlass.tune.search.hyperopt").HyperOptSearch
 
 

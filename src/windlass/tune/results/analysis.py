@@ -300,7 +300,7 @@ class ExperimentAnalysis:
 
 
 def pandas_module() -> Any:
-    """The module pandas.
+    """Import pandas.
 
     Raises:
         PreconditionError: it is not installed (`extra-missing`).
@@ -317,19 +317,19 @@ def pandas_module() -> Any:
 
 
 def frame_of(trial: TrialHistory, history: History) -> pd.DataFrame:
-    """All reports of a trial, one row each, oldest first; no columns without reports."""
+    """Return all reports of a trial, one row each, oldest first; no columns without reports."""
     return pandas_module().DataFrame(list(rows_of(trial, history)))
 
 
 def last_results(history: History) -> pd.DataFrame:
-    """The newest report of each trial that has one, indexed by trial id."""
+    """Return the newest report of each trial that has one, indexed by trial id."""
     rows = [flatten(last_result(trial, history)) for trial in history.trials.values() if trial.last]
     frame = pandas_module().DataFrame
     return frame.from_records(rows, index="trial_id") if rows else frame()
 
 
 def best_rows(history: History, folder: str, metric: str | None, mode: str | None) -> pd.DataFrame:
-    """One row per trial: its newest report, or the one with its best value of a metric.
+    """Return a row per trial: its newest report, or the one with its best value of a metric.
 
     A trial that never reported the metric shows its newest report, as in Ray Tune; one that reported it as NaN only
     has no row.

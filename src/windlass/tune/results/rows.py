@@ -93,8 +93,8 @@ def tag_at(trial: TrialHistory, tag: str | None = None) -> str:
 
 def reports_of(trial: TrialHistory) -> list[TrialReport]:
     """Return the reports of a trial since its last restart."""
-    anew = [made.at for made in trial.decisions if made.decision == "restart"]
-    return [report for report in trial.reports if report.at >= anew[-1]] if anew else trial.reports
+    restarts = [made.at for made in trial.decisions if made.decision == "restart"]
+    return [report for report in trial.reports if report.at >= restarts[-1]] if restarts else trial.reports
 
 
 def _rows(trial: TrialHistory, history: History) -> Iterator[ResultRow]:

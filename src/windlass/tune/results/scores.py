@@ -92,7 +92,7 @@ def best_trial(
 
 
 def metric_names(trials: Iterable[TrialHistory]) -> list[str]:
-    """The users' own metrics that trials reported as numbers, in order of first appearance."""
+    """Return the users' own metrics that trials reported as numbers, in order of first appearance."""
     names: dict[str, None] = {}
     for trial in trials:
         if trial.last:

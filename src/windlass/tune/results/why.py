@@ -106,8 +106,8 @@ def _attempt_entries(trial: TrialHistory, attempt: AttemptHistory) -> Iterator[t
         whose = "its checkpoint" if restore.trial == trial.id else f"the checkpoint of trial {restore.trial}"
         source = f"from {whose} of iteration {restore.iteration}"
     start = next((made for made in trial.decisions if made.facts.get("attempt") == attempt.number), None)
-    told = {made.why for made in trial.decisions if made is not start}
-    why = f": {start.why}" if start and start.why and start.why not in told else ""
+    shown = {made.why for made in trial.decisions if made is not start}
+    why = f": {start.why}" if start and start.why and start.why not in shown else ""
     yield attempt.chosen_at, f"attempt {attempt.number} chosen to run {source}{why}"
     if attempt.started_at is not None:
         waited = duration(attempt.started_at - attempt.chosen_at)

@@ -149,13 +149,13 @@ def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brac
 
 
 def milestones(max_t: float, grace_period: float, reduction_factor: float, bracket: int) -> list[float]:
-    """The milestones of a bracket, highest first: grace_period * reduction_factor ** (bracket, bracket + 1, ...)."""
+    """Return the milestones of a bracket, highest first: grace_period * reduction_factor ** (bracket, bracket + 1, ...)."""
     num = int(math.log(max_t / grace_period) / math.log(reduction_factor) - bracket + 1)
     return [grace_period * reduction_factor ** (k + bracket) for k in reversed(range(num))]
 
 
 def draw_bracket(sweep: ScheduledSweep, trial: Trial, sizes: list[int]) -> int:
-    """A bracket for a trial, with weights exp(number of milestones); the same one whenever the trial is added."""
+    """Draw a bracket for a trial, with weights exp(number of milestones); the same one whenever the trial is added."""
     if len(sizes) == 1:
         return 0
     weights = list(accumulate(math.e ** (size - max(sizes)) for size in sizes))

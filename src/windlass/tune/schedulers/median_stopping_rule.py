@@ -150,7 +150,7 @@ class _MeansByTime:
         """Add a report; None does not count into the mean, but the trial has reached this time."""
         mean = self._means.setdefault(trial, RunningMean())
         if time < mean.last:
-            mean = self._begin_anew(trial)
+            mean = self._restart(trial)
         first = bisect_left(self._times, mean.last) if math.isfinite(mean.last) else 0
         touched = self._times[first : bisect_right(self._times, time)]
         for key in touched:
@@ -180,7 +180,7 @@ class _MeansByTime:
         if len(self._asked) > _NUM_ASKED:
             del self._asked[next(iter(self._asked))]
 
-    def _begin_anew(self, trial: str) -> RunningMean:
+    def _restart(self, trial: str) -> RunningMean:
         """Reset a trial that went back in time; the cache is made again when it is needed."""
         self._kept.clear()
         self._times.clear()
@@ -218,7 +218,7 @@ class RunningMean:
         self._means.append(math.fsum(self._parts) / len(self._times) if self._is_finite else math.nan)
 
     def at(self, time: float) -> float:
-        """The mean of the values up to and with a time; NaN of none, or if one of them is not finite."""
+        """Return the mean of the values up to and with a time; NaN of none, or if one of them is not finite."""
         index = bisect_right(self._times, time)
         return self._means[index - 1] if index else math.nan
 

@@ -180,7 +180,7 @@ def tidy(bundle: Mapping[str, float]) -> Bundle:
 
 
 def _split(resources: Resources) -> tuple[Bundles, Bundles]:
-    """The head's bundle if it is empty, and the others."""
+    """Return the head's bundle if it is empty, and the others."""
     bundles = [tidy(bundle) for bundle in resources.bundles]
     return (bundles[:1], bundles[1:]) if not bundles[0] else ([], bundles)
 

@@ -192,9 +192,9 @@ def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
 
 
 def missing_searcher(name: str) -> PreconditionError:
-    """The error of a searcher of Ray Tune's that windlass does not have."""
+    """Return the error of a searcher of Ray Tune's that windlass does not have."""
     return PreconditionError(
-        f"windlass has no `{name}` of its own",
+        f"windlass has no searcher `{name}`",
         hint=f"use tune.TPE(), or install Ray Tune and the library and pass search_alg={_ONLY_IN_RAY[name]}(...)",
         code="searcher-missing",
     )

@@ -53,7 +53,7 @@ class TimeVaryingProcess:
         return cross_MN @ self._weights, np.sqrt(np.maximum(variance_M, 0.0))
 
     def also(self, points_MD: Array) -> TimeVaryingProcess:
-        """The same process, fitted anew with further points whose values are taken to be 0."""
+        """Return the process fitted with further points whose values are taken to be 0."""
         np = self._np
         points = np.vstack((self.points, points_MD))
         values = np.concatenate((self.values, np.zeros(len(points_MD))))
@@ -71,7 +71,7 @@ class TimeVaryingProcess:
         return theta
 
     def _loss(self, theta: Array) -> tuple[float, Array]:
-        """The negative log marginal likelihood and its gradient."""
+        """Return the negative log marginal likelihood and its gradient."""
         np = self._np
         root, weights, likelihood = self._solve(theta)
         covariance = self._kernel(self._ages, self._gaps, theta)
@@ -119,7 +119,7 @@ class TimeVaryingProcess:
 
 
 def numpy_and_minimize() -> tuple[Any, Any]:
-    """The two libraries' parts that are needed here.
+    """Import numpy and scipy's `minimize`.
 
     Raises:
         WindlassError: they are not installed (`extra-missing`).

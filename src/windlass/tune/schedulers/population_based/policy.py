@@ -31,7 +31,7 @@ class PolicyRow:
     new_config: dict[str, Any]
 
     def to_line(self) -> str:
-        """The row as Ray Tune writes it into `pbt_global.txt`."""
+        """Return the row as Ray Tune writes it into `pbt_global.txt`."""
         return json.dumps(
             [self.trial, self.source, self.iteration, self.source_iteration, self.old_config, self.new_config]
         )
