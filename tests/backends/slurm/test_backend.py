@@ -354,10 +354,10 @@ def hurried(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     [
         (
             "Duplicate jobid",
-            "it takes the id for that of an earlier job; a controller that lost its memory gives ids again",
+            "it takes the job for an earlier one; a controller that lost its state reuses ids",
         ),
         ("Prolog error", "the site's prolog failed there"),
-        ("Job env setup error", "the job's environment could not be made there"),
+        ("Job env setup error", "the job's environment could not be set up there"),
     ],
 )
 def test_a_job_that_a_node_turned_down_was_cancelled_by_nobody(hurried: Site, reason: str, words: str) -> None:
@@ -365,7 +365,7 @@ def test_a_job_that_a_node_turned_down_was_cancelled_by_nobody(hurried: Site, re
     hurried.answers(
         squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=ShellResult(0, f"none\n{reason}\n", "")
     )
-    detail = f"a node of n1 turned it down: {words} (Slurm: {reason})"
+    detail = f"a node of n1 refused it: {words} (Slurm: {reason})"
     assert hurried.seen(job) == (JobState.GONE, "node-unhealthy", detail)
     assert hurried.shell.asked[-1] == ("sinfo", "--noheader", "--Node", "--nodes=n1", "--format=%E")
 

@@ -188,7 +188,7 @@ def test_a_refusal_is_noted_once_and_tried_again(scene: Scene) -> None:
     scene.scheduler.fails = "slurmctld is away"
     scene.links.queue_next(0.0)
     scene.links.tick(10.0)
-    assert scene.notes() == ["link 2 could not be queued and is tried again: slurmctld is away"]
+    assert scene.notes() == ["cannot queue link 2, retrying: slurmctld is away"]
     scene.scheduler.fails = ""
     scene.links.tick(71.0)
     assert list(scene.scheduler.links) == [2, 3]
@@ -199,7 +199,7 @@ def test_a_scheduler_that_cannot_do_without_a_node_gets_it(scene: Scene) -> None
     scene.scheduler.refuses_exclusion = True
     scene.links.queue_next(0.0)
     assert scene.scheduler.excluded == {2: ()}
-    assert scene.notes() == ["link 2 does not keep away from n3.example.org: invalid node name"]
+    assert scene.notes() == ["cannot exclude n3.example.org from link 2: invalid node name"]
 
 
 def test_links_of_earlier_jobs_count(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_node_that_was_lost_twice_is_avoided_from_then_on(scene: Scene) -> Non
     scene.lose(4, "n2", Cause.WALLTIME)
     scene.links.leave()
     assert scene.scheduler.avoided == [(("102",), ("n3",))]
-    assert scene.journal.task().avoided == {"n3": "2 attempts were lost with it"}
+    assert scene.journal.task().avoided == {"n3": "2 attempts were lost on it"}
     scene.links.tick(700.0)
     assert scene.scheduler.excluded[3] == ("n3",)
 
@@ -248,7 +248,7 @@ def test_an_attempt_of_a_lost_start_is_waited_for(scene: Scene) -> None:
     assert scene.links.check_open_attempt(1, 19.0) is None
     assert scene.links.check_open_attempt(1, 20.0) is None
     assert scene.links.check_open_attempt(1, 39.0) is None
-    assert scene.links.check_open_attempt(1, 41.0) == (Cause.NODE_LOST, "its job ended without a word")
+    assert scene.links.check_open_attempt(1, 41.0) == (Cause.NODE_LOST, "its job ended without recording a result")
 
 
 def test_a_scheduler_that_heard_from_all_nodes_shortens_the_wait(scene: Scene) -> None:
@@ -375,5 +375,5 @@ def test_a_job_that_cannot_be_ended_is_noted(scene: Scene) -> None:
     scene.scheduler.fails = "slurmctld is away"
     scene.links.end_job()
     assert scene.notes() == [
-        "the job could not be ended, and may hold its nodes until its walltime is over: slurmctld is away"
+        "cannot end the job, which may hold its nodes until its walltime ends: slurmctld is away"
     ]

@@ -1,7 +1,7 @@
-"""Calls that may hang for a while, made in a child process, so that a supervisor's loop goes on meanwhile.
+"""Background calls: work that may hang for a while, done in a child process so that a supervisor's loop continues.
 
-A controller of a scheduler that is busy or away answers after many seconds or not at all; the loop that would wait for
-it takes output from user code, hears the other replicas and obeys `stop`.
+A scheduler's controller that is busy or down answers after many seconds or not at all. A loop that waited for it would
+read no output from user code, receive nothing from other replicas, and not react to `stop`.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from windlass.supervise.linux import set_process_name
 __all__ = ["Answer", "BackgroundCalls", "ForkedCalls", "ImmediateCalls"]
 
 Answer = dict[str, Any]
-"""What comes back, JSON values only."""
+"""Result of a call, JSON values only."""
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-"""A scheduler's notices go to every process of a job, and say nothing to this one."""
+"""Signals that a scheduler sends to every process of a job; the child ignores them."""
 
 _READ_BYTES = 65536
 
 
 class BackgroundCalls(Protocol):
-    """Does work that may take long, one piece at a time."""
+    """Executes calls that may take long, one at a time."""
 
     @property
     def is_pending(self) -> bool:
-        """Whether a piece of work has not come back."""
+        """Whether a call has not returned yet."""
 
     @property
     def helpers(self) -> set[int]:
-        """Processes that do it."""
+        """Pids of the processes that execute it."""
 
     def send(self, work: Callable[[], Answer], take: Callable[[Answer], None]) -> None:
-        """Do the work, then give its answer to `take`; nobody is called where the work was lost."""
+        """Execute `work` and pass its answer to `take`, which is not called if the work was lost."""
 
     def settle(self, wait_s: float) -> None:
-        """Wait for what is out, and give it up where that takes longer."""
+        """Wait for the pending call, and abandon it if that takes longer."""
 
 
 class ImmediateCalls:
-    """Does it at once."""
+    """Executes calls at once, in this process."""
 
     is_pending = False
 
@@ -67,16 +67,16 @@ class ImmediateCalls:
 
 
 class ForkedCalls:
-    """Does it in a fork of this process.
+    """Executes calls in a fork of this process.
 
     Args:
-        again: called when a piece of work came back or was lost.
+        again: called when a call returned or was lost.
     """
 
     def __init__(self, selector: selectors.BaseSelector, again: Callable[[], None]) -> None:
         self._selector, self._again = selector, again
         self._take: Callable[[Answer], None] | None = None
-        self._pipe, self._pid, self._said = -1, 0, b""
+        self._pipe, self._pid, self._received = -1, 0, b""
 
     @property
     def is_pending(self) -> bool:
@@ -89,7 +89,7 @@ class ForkedCalls:
         return {self._pid} - {0}
 
     def send(self, work: Callable[[], Answer], take: Callable[[Answer], None]) -> None:
-        """See `BackgroundCalls.send`; work that cannot begin, as no process can be had, is lost."""
+        """See `BackgroundCalls.send`; if the fork fails, the call is lost."""
         reading, writing = os.pipe()
         try:
             pid = os.fork()
@@ -99,12 +99,12 @@ class ForkedCalls:
             return
         if pid == 0:
             try:
-                _stand_apart(writing)
+                _detach_child(writing)
                 os.write(writing, json.dumps(work()).encode())
             finally:
                 os._exit(0)
         os.close(writing)
-        self._pid, self._pipe, self._take, self._said = pid, reading, take, b""
+        self._pid, self._pipe, self._take, self._received = pid, reading, take, b""
         self._selector.register(reading, selectors.EVENT_READ, self._on_readable)
 
     def _on_readable(self) -> None:
@@ -112,22 +112,22 @@ class ForkedCalls:
             self._again()
 
     def _read(self) -> bool:
-        """Take what has come; whether that was the end."""
+        """Read what has arrived; return whether that was the end."""
         piece = os.read(self._pipe, _READ_BYTES)
-        self._said += piece
+        self._received += piece
         if not piece:
             self._finish()
         return not piece
 
     def _finish(self, how: int = 0) -> None:
-        """Take the child away, and its answer where it is whole; one that was killed gave none."""
+        """Reap the child and pass on its answer; a child that was killed gave none."""
         self._selector.unregister(self._pipe)
         os.close(self._pipe)
-        with contextlib.suppress(ChildProcessError):  # the supervisor takes away any child that it sees end
+        with contextlib.suppress(ChildProcessError):  # the supervisor reaps any child that ends
             os.waitpid(self._pid, how)
-        said, take, self._take, self._pid = self._said, self._take, None, 0
-        if take is not None and said:
-            take(decode_json(said))
+        content, take, self._take, self._pid = self._received, self._take, None, 0
+        if take is not None and content:
+            take(decode_json(content))
 
     def settle(self, wait_s: float) -> None:
         """See `BackgroundCalls.settle`."""
@@ -141,16 +141,16 @@ class ForkedCalls:
                 self._give_up()
 
     def _give_up(self) -> None:
-        """End what is out; its answer is nobody's."""
+        """Kill the pending call and discard its answer."""
         if self._pid:
             for pid in (self._pid, *descendants(self._pid)):
                 send_signal(pid, signal.SIGKILL)
-            self._said, self._take = b"", None
+            self._received, self._take = b"", None
             self._finish(os.WNOHANG)  # it may hang in the kernel
 
 
-def _stand_apart(writing: int) -> None:
-    """In the child: hold nothing that others wait for the end of, and hear no signal that is meant for others."""
+def _detach_child(writing: int) -> None:
+    """Close all other descriptors and ignore signals for other processes; runs in the child."""
     signal.set_wakeup_fd(-1)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -162,5 +162,5 @@ def _stand_apart(writing: int) -> None:
         os.dup2(nothing, descriptor)
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in (0, 1, 2, writing):
-            with contextlib.suppress(OSError):  # the one by which they are listed
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.close(int(name))

@@ -1,7 +1,7 @@
-"""The chain of a scheduler's jobs as the leader of one link tends it: what comes after it, and what came before.
+"""Chain of a scheduler's jobs, as the leader of one link manages it: its next links, and the links before it.
 
-Two links are kept queued behind the one that runs, so that a link which dies before it could queue anything still has
-a successor. What the scheduler refuses is noted and tried again; it never stops the work.
+Two links are kept queued behind the running one, so that a link which dies before it could queue anything still has a
+successor. A scheduler's refusal is noted and retried; it never stops the work.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ __all__ = ["LinkManager"]
 _NUM_AHEAD = 2
 _AGAIN_AFTER_S = 60.0
 _LOOK_EVERY_S = 600.0
-"""A scheduler that lost its state may have lost a queued link; asking more often would be felt by it."""
+"""Interval of looking for queued links, which a scheduler may lose with its state; more often would load it."""
 _LATER_S = 5.0
 _PAST_EVERY_S = 0.5
 _NUM_MISSED = 3
-"""Signs of life that must be missing although the scheduler says that the job is over."""
+"""Number of heartbeats that must be missing even if the scheduler says that the job is over."""
 
 _NUM_ASKED = 4
 _QUICK_S = 0.5
-"""An answer that took longer was not cut short by the very signal that it is asked about."""
+"""An answer that took longer was not interrupted by the signal in question."""
 
 _WHY_EVERY_S = 1.0
 _WHY_OPEN = frozenset({Cause.UNKNOWN, Cause.CANCELLED})
 
 _JOB_EVERY_S = 20.0
 _SETTLE_S = 20.0
-"""What is being asked when the link ends is waited for so long, as for any call then."""
+"""Time to wait for a pending call when the link ends, as for any call then."""
 
 _NODE_CAUSES = frozenset({Cause.NODE_LOST, Cause.NODE_UNHEALTHY})
 
 
 class LinkManager:
-    """One link's dealings with its scheduler, on behalf of the leader.
+    """Communication of one link with its scheduler, on behalf of the leader.
 
-    While an attempt may run nothing here waits for the scheduler, but for two seconds when a notice came; at the end of
-    the link each call is bounded by 20 s.
+    While an attempt may run, nothing here waits for the scheduler, except two seconds after a notice; at the end of the
+    link each call is limited to 20 s.
 
     Args:
         incarnation: this start of the job.
-        errands: who asks the scheduler.
-        scheduler, read: what a simulation puts in place of the job's own scheduler and of `read_heartbeats`.
+        calls: executes calls of the scheduler.
+        scheduler, read: replacements of the job's own scheduler and of `read_heartbeats`, for a simulation.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LinkManager:
         self._job_at, self._is_job_over = float("-inf"), False
         self._why: tuple[Cause, str] | None = None
         self._why_at, self._is_why_sure = 0.0, False
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
         self._has_begun = self._has_looked = False
 
     @property
@@ -100,7 +100,7 @@ class LinkManager:
         return self._job.chain.mode == "successor" and self._job.chain.can_submit
 
     def of_gang(self) -> dict[str, Any]:
-        """What the gang's core must know of this link."""
+        """Return the settings of this link for the gang's core."""
         per_job_s = self._job.queue.time_s or self._job.per_job_s
         began_at = self._incarnation.began_at
         return {
@@ -112,7 +112,7 @@ class LinkManager:
         }
 
     def _ordinal(self) -> int:
-        """Which link of the task this is, counted over its jobs; where jobs are requeued, each start is one."""
+        """Return the number of this link over all jobs of the task; a requeued start counts as one."""
         number = self._incarnation.link
         if self._job.chain.mode == "requeue":
             number += int(self._incarnation.name.partition(".")[2] or 0)
@@ -120,14 +120,14 @@ class LinkManager:
 
     @property
     def helpers(self) -> set[int]:
-        """Processes that ask for it now."""
+        """Pids of the processes that call the scheduler now."""
         return self._calls.helpers
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Abandon the pending call."""
         self._calls.settle(0.0)
 
-    # --- what comes after --------------------------------------------------------------------------------------
+    # --- next links --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Record that this link began, once."""
@@ -144,13 +144,13 @@ class LinkManager:
             )
 
     def after_last(self, task: Task) -> Decision | None:
-        """The end of a task whose chain has no link left to go on with; None while there is one."""
+        """Return the end of a task whose chain has no link left; None while there is one."""
         return end_of_chain(task, self._ordinal(), self._job.chain.num_links)
 
     def queue_next(self, now: float) -> bool:
-        """Ask for the next link; whether that is settled. The one after it follows some seconds later.
+        """Request the next link; return whether that is settled. The one after it follows some seconds later.
 
-        A scheduler that does not take it has been asked, and is asked again while the work goes on.
+        If the scheduler refuses, the request is settled too, and is repeated while the work continues.
         """
         if not self._has_begun:
             self.begin()
@@ -160,9 +160,9 @@ class LinkManager:
         return not self._calls.is_pending
 
     def tick(self, now: float) -> None:
-        """Queue what is missing; a refusal is tried again after a minute.
+        """Queue missing links; a refused request is repeated after a minute.
 
-        A link that waits, for another task or for its predecessor, may come to its end by that.
+        A link that waits, for another task or for an open attempt, may reach its end while it waits.
         """
         if not self._has_begun:
             self.queue_next(now)
@@ -175,10 +175,10 @@ class LinkManager:
         self._ensure(self._incarnation.link + _NUM_AHEAD, is_look=is_look)
 
     def _ensure(self, last: int, *, is_look: bool = False, calls: BackgroundCalls | None = None) -> None:
-        """Queue the links after this one, up to `last`, that are wanted and not there.
+        """Queue the missing links after this one, up to `last`.
 
         Args:
-            is_look: ask first which of those that were queued still are.
+            is_look: ask first which queued links still exist.
         """
         if not self._has_looked:
             known = self._journal.task().jobs[self._job.job].links
@@ -188,8 +188,8 @@ class LinkManager:
         if is_look or any(link not in self._queued for link in wanted):
             assert self._scheduler is not None  # a job with an incarnation has one
             avoided = tuple(sorted(self._journal.task().avoided))
-            order = QueueLinksRequest(self._scheduler, is_look, wanted, frozenset(self._queued), avoided)
-            (calls or self._calls).send(order.carry_out, self._on_queued)
+            request = QueueLinksRequest(self._scheduler, is_look, wanted, frozenset(self._queued), avoided)
+            (calls or self._calls).send(request.run, self._on_queued)
 
     def _is_wanted(self, link: int) -> bool:
         most = self._job.chain.num_links
@@ -206,8 +206,9 @@ class LinkManager:
             self._note(note)
 
     def cancel_rest(self) -> None:
-        """Take what is queued behind this link out of the queue: the task ended. A failure is noted: a link that starts
-        for nothing leaves by itself.
+        """Cancel the links queued behind this one after the end of the task.
+
+        A failure is noted: a link that starts for nothing exits by itself.
         """
         if self._scheduler is None:
             return
@@ -216,10 +217,10 @@ class LinkManager:
             waiting = [found for link, found in self._scheduler.queued().items() if link != self._incarnation.link]
             self._scheduler.cancel(waiting)
         except SchedulerError as error:
-            self._note(f"queued links could not be cancelled, and will leave by themselves: {error}")
+            self._note(f"cannot cancel queued links, which will exit by themselves: {error}")
 
     def release_dependents(self) -> None:
-        """Let the jobs of tasks that come after this one start, now that it ended: to work, or to say that they cannot."""
+        """Release held jobs of tasks that run after this one, now that it ended."""
         if self._scheduler is None:
             return
         self._journal.refresh()
@@ -227,10 +228,10 @@ class LinkManager:
         try:
             self._scheduler.let_go([job.backend_id for job in waiting.values()])
         except SchedulerError as error:
-            self._note(f"{', '.join(waiting)} could not be let go (`windlass ps --reconcile` does it): {error}")
+            self._note(f"cannot release {', '.join(waiting)} (`windlass ps --reconcile` does it): {error}")
 
     def leave(self) -> None:
-        """Before the rest is left to the next link: keep it away from nodes that failed, and requeue where sites want that."""
+        """Prepare the next link: exclude failed nodes, and requeue the job if the site uses that."""
         if self._scheduler is None:
             return
         self._calls.settle(_SETTLE_S)
@@ -240,12 +241,12 @@ class LinkManager:
             try:
                 self._scheduler.requeue()  # ends all that is left of this start
             except SchedulerError as error:
-                self._note(f"the job could not be requeued: {error}")
+                self._note(f"cannot requeue the job: {error}")
 
     def end_job(self) -> None:
-        """The last thing of all, where a replica was lost: the step waits for that one's replica until the walltime is over.
+        """Cancel the own job at the very end if a replica was lost: its step would wait for that replica until the walltime.
 
-        A node that died and is back before the scheduler missed it, or whose daemon lost its job, ends no step.
+        A node that died and is back before the scheduler noticed, or whose daemon lost its job, does not end a step.
         """
         newest = self._journal.task().newest_attempt
         end = newest.end if newest is not None else None
@@ -256,7 +257,7 @@ class LinkManager:
             own = self._scheduler.queued().get(self._incarnation.link)
             self._scheduler.cancel([own] if own else [])
         except SchedulerError as error:
-            self._note(f"the job could not be ended, and may hold its nodes until its walltime is over: {error}")
+            self._note(f"cannot end the job, which may hold its nodes until its walltime ends: {error}")
 
     def _avoid_bad_nodes(self) -> None:
         assert self._scheduler is not None
@@ -265,25 +266,25 @@ class LinkManager:
         counts = Counter(end.host for end in ends if end.host and cause_of(end.cause) in _NODE_CAUSES)
         bad = [host for host, count in counts.items() if count >= self._job.chain.exclude_after]
         for host in sorted(set(bad) - set(task.avoided)):
-            self._journal.append(events.NODE_AVOIDED, host=host, reason=f"{counts[host]} attempts were lost with it")
+            self._journal.append(events.NODE_AVOIDED, host=host, reason=f"{counts[host]} attempts were lost on it")
         if bad:
             try:
                 waiting = [found for link, found in self._queued.items() if link > self._incarnation.link]
                 self._scheduler.avoid(waiting, sorted({*bad, *task.avoided}))
             except SchedulerError as error:
-                self._note(f"queued links could not be kept away from {', '.join(bad)}: {error}")
+                self._note(f"cannot exclude {', '.join(bad)} from queued links: {error}")
 
-    # --- what came before --------------------------------------------------------------------------------------
+    # --- earlier links --------------------------------------------------------------------------------------
 
     def check_open_attempt(self, attempt: int, now: float) -> tuple[Cause, str] | None:
-        """How the attempt of an earlier start ended, once it is certain that nothing of it goes on; None until then.
+        """Return how the attempt of an earlier start ended, once nothing of it can still run; None until then.
 
-        A scheduler that says how its job ended has heard from all its nodes, but for those that were lost.
+        A scheduler that reports the end of its job has confirmation from all its nodes, except lost ones.
         """
         found = self._journal.task().attempts[attempt]
         reason = f"waits until attempt {attempt} of link {found.link} is certainly over"
-        if reason not in self._said:
-            self._said.add(reason)
+        if reason not in self._noted:
+            self._noted.add(reason)
             self._journal.append(events.TASK_QUEUED, job=self._job.job, reason=reason)
         is_quiet, is_settled = self._watch.look(now), self._settled.look(now)
         if not is_settled:
@@ -293,11 +294,11 @@ class LinkManager:
             return None
         cause, message, _ = self._past
         if cause in (Cause.UNKNOWN, Cause.OK):
-            return Cause.NODE_LOST, "its job ended without a word"
+            return Cause.NODE_LOST, "its job ended without recording a result"
         return cause, message
 
     def first_silent(self, attempt: int) -> int:
-        """The replica of an earlier attempt that gave no sign of life any more while others did; -1: not known.
+        """Return the replica of an earlier attempt whose heartbeat stopped first, well before the others; -1: unknown.
 
         The scheduler ends all of a job that lost a node, some time after the node fell silent.
         """
@@ -313,24 +314,24 @@ class LinkManager:
         return first if is_clear else -1
 
     def _ask_about_open_attempt(self, attempt: Attempt, is_quiet: bool, now: float) -> None:
-        """Ask how its job ended, and unless no sign of life comes any more, whether that is certain."""
+        """Ask how its job ended and, unless its heartbeats have stopped, whether that is certain."""
         known = None if self._past is None or is_quiet else self._past
-        is_waited_for = known is not None and known[0] in UNCERTAIN  # until no sign of life comes any more
+        is_waited_for = known is not None and known[0] in UNCERTAIN  # until its heartbeats stop
         if self._calls.is_pending or is_waited_for or now < self._past_at or (self._past is not None and self._past[2]):
             return
         self._past_at = now + _PAST_EVERY_S
         job_id, _, restart = attempt.incarnation.partition(".")
         if self._scheduler is None or not job_id:
             self._past = (Cause.UNKNOWN, "", is_quiet)
-        elif job_id == self._incarnation.job_id:  # what the scheduler says of this id is not about the earlier start
+        elif job_id == self._incarnation.job_id:  # what the scheduler says about this id is not about the earlier start
             self._past = (*self._end_of_earlier_start(attempt, restart), is_quiet)
         else:
-            said = None if known is None else (str(known[0]), known[1])
-            question = PastLinkQuery(self._scheduler, self._past_link(attempt, job_id), is_quiet, said)
-            self._calls.send(question.ask, self._on_past)
+            recorded = None if known is None else (str(known[0]), known[1])
+            question = PastLinkQuery(self._scheduler, self._past_link(attempt, job_id), is_quiet, recorded)
+            self._calls.send(question.run, self._on_past)
 
     def _past_link(self, attempt: Attempt, job_id: str) -> PastLink:
-        """An earlier link of this job, or one of an earlier job of the task."""
+        """Return an earlier link of this job, or one of an earlier job of the task."""
         job = self._journal.task().jobs.get(attempt.job)
         is_own = attempt.job == self._job.job
         mark = self._job.chain.mark if is_own else mark_of(job.token) if job is not None else ""
@@ -345,7 +346,7 @@ class LinkManager:
         return ""
 
     def _link_of(self, attempt: Attempt) -> int:
-        """Which link of its job began an attempt; 0: not known, as of a link that was started again."""
+        """Return the link that began an attempt; 0: unknown, as for a restarted link."""
         job = self._journal.task().jobs.get(attempt.job)
         links = job.links.items() if job is not None else ()
         return next((number for number, link in links if link.incarnation == attempt.incarnation), 0)
@@ -356,15 +357,15 @@ class LinkManager:
             return Cause.KILLED, f"Slurm forgot its job, and gave the id {own.job_id} to the job of link {own.link}"
         if self._incarnation.is_unknown_restart:
             return Cause.KILLED, f"Slurm forgot start {restart} of its job, and started the job again"
-        return Cause.UNKNOWN, f"start {restart} of its job ended without a word"
+        return Cause.UNKNOWN, f"start {restart} of its job ended without recording a result"
 
     def _on_past(self, answer: Answer) -> None:
         self._past = (Cause(answer["cause"]), answer["message"], answer["is_certain"])
 
     def is_job_over(self, now: float) -> bool:
-        """Whether the scheduler has said that this job is over; it is asked every 20 s, in the background.
+        """Return whether the scheduler has reported the end of this job; asked every 20 s, in the background.
 
-        For a leader that would not hear of it: the daemon is gone that signals its processes.
+        For a leader that would not be told: the daemon that signals its processes is dead.
         """
         if self._scheduler is not None and not self._is_job_over and now >= self._job_at and not self._calls.is_pending:
             self._job_at = now + _JOB_EVERY_S
@@ -375,14 +376,14 @@ class LinkManager:
         assert self._scheduler is not None
         try:
             return {"is_over": self._scheduler.is_over()}
-        except SchedulerError:  # it is asked again
+        except SchedulerError:  # asked again later
             return {"is_over": False}
 
     def _on_job(self, answer: Answer) -> None:
         self._is_job_over = answer["is_over"]
 
     def explain(self, status: ReplicaStatus, now: float) -> ReplicaStatus:
-        """A notice with what the scheduler says it is: asked at once, and again with time where that may not be all."""
+        """Add the scheduler's explanation to a notice: asked at once, and again if that may be incomplete."""
         if self._why is None:
             self._why = self._explain_notice()
             self._why_at = now + _WHY_EVERY_S
@@ -391,13 +392,15 @@ class LinkManager:
             self._calls.send(self._ask_why, self._on_why)
         cause, message = self._why
         if cause is Cause.UNKNOWN:
-            told = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
-            cause = Cause.KILLED if self._is_job_over else told  # nobody told us: Slurm knows no such job any more
+            assumed = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
+            cause = (
+                Cause.KILLED if self._is_job_over else assumed
+            )  # no notice arrived: Slurm does not know the job any more
         return replace(status, notice=message or status.notice, notice_cause=str(cause))
 
     @property
     def _is_why_open(self) -> bool:
-        """Whether nobody knows yet why we must go, or a person is said to have wanted it who perhaps did not."""
+        """Whether the reason of the notice is unknown, or names a user who may not be the reason."""
         return not self._is_why_sure and self._why is not None and self._why[0] in _WHY_OPEN
 
     def _ask_why(self) -> Answer:
@@ -414,18 +417,18 @@ class LinkManager:
             self._why, self._is_why_sure = (cause, answer["message"]), True
 
     def _explain_notice(self) -> tuple[Cause, str]:
-        """What the scheduler says; a program that asks it may be hit by the very signal that it is asked about."""
+        """Return the scheduler's answer; the program that asks may itself be hit by the signal."""
         assert self._scheduler is not None
         why, begin = (Cause.UNKNOWN, ""), time.monotonic()
         for _ in range(_NUM_ASKED):
             with contextlib.suppress(SchedulerError):
                 why = self._scheduler.explain_notice()
             if why[0] is not Cause.UNKNOWN or time.monotonic() > begin + _QUICK_S:
-                break  # the code has the rest of the notice to save
+                break  # the code needs the rest of the notice to save
         return why
 
     def _note(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
-            with contextlib.suppress(OSError):  # for people only: a disk without room for it shows elsewhere
+        if message not in self._noted:
+            self._noted.add(message)
+            with contextlib.suppress(OSError):  # informational: a full disk is reported elsewhere
                 self._journal.append(events.NOTE, message=message)

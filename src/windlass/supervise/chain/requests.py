@@ -1,4 +1,4 @@
-"""What the leader of a link has its scheduler asked in one go, as an errand; answers are JSON values."""
+"""Requests of a link's leader to its scheduler, each executed as one background call; answers are JSON values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ UNCERTAIN = frozenset({Cause.UNKNOWN, Cause.OK, Cause.NODE_LOST, Cause.NODE_UNHE
 
 @dataclass(frozen=True)
 class QueueLinksRequest:
-    """Queue the links that are not there.
+    """Queue the missing links.
 
     Attributes:
-        is_look: ask first which links there are.
-        known: links that are taken to be there where nobody looks, or the scheduler does not say.
+        is_look: ask first which links exist.
+        known: links that are assumed to exist, used without `is_look` or if the scheduler does not answer.
     """
 
     scheduler: JobScheduler
@@ -30,10 +30,10 @@ class QueueLinksRequest:
     known: frozenset[int]
     avoided: tuple[str, ...]
 
-    def carry_out(self) -> Answer:
-        """Do it: `seen` are the links that were there (null: nobody knows), `queued` the new ones.
+    def run(self) -> Answer:
+        """Execute the request: `seen` are the existing links (null: unknown), `queued` the new ones.
 
-        After a refusal no more is asked: it may not answer, and one wait is enough.
+        After a refusal it stops: the scheduler may not answer, and one timeout is enough.
         """
         seen = self._look() if self.is_look else None
         queued: dict[str, str] = {}
@@ -44,35 +44,35 @@ class QueueLinksRequest:
             try:
                 queued[str(link)] = self._queue(link, notes)
             except SchedulerError as error:
-                notes.append(f"link {link} could not be queued and is tried again: {error}")
+                notes.append(f"cannot queue link {link}, retrying: {error}")
                 break
         return {"seen": seen, "queued": queued, "notes": notes}
 
     def _look(self) -> dict[str, Any] | None:
         try:
             return {str(link): found for link, found in self.scheduler.queued().items()}
-        except SchedulerError:  # it is asked again
+        except SchedulerError:  # asked again later
             return None
 
     def _queue(self, link: int, notes: list[str]) -> str:
-        """Queue a link; where the scheduler cannot do it without these hosts, with them."""
+        """Queue a link; if excluding the avoided hosts fails, queue it without."""
         try:
             return self.scheduler.queue(link, self.avoided)
         except SchedulerError as error:
             if not self.avoided:
                 raise
             found = self.scheduler.queue(link, [])
-            notes.append(f"link {link} does not keep away from {', '.join(self.avoided)}: {error}")
+            notes.append(f"cannot exclude {', '.join(self.avoided)} from link {link}: {error}")
             return found
 
 
 @dataclass(frozen=True)
 class PastLinkQuery:
-    """How an earlier job ended, and whether nothing of it goes on.
+    """Query how an earlier job ended, and whether nothing of it still runs.
 
     Attributes:
-        is_quiet: whether no sign of life of it comes any more, so that its end is certain.
-        known: what the scheduler said of its end before, cause and message; None: it is asked.
+        is_quiet: whether its heartbeats have stopped, so that its end is certain.
+        known: cause and message that the scheduler reported before; None: ask it.
     """
 
     scheduler: JobScheduler
@@ -80,10 +80,10 @@ class PastLinkQuery:
     is_quiet: bool
     known: tuple[str, str] | None
 
-    def ask(self) -> Answer:
-        """Do it: `cause`, `message`, and `is_certain`."""
+    def run(self) -> Answer:
+        """Execute the query: `cause`, `message`, and `is_certain`."""
         cause, message = self.known or self._how_ended()
-        is_certain = self.is_quiet or (Cause(cause) not in UNCERTAIN and self._has_heard())
+        is_certain = self.is_quiet or (Cause(cause) not in UNCERTAIN and self._is_confirmed())
         return {"cause": cause, "message": message, "is_certain": is_certain}
 
     def _how_ended(self) -> tuple[str, str]:
@@ -93,8 +93,8 @@ class PastLinkQuery:
             return str(Cause.UNKNOWN), ""
         return str(cause), message
 
-    def _has_heard(self) -> bool:
-        """Whether all its nodes have told the scheduler that it is over; one without a cable has not."""
+    def _is_confirmed(self) -> bool:
+        """Return whether all its nodes confirmed its end; a disconnected node has not."""
         try:
             return self.scheduler.is_end_confirmed(self.past)
         except SchedulerError:

@@ -1,4 +1,4 @@
-"""What a job may ask the scheduler that started it: queue the next link, cancel it, say why we must go.
+"""Requests of a job to the scheduler that started it: queue the next link, cancel links, explain a notice.
 
 A job on a scheduler is a chain of links, all of one job.json. Only the leader asks, and every call ends in bounded time.
 """
@@ -18,14 +18,14 @@ __all__ = ["JobScheduler", "PastLink", "SchedulerError", "scheduler_of"]
 
 @dataclass(frozen=True)
 class PastLink:
-    """An earlier link, with what tells it from another job of the same id: a controller may give ids again.
+    """An earlier link, with the data that tells it from another job of the same id, since a controller may reuse ids.
 
     Attributes:
         job_id: the scheduler's own.
-        began_at: wall time at which code of ours began in it.
-        mark: of its job, see `Chain.mark`.
-        name: of its job in the queue; empty: not known.
-        link: its number; 0: not known.
+        began_at: wall time at which our code began in it.
+        mark: of its job, see `ChainConfig.mark`.
+        name: of its job in the queue; empty: unknown.
+        link: its number; 0: unknown.
     """
 
     job_id: str
@@ -36,62 +36,62 @@ class PastLink:
 
 
 class SchedulerError(UnreachableError):
-    """The scheduler did not do what was asked, or nobody knows whether it did; ask again later."""
+    """The scheduler did not execute a request, or it is unknown whether it did; retry later."""
 
     default_code = "scheduler-failed"
 
 
 class JobScheduler(Protocol):
-    """The scheduler of this job, asked from inside it. All calls block, at most some twenty seconds each."""
+    """Scheduler of this job, called from inside it. All calls block, for about twenty seconds at most."""
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
-        """Queue a link and return its id; idempotent: one that is there already is found.
+        """Queue a link and return its id; idempotent: an existing one is found.
 
         Args:
-            exclude: hosts it keeps away from, beside those of the site.
+            exclude: hosts to exclude, beside those of the site.
 
         Raises:
-            SchedulerError: it could not, or nobody knows; calling again makes no second one.
+            SchedulerError: it failed, or the result is unknown; calling again does not queue a second one.
         """
 
     def queued(self) -> Mapping[int, str]:
-        """Ids of the links of this job that wait or run, by number, this one included; raises SchedulerError."""
+        """Return ids of this job's waiting and running links by number, own included; raises SchedulerError."""
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """End links, wherever they are; idempotent; raises SchedulerError."""
+        """End links; idempotent; raises SchedulerError."""
 
     def let_go(self, ids: Sequence[str]) -> None:
-        """Let jobs of other tasks that wait for this one start; idempotent; raises SchedulerError."""
+        """Release held jobs of other tasks that wait for this one; idempotent; raises SchedulerError."""
 
     def requeue(self) -> None:
-        """Have this very job started again by the scheduler; raises SchedulerError where the site forbids it."""
+        """Let the scheduler restart this job; raises SchedulerError if the site forbids it."""
 
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
-        """Keep links that wait away from hosts, beside those they avoid anyway; idempotent; raises SchedulerError."""
+        """Exclude more hosts for waiting links; idempotent; raises SchedulerError."""
 
     def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
-        """Why a signal reached this job, with words; (Cause.UNKNOWN, "") when the scheduler does not say.
+        """Return why a signal reached this job; (Cause.UNKNOWN, "") if the scheduler does not say.
 
         Args:
-            has_time: ask more, so that nothing is taken for a person's wish that is none. Else it takes two seconds at
-                most.
+            has_time: ask more, so that a cancellation is not attributed to a user by mistake. Otherwise it takes two
+                seconds at most.
         """
 
     def is_over(self) -> bool:
-        """Whether this start of the job is over for the scheduler, or unknown to it; raises SchedulerError."""
+        """Return whether this start is over for the scheduler, or unknown to it; raises SchedulerError."""
 
     def is_end_confirmed(self, past: PastLink) -> bool:
-        """Whether every node of a link that is over has told so; False when nobody knows; raises SchedulerError."""
+        """Return whether every node of an ended link confirmed its end; raises SchedulerError."""
 
     def how_ended(self, past: PastLink) -> tuple[Cause, str]:
-        """How an earlier link ended, with words; (Cause.UNKNOWN, "") when nobody knows."""
+        """Return how an earlier link ended; (Cause.UNKNOWN, "") if unknown."""
 
 
 def scheduler_of(job: JobDocument, link: int = 0) -> JobScheduler | None:
-    """The scheduler that a job's chain is queued in; None for a job that is one process tree.
+    """Return the scheduler of a job's chain; None for a job that is one process tree.
 
     Args:
-        link: number of the link that asks; 0: not known.
+        link: number of the link that asks; 0: unknown.
     """
     if job.chain.scheduler == "beaker":
         from windlass.supervise.beaker.scheduler import BeakerScheduler  # lazy: as below

@@ -109,7 +109,7 @@ class GangCore:
         if newest.end is not None:
             return self._follow(newest, now)
         if newest.job != self._gang.job:
-            end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=newest.last_seen_at)
+            end = End(str(Cause.NODE_LOST), message="its job ended without recording a result", at=newest.last_seen_at)
             self._end_attempt(newest.number, end, newest.job)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
         self.membership.miss_all(now)
@@ -475,7 +475,7 @@ class GangCore:
     def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
         attempt = self._journal.task().newest_attempt
         if self.open_attempt and attempt is not None and attempt.end is None:  # nothing waits for it any more
-            end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=attempt.last_seen_at)
+            end = End(str(Cause.NODE_LOST), message="its job ended without recording a result", at=attempt.last_seen_at)
             self._end_attempt(attempt.number, end, attempt.job)
         self._journal.append(
             events.TASK_ENDED,

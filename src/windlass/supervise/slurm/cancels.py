@@ -1,9 +1,9 @@
-"""Who ended a job that Slurm calls CANCELLED: a person, or Slurm itself. Pure.
+"""Reason for the end of a job that Slurm calls CANCELLED: a user, or Slurm itself. Pure.
 
-Slurm cancels a job by itself where a node cannot start it and it may not be requeued. A controller that lost its newest
-state does that to a job that runs: it starts the job again, the node refuses the second copy, and the node's daemon
+Slurm cancels a job by itself if a node cannot start it and it may not be requeued. A controller that lost its newest
+state does that to a running job: it starts the job again, the node refuses the second copy, and the node's daemon
 cancels it (Slurm 22.05: `_launch_job_fail` of slurmd/slurmd/req.c, and the reasons in slurmctld/agent.c and node_mgr.c).
-Accounting then names root, as it does for an administrator. So what the nodes say comes before what accounting says.
+Accounting then names root, as it does for an administrator. So what the nodes report outranks accounting.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from windlass.supervise.slurm.jobs import JobEnd
 __all__ = ["NO_USER", "cancelled_by", "end_of_cancelled", "why_refused"]
 
 NO_USER = -1
-"""In place of a user's number, where accounting knows of the end and names no user."""
+"""Placeholder for a user id: accounting knows of the end and names no user."""
 
 _ROOT = 0
 _BY = re.compile(r"CANCELLED by ([0-9]{1,10})(?![0-9])")
 _REFUSALS = {
-    "Duplicate jobid": "it takes the id for that of an earlier job; a controller that lost its memory gives ids again",
+    "Duplicate jobid": "it takes the job for an earlier one; a controller that lost its state reuses ids",
     "Prolog error": "the site's prolog failed there",
-    "Job env setup error": "the job's environment could not be made there",
+    "Job env setup error": "the job's environment could not be set up there",
 }
-"""Why Slurm drains a node that refused a job, in Slurm's words and in ours."""
+"""Slurm's reason for draining a node that refused a job, and its explanation."""
 
 
 def cancelled_by(states: Iterable[str]) -> int | None:
-    """The user who cancelled a job, from its states in accounting; None: accounting does not know that it is over."""
+    """Return the user id that cancelled a job, from accounting; None: accounting has no end of it."""
     ends = [state for state in states if state.startswith("CANCELLED")]
     named = [int(match.group(1)) for match in map(_BY.match, ends) if match]
     return named[-1] if named else NO_USER if ends else None
 
 
 def why_refused(reasons: Iterable[str]) -> tuple[str, str]:
-    """Slurm's word and ours for why a node refused a job, from the reasons for which its nodes are out of use."""
+    """Return Slurm's reason and its explanation for a node's refusal, from the drain reasons."""
     return next(((reason, _REFUSALS[reason]) for reason in reasons if reason in _REFUSALS), ("", ""))
 
 
 def end_of_cancelled(
     *, by: int | None, reasons: Iterable[str], has_begun: bool, is_later_start: bool, nodes: str
 ) -> JobEnd:
-    """How a job ended that is CANCELLED.
+    """Return how a CANCELLED job ended.
 
     Args:
-        by: who did it, from accounting; None: there is no accounting.
-        reasons: why nodes of the job are out of use.
+        by: user id, from accounting; None: there is no accounting.
+        reasons: drain reasons of the job's nodes.
         has_begun: whether a supervisor of ours ran in it.
-        is_later_start: whether Slurm speaks of a start of the job that came after the one that ran.
+        is_later_start: whether Slurm's record is of a start after the one that ran.
     """
     if by is not None and by > _ROOT:
         return JobEnd(Cause.CANCELLED, f"it was cancelled in Slurm by user {by}")
     word, refusal = why_refused(reasons)
     if is_later_start or (refusal and has_begun):
-        told = f" (Slurm: {word})" if word else ""
-        return JobEnd(Cause.KILLED, f"a restarted controller had forgotten that it ran, and ended it{told}")
+        quoted = f" (Slurm: {word})" if word else ""
+        return JobEnd(Cause.KILLED, f"a restarted controller had forgotten that it ran, and ended it{quoted}")
     if refusal:
-        return JobEnd(Cause.NODE_UNHEALTHY, f"a node of {nodes} turned it down: {refusal} (Slurm: {word})")
+        return JobEnd(Cause.NODE_UNHEALTHY, f"a node of {nodes} refused it: {refusal} (Slurm: {word})")
     if by == NO_USER:
         return JobEnd(
             Cause.KILLED, "Slurm ended it, and accounting names no user who asked for that (Slurm: CANCELLED)"
