@@ -374,6 +374,4 @@ def test_a_job_that_cannot_be_ended_is_noted(scene: Scene) -> None:
     scene.lose(1, "n2")
     scene.scheduler.fails = "slurmctld is away"
     scene.links.end_job()
-    assert scene.notes() == [
-        "cannot end the job, which may hold its nodes until its walltime ends: slurmctld is away"
-    ]
+    assert scene.notes() == ["cannot end the job, which may hold its nodes until its walltime ends: slurmctld is away"]

@@ -57,7 +57,7 @@ def test_what_is_otherwise_than_the_profile_says_fails(tmp_path: Path) -> None:
 def test_gpus_that_the_profile_does_not_know_are_counted(tmp_path: Path) -> None:
     job = prepare(tmp_path, CheckSpec(nodes=1, nonce="n", node_local=str(tmp_path)))
     check_node(job, {})
-    assert verdicts(job)["gpus"] == ("not-tried", "0 here; the profile says nothing of them")
+    assert verdicts(job)["gpus"] == ("not-tried", "0 here; not set in the profile")
 
 
 def test_a_driver_of_another_cuda_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

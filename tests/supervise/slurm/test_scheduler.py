@@ -447,7 +447,7 @@ def test_nothing_is_asked_of_another_job_that_has_our_id(comment: str) -> None:
     slurm = SlurmScheduler(JOB, link=1, environ=ENVIRONMENT, runner=programs)
     assert slurm.end_this_start() == ""
     assert slurm.explain_notice() == slurm.explain_notice(has_time=True) == (Cause.UNKNOWN, "")
-    with pytest.raises(SchedulerError, match="does not know job 7 of ours"):
+    with pytest.raises(SchedulerError, match="does not know job 7 of this run"):
         slurm.requeue()
     programs.answers["scontrol"] = shown(state="CANCELLED", comment=comment)
     assert not slurm.is_end_confirmed(past("7"))

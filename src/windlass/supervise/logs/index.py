@@ -1,7 +1,7 @@
-"""The index beside a log: where in the file, at which line and when, so that `logs --since` can seek.
+"""Index beside a log: offset, line and time, so that `logs --since` can seek.
 
-One fixed-size record per piece appended to the log, at most ten a second. A record says: the byte at `offset`, which is on line
-`line` (counted from 0), came at `time_ns`; bytes up to the next record came within `INTERVAL_NS` of it.
+One fixed-size record per piece appended to the log, at most ten per second: the byte at `offset`, on line `line`
+(counted from 0), arrived at `time_ns`; bytes up to the next record arrived within `INTERVAL_NS` of it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ RECORD_BYTES = _RECORD.size
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """The beginning of a piece of a log.
+    """Beginning of a piece of a log.
 
     Attributes:
         offset: position in the log file.
         line: number of line ends before it.
-        time_ns: wall time at which it came, nanoseconds since 1970 UTC; may jump back.
+        time_ns: wall time of arrival, nanoseconds since 1970 UTC; may jump back.
     """
 
     offset: int
@@ -34,17 +34,17 @@ class IndexRecord:
     time_ns: int
 
     def pack(self) -> bytes:
-        """The `RECORD_BYTES` bytes that stand in the file."""
+        """Encode as `RECORD_BYTES` bytes."""
         return _RECORD.pack(self.offset, self.line, self.time_ns)
 
 
 def index_path(log_path: Path) -> Path:
-    """Where the index of a log is: `0.log` -> `0.log.idx`."""
+    """Return the index of a log: `0.log` -> `0.log.idx`."""
     return log_path.with_name(log_path.name + ".idx")
 
 
 def read_index(path: Path) -> list[IndexRecord]:
-    """All whole records; an empty list when there is no index yet."""
+    """Read all complete records; an empty list if there is no index yet."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -54,15 +54,15 @@ def read_index(path: Path) -> list[IndexRecord]:
 
 
 def offset_at(path: Path, wall_time: float) -> int:
-    """Position in the log behind which lies everything that came at `wall_time` or later.
+    """Return the offset in the log after which everything arrived at `wall_time` or later.
 
     Args:
-        path: the index (`<log>.idx`); the log lies beside it.
+        path: the index (`<log>.idx`), beside the log.
         wall_time: seconds since 1970 UTC.
 
     Returns:
-        The beginning of the first piece that came then or later (up to 0.1 s early); the length of the log if
-        nothing has come since.
+        The beginning of the first piece that arrived then or later (up to 0.1 s early); the length of the log if there
+        is none.
     """
     time_ns = int(wall_time * 1e9)
     for record in read_index(path):

@@ -1,10 +1,10 @@
-"""What of a log survives its supervisor: the pipe, and a small file in memory.
+"""State of a log that survives its supervisor: the pipe, and a small file in memory.
 
-The guard makes a `LogPipe` and outlives every supervisor; each incarnation of the supervisor inherits its descriptors.
+The guard creates a `LogPipe` and outlives every supervisor; each incarnation of the supervisor inherits its descriptors.
 
-    user's processes --write--> pipe --splice--> staging file in memory --LogPump--> log file + index
+user's processes --write--> pipe --splice--> staging file in memory --LogPump--> log file + index
 
-Layout of the staging file: one page with the cursor, then the raw bytes taken from the pipe and not yet let go.
+Layout of the staging file: one page with the cursor, then the raw bytes read from the pipe and not yet released.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MAGIC = b"windlas1"
 
 @dataclass(frozen=True)
 class Cursor:
-    """How far the log has come; written with one `pwrite` inside one page, so it is whole after any SIGKILL.
+    """Progress of the log; written with one `pwrite` inside one page, so it is complete after any SIGKILL.
 
     Attributes:
-        log: which log file the lengths speak of (a mark made of its path).
+        log: the log file that the lengths refer to (a mark made from its path).
         consumed: staged bytes that are in the log.
-        cut: -1, or the length to which the staged bytes are being cut right now.
+        cut: -1, or the length to which the staged bytes are being truncated right now.
         log_length: bytes of the log file.
         index_length: bytes of its index.
         num_lines: line ends in the log file.
@@ -48,13 +48,13 @@ class Cursor:
 
 @dataclass(frozen=True)
 class LogPipe:
-    """The descriptors of one log stream.
+    """Descriptors of one log stream.
 
     Attributes:
-        read_fd: end of the pipe from which the pump takes.
+        read_fd: end of the pipe that the pump reads.
         staging_fd: the file in memory.
-        write_fd: the user's stdout and stderr; -1 where this process does not hold it. Output ends (EOF) only
-            when every process has closed its own, the guard included.
+        write_fd: the user's stdout and stderr; -1 if this process does not hold it. Output ends (EOF) only when every
+            process, the guard included, has closed its own.
     """
 
     read_fd: int
@@ -63,14 +63,14 @@ class LogPipe:
 
     @classmethod
     def create(cls) -> LogPipe:
-        """A fresh channel; like all descriptors in Python, closed on exec unless passed on (`pass_fds`)."""
+        """Create a pipe; like all descriptors in Python, closed on exec unless passed on (`pass_fds`)."""
         read_fd, write_fd = os.pipe()
         enlarge_pipe(read_fd, _PIPE_BYTES)
         return cls(read_fd, create_memory_file("windlass-log"), write_fd)
 
     @classmethod
     def parse(cls, text: str) -> LogPipe:
-        """Read back what `str` wrote, in the process that inherited the descriptors."""
+        """Decode `str` in the process that inherited the descriptors."""
         read_fd, staging_fd, write_fd = (int(part) for part in text.split(","))
         return cls(read_fd, staging_fd, write_fd)
 
@@ -79,11 +79,11 @@ class LogPipe:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What to pass to a child that is to pump, for `pass_fds`."""
+        """Descriptors to pass to a child that pumps, for `pass_fds`."""
         return tuple(part for part in (self.read_fd, self.staging_fd, self.write_fd) if part >= 0)
 
     def close_writer(self) -> LogPipe:
-        """Close this process's write end, once the user's processes have theirs."""
+        """Close this process's write end, after the user's processes got theirs."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
         return replace(self, write_fd=-1)
@@ -95,7 +95,7 @@ class LogPipe:
                 os.close(descriptor)
 
     def load_cursor(self) -> Cursor | None:
-        """The last cursor written by any incarnation; None on a fresh channel."""
+        """Return the last cursor written by any incarnation; None on a new pipe."""
         raw = os.pread(self.staging_fd, _CURSOR.size, 0)
         if len(raw) < _CURSOR.size:
             return None
@@ -105,7 +105,7 @@ class LogPipe:
         return Cursor(log, consumed, cut, log_length, index_length, num_lines)
 
     def save_cursor(self, cursor: Cursor) -> None:
-        """Make `cursor` what the next incarnation finds."""
+        """Store `cursor` for the next incarnation."""
         raw = _CURSOR.pack(
             _MAGIC,
             cursor.log,
@@ -118,17 +118,17 @@ class LogPipe:
         os.pwrite(self.staging_fd, raw, 0)
 
     def staged_length(self) -> int:
-        """Bytes taken from the pipe since the staging file was last cut; exact after any SIGKILL."""
+        """Return the bytes read from the pipe since the last truncation; exact after any SIGKILL."""
         return max(0, os.fstat(self.staging_fd).st_size - HEADER_BYTES)
 
     def read_staged(self, start: int, count: int) -> bytes:
-        """Staged bytes; they stay where they are."""
+        """Return staged bytes without removing them."""
         return os.pread(self.staging_fd, count, HEADER_BYTES + start)
 
     def write_staged(self, content: bytes) -> None:
-        """Put `content` over the first staged bytes (which must be consumed already)."""
+        """Overwrite the first staged bytes (which must be consumed already)."""
         os.pwrite(self.staging_fd, content, HEADER_BYTES)
 
     def cut_staged(self, length: int) -> None:
-        """Let go of all staged bytes behind the first `length`."""
+        """Truncate the staged bytes to `length`."""
         os.ftruncate(self.staging_fd, HEADER_BYTES + length)

@@ -1,6 +1,6 @@
-"""Ray's own logs of one node, brought from its disk beside the attempt's logs; secrets are replaced like everywhere.
+"""Ray's own logs of one node, copied from its disk beside the attempt's logs, with secrets redacted.
 
-What goes over is bounded: the newest part of each file, the newest files first.
+The size is limited: the newest part of each file, the newest files first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windlass.record.redact import Redactor
 __all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "RAY_FOLDER", "collect_ray_logs"]
 
 RAY_FOLDER = "r"
-"""Ray opens its folder to everybody, so it lies within one that is open to nobody else."""
+"""Ray makes its folder readable for all users, so it is inside a private one."""
 
 MAX_FILE_BYTES = 4 << 20
 MAX_TOTAL_BYTES = 64 << 20
@@ -22,10 +22,10 @@ _PIECE_BYTES = 1 << 20
 
 
 def collect_ray_logs(folder: Path, target: Path, redactor: Redactor) -> int:
-    """Copy the logs below Ray's folder of this node into `target`; returns how many files. Blocks, seconds at most.
+    """Copy the logs below Ray's folder of this node into `target`; return the number of files. Blocks, seconds at most.
 
     Raises:
-        OSError: a file cannot be read or written; those before it are there.
+        OSError: a file cannot be read or written; earlier ones were copied.
     """
     room, num_files = MAX_TOTAL_BYTES, 0
     found = [(path, logs) for logs in folder.glob(_PATTERN) if not logs.is_symlink() for path in _files(logs)]
@@ -47,7 +47,7 @@ def _files(logs: Path) -> list[Path]:
 
 
 def _copy_end(path: Path, copy: Path, size: int, redactor: Redactor) -> None:
-    """Copy the last `size` bytes; the cut goes through no secret, since what stands right behind it is left out."""
+    """Copy the last `size` bytes; bytes right after the cut are left out, since it may split a secret."""
     with open(str(path), "rb") as source, open(str(copy), "wb") as destination:
         start = source.seek(0, os.SEEK_END) - size
         skip = redactor.max_held_bytes if start > 0 else 0

@@ -1,4 +1,4 @@
-"""Stands in for the redactor when a job's secrets are not known any more."""
+"""Redactor for a job whose secrets are unknown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["DiscardingRedactor"]
 
 
 class DiscardingRedactor(Redactor):
-    """Lets no output through, since nobody could tell what in it is secret."""
+    """Discards all output, since it may contain unknown secrets."""
 
     def __init__(self) -> None:
         super().__init__({})
 
     def feed(self, data: bytes, is_final: bool) -> tuple[bytes, int]:
-        """Swallow all of `data`."""
+        """Discard all of `data`."""
         return b"", len(data)

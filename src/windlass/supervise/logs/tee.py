@@ -1,7 +1,7 @@
-"""What a replica prints, once more on standard output: where a place keeps that as the job's log, people look there.
+"""Copy of a replica's log on standard output, for backends that keep that as the job's log.
 
-The log files are written by the supervisor, redacted; this process only reads them. It stands above the guard, so that
-a log that nobody takes any more stops nothing but itself.
+The log files are written by the supervisor, redacted; this process only reads them. It is an ancestor of the guard, so
+that a log that is not read blocks nothing but itself.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class LogTee:
-    """Copies what one replica's logs gain, attempt by attempt, in order.
+    """Copies new content of one replica's logs, attempt by attempt, in order.
 
     Args:
         logs: the run's folder of logs, `<attempt>/<task>/<rank>.log` below it.
-        write: takes the bytes; by default standard output.
+        write: receives the bytes; by default standard output.
     """
 
     def __init__(self, logs: Path, task: str, rank: int, write: Callable[[bytes], object] | None = None) -> None:
         self._logs, self._name = logs, f"{task}/{rank}.log"
         self._write = write or (lambda piece: os.write(1, piece))
         self._attempt, self._offset = 0, 0
-        self._first = self._newest() + 1  # what an earlier start printed stands in its own log
+        self._first = self._newest() + 1  # output of an earlier start is in that start's own log
 
     def look(self) -> None:
         """Copy what is new."""
@@ -58,7 +58,7 @@ class LogTee:
             piece = piece[written:] if isinstance(written, int) else b""
 
     def _newest(self) -> int:
-        """The newest attempt with a log of this replica; 0: none."""
+        """Return the newest attempt with a log of this replica; 0: none."""
         with contextlib.suppress(FileNotFoundError):
             names = [name for name in os.listdir(str(self._logs)) if name.isdigit()]
             return max((int(name) for name in names if (self._logs / name / self._name).exists()), default=0)
@@ -69,11 +69,11 @@ class Watcher(Protocol):
     """Follows something that grows."""
 
     def look(self) -> None:
-        """Take what is new; an OSError ends the following."""
+        """Process what is new; an OSError ends the following."""
 
 
 def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
-    """Run something in a child, pass signals on to it, follow what it writes meanwhile; returns its exit code."""
+    """Run a function in a child, forward signals to it, follow its output; return its exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()
     if child == 0:
@@ -82,7 +82,7 @@ def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
             code = run()
         except BaseException:
-            sys.excepthook(*sys.exc_info())  # `finally` ends the process before anybody else could show it
+            sys.excepthook(*sys.exc_info())  # `finally` ends the process before the traceback would be printed
             raise
         finally:
             os._exit(code)
@@ -99,14 +99,14 @@ def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
 
 
 def _follow(watcher: Watcher, is_over: threading.Event) -> None:
-    with contextlib.suppress(OSError):  # nobody takes the output: the log files have it all the same
+    with contextlib.suppress(OSError):  # the output is not read: the log files have it anyway
         while not is_over.wait(_LOOK_EVERY_S):
             watcher.look()
         watcher.look()
 
 
 def _wait(child: int) -> int:
-    """The child's exit code; orphans that come to the first process of a container are taken on the way."""
+    """Return the child's exit code; also reap orphans, which the first process of a container adopts."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:

@@ -1,6 +1,6 @@
-"""What a site's check looks at on a node: one process per node, all of one Slurm job, meet in a folder.
+"""Check of a site's nodes: one process per node, all of one Slurm job, which meet in a folder.
 
-Each reads check.json, publishes where it listens, talks to the others and writes result-<rank>.json. Any Python 3.9.
+Each reads check.json, publishes its address, connects to the others and writes result-<rank>.json. Any Python 3.9.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ dist.destroy_process_group()
 
 @dataclass(frozen=True)
 class CheckSpec:
-    """What the nodes are to look at.
+    """Parameters of a check.
 
     Attributes:
-        nodes: how many of them take part.
-        nonce: what the login node wrote into the file `nonce`.
-        interface: network interface they are to meet on, or the beginning of its name.
-        gpus: GPUs that each should have; None: not known.
-        cuda: newest CUDA that their driver should run; empty: not known.
-        node_local: folder of the node's own.
-        python: interpreter whose torch reduces over the nodes; empty: not tried.
-        env: variables of the site for that; None takes one away.
-        wait_s: how long they wait for one another.
+        nodes: number of nodes that take part.
+        nonce: content of the file `nonce`, written by the login node.
+        interface: network interface to use, or the beginning of its name.
+        gpus: expected GPUs per node; None: unknown.
+        cuda: newest CUDA that the driver should support; empty: unknown.
+        node_local: folder on the node's own disk.
+        python: interpreter whose torch reduces over the nodes; empty: skipped.
+        env: variables of the site for that; None unsets one.
+        wait_s: time limit for meeting the other nodes.
     """
 
     nodes: int
@@ -93,7 +93,7 @@ class CheckSpec:
 
 @dataclass(frozen=True)
 class NodeFinding:
-    """The verdict on one thing on one node: `ok`, `failed` or `not-tried`."""
+    """Result of one check on one node: `ok`, `failed` or `not-tried`."""
 
     name: str
     status: str
@@ -102,7 +102,7 @@ class NodeFinding:
 
 
 def check_node(folder: Path, environ: Mapping[str, str]) -> int:
-    """Look at this node and write result-<rank>.json; blocks until all nodes have, or `wait_s` has passed."""
+    """Check this node and write result-<rank>.json; blocks until all nodes did, or for `wait_s`."""
     spec = CheckSpec(**read_json(folder / CHECK_FILE))
     rank = int(environ.get("SLURM_PROCID", "0"))
     end = time.monotonic() + spec.wait_s
@@ -139,14 +139,14 @@ def _python() -> NodeFinding:
 
 
 def _gpus(spec: CheckSpec, environ: Mapping[str, str], facts: dict[str, object]) -> NodeFinding:
-    """Their number, by nvidia-smi, or else as many as Slurm says that the job has."""
+    """Count GPUs with nvidia-smi, or else as many as Slurm gave the job."""
     counted = _listed_gpus(facts)
     if counted is None:
         named = [environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS")]
         stated = next((text for text in named if text), "")
         counted = len(stated.split(",")) if stated else 0
     if spec.gpus is None:
-        return NodeFinding("gpus", "not-tried", f"{counted} here; the profile says nothing of them")
+        return NodeFinding("gpus", "not-tried", f"{counted} here; not set in the profile")
     status = "ok" if counted == spec.gpus else "failed"
     message = f"{counted}" if status == "ok" else f"{counted} here, {spec.gpus} in the profile"
     return NodeFinding("gpus", status, message, "" if status == "ok" else "correct `gpus` of the partition")
@@ -167,12 +167,12 @@ def _listed_gpus(facts: dict[str, object]) -> int | None:
 
 
 def _driver(spec: CheckSpec, facts: Mapping[str, object]) -> Iterator[NodeFinding]:
-    """Whether the driver runs the CUDA that wheels are chosen by; nothing where no driver was found."""
+    """Check that the driver supports the CUDA version of the profile; skipped without a driver."""
     if not facts.get("cuda"):
         return
     found = f"{facts['driver']}, CUDA {facts['cuda']}"
     if not spec.cuda:
-        yield NodeFinding("driver", "not-tried", f"{found}; the profile says nothing of it", "set `cuda`, `driver`")
+        yield NodeFinding("driver", "not-tried", f"{found}; not set in the profile", "set `cuda`, `driver`")
     elif spec.cuda == facts["cuda"]:
         yield NodeFinding("driver", "ok", found)
     else:
@@ -201,13 +201,13 @@ def _shared(folder: Path, spec: CheckSpec) -> NodeFinding:
     except OSError as error:
         text = f"({error.strerror})"
     if text != spec.nonce:
-        message = f"{folder.parent}/nonce holds other bytes here than on the login node: {text[:40]}"
+        message = f"{folder.parent}/nonce differs from the file on the login node: {text[:40]}"
         return NodeFinding("shared", "failed", message, "correct fs.shared: one folder that all nodes see")
     return NodeFinding("shared", "ok", f"{folder.parent} is the same as on the login node")
 
 
 def _locks(folder: Path) -> NodeFinding:
-    """Whether files in the shared folder can be locked here, as every replica locks its own."""
+    """Check that files in the shared folder can be locked, as every replica locks its own."""
     try:
         check_locks(folder)
     except WindlassError as error:
@@ -218,26 +218,26 @@ def _locks(folder: Path) -> NodeFinding:
 
 
 def _file_clock(folder: Path, rank: int) -> NodeFinding:
-    """This node's clock against that of the file server, which stamps what is written."""
+    """Compare this node's clock with that of the file server, which stamps written files."""
     path = folder / f"clock-{rank}"
     before = time.time()
     path.write_bytes(b"")
     after, stamped = time.time(), path.stat().st_mtime
     off = max(before - stamped, stamped - after, 0.0)
     status = "ok" if off <= _MAX_FILE_CLOCK_S else "failed"
-    hint = "" if status == "ok" else "tell the site; times in records of this node are wrong"
+    hint = "" if status == "ok" else "report it to the site; times in records of this node are wrong"
     return NodeFinding("file clock", status, f"{off:.3f} s off the shared folder's clock", hint)
 
 
 def _together(
     folder: Path, spec: CheckSpec, rank: int, own: str, environ: Mapping[str, str], end: float
 ) -> Iterator[NodeFinding]:
-    """What takes two nodes: each reaches all others, clocks agree, torch reduces."""
+    """Check what needs two nodes: connections, clocks, an all-reduce."""
     if spec.nodes == 1:
         for name in ("port", "clock", "all-reduce"):
-            yield NodeFinding(name, "not-tried", "takes two nodes")
+            yield NodeFinding(name, "not-tried", "needs two nodes")
         return
-    listener = socket.create_server((own, 0), backlog=64)  # answers until this process ends: others may come late
+    listener = socket.create_server((own, 0), backlog=64)  # answers until this process ends: other nodes may be late
     threading.Thread(target=_answer, args=(listener,), daemon=True).start()
     with socket.create_server((own, 0)) as spare:
         free = spare.getsockname()[1]
@@ -248,7 +248,7 @@ def _together(
         message = f"no sign of {spec.nodes - len(cards)} of {spec.nodes} nodes within {spec.wait_s:g} s"
         yield NodeFinding("port", "failed", message, "look at the job's output in the folder of the check")
         for name in ("clock", "all-reduce"):
-            yield NodeFinding(name, "not-tried", "not all nodes were there")
+            yield NodeFinding(name, "not-tried", "some nodes are missing")
         return
     yield from _talk(rank, cards)
     yield _all_reduce(spec, rank, cards[0], environ)
@@ -261,7 +261,7 @@ def _cards(folder: Path, nodes: int, end: float) -> dict[int, Mapping[str, objec
 
 
 def _answer(listener: socket.socket) -> None:
-    """Tell everybody who connects what time it is here."""
+    """Send the time of this node to every client."""
     while True:
         channel, _ = listener.accept()
         with channel, contextlib.suppress(OSError):
@@ -291,7 +291,9 @@ def _talk(rank: int, cards: Mapping[int, Mapping[str, object]]) -> Iterator[Node
         return
     worst = max(offsets, key=lambda host: abs(offsets[host]))
     status = "ok" if abs(offsets[worst]) <= _MAX_PEER_CLOCK_S else "failed"
-    hint = "" if status == "ok" else "tell the site: nodes whose clocks differ cannot agree on who is late"
+    hint = (
+        "" if status == "ok" else "report it to the site: nodes whose clocks differ cannot agree on which one is late"
+    )
     yield NodeFinding("clock", status, f"{abs(offsets[worst]):.3f} s off {worst}", hint)
 
 
@@ -310,11 +312,11 @@ def _all_reduce(spec: CheckSpec, rank: int, first: Mapping[str, object], environ
         done = run([spec.python, "-c", _ALL_REDUCE], env=env, timeout_s=_ALL_REDUCE_S)
     except WindlassError as error:
         return NodeFinding("all-reduce", "failed", error.message, "look at the network's variables: net.vars")
-    said = (done.stdout.strip().splitlines() or [""])[-1]
-    if done.code != 0 or not said.startswith("{"):
-        last = (done.stderr.strip().splitlines() or [f"it ended with {done.code}"])[-1]
+    printed = (done.stdout.strip().splitlines() or [""])[-1]
+    if done.code != 0 or not printed.startswith("{"):
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
         return NodeFinding("all-reduce", "failed", last[:300], "look at the network's variables: net.vars")
-    got = decode_json(said)
+    got = decode_json(printed)
     if "missing" in got:
         return NodeFinding("all-reduce", "not-tried", f"{spec.python}: {got['missing']}")
     message = f"{got['gbps']:.2f} GB/s bus bandwidth, {got['backend']}, torch {got['torch']}"
@@ -324,6 +326,6 @@ def _all_reduce(spec: CheckSpec, rank: int, first: Mapping[str, object], environ
 
 
 def _wait(is_done: Callable[[], bool], end: float) -> None:
-    """Look again and again until it is done or the monotonic time is over."""
+    """Poll until it is done or the monotonic time is over."""
     while not is_done() and time.monotonic() < end:
         time.sleep(_PAUSE_S)

@@ -1,7 +1,7 @@
-"""Slurm as a running job asks it: the next link, the links that wait, and why a signal came.
+"""Slurm for a running job: the next link, the queued links, and the reason of a signal.
 
-Commands get a short list of variables of ours: with SLURM_* or SBATCH_* of this job, sbatch would copy its shape and
-its place. All calls are bounded; slurmctld may be away for minutes, and the job goes on meanwhile.
+Commands get a short list of variables: with SLURM_* or SBATCH_* of this job, sbatch would copy its shape and nodes.
+All calls are limited in time; slurmctld may be down for minutes, and the job continues meanwhile.
 """
 
 from __future__ import annotations
@@ -37,26 +37,27 @@ from windlass.supervise.slurm.jobs import (
 __all__ = ["PATH_BEFORE_SETUP", "SlurmScheduler", "comment_of", "mark_of", "submission_environment"]
 
 PATH_BEFORE_SETUP = "WINDLASS_SUBMIT_PATH"
-"""Variable with the batch script's PATH before it loaded modules, so that no link inherits those of the one before."""
+"""Variable with the batch script's PATH before it loaded modules, so that a link does not inherit the previous
+modules."""
 
 _TIMEOUT_S = 20.0
 _INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "SLURM_CONF")
 _NOTICE_TIMEOUT_S = 1.5
 """For a question that is asked while the time to save runs."""
 _EARLY_S = 60.0
-"""Slurm's signal may come so long before its time; source: sbatch(1), --signal."""
+"""Slurm may send its signal this much early; source: sbatch(1), --signal."""
 
 _LATER_START_S = 3.0
-"""Slurm's times are of whole seconds, and of another machine's clock."""
+"""Slurm's times have whole seconds, and come from another machine's clock."""
 
 _READS = frozenset({"squeue", "scontrol", "sacct"})
-"""Programs whose times are wanted in seconds since 1970; a variable for sbatch would go on into the job."""
+"""Programs whose times are printed in seconds since 1970; for sbatch the variable would pass into the job."""
 
 _UNKNOWN = (Cause.UNKNOWN, "")
 _NEVER = ("", "None", "N/A", "Unknown")
 _LIVES = ("COMPLETING", "RUNNING", "SUSPENDED")
 _SILENT = ("down", "fail", "unk", "reboot", "power")
-"""Beginnings of the states of nodes that may not have answered; a `*` behind a state says so too."""
+"""Prefixes of node states that may mean no answer; a trailing `*` means it too."""
 _SCRIPT_FAILED = "NonZeroExitCode"
 _ID = re.compile(r"[0-9]{1,20}")
 _HAD_NONE = re.compile(r"invalid job id|already complet|job/step already", re.IGNORECASE)
@@ -65,13 +66,13 @@ Runner = Callable[[Sequence[str], Mapping[str, str]], Completed]
 
 
 class SlurmScheduler:
-    """See `windlass.supervise.chain.scheduler.Scheduler`.
+    """See `windlass.supervise.chain.scheduler.JobScheduler`.
 
-    A controller that lost its memory gives ids again. So an id alone is nobody's: what Slurm says of one counts only
+    A controller that lost its state reuses ids. So an id alone identifies nothing: Slurm's answer about it counts only
     with our mark, or from accounting with our name and a submission before our start.
 
     Args:
-        link: number of the link that asks; 0: not known, and the mark is enough.
+        link: number of the link that asks; 0: unknown, and the mark is enough.
     """
 
     def __init__(
@@ -94,13 +95,13 @@ class SlurmScheduler:
             return known
         argv = [part.replace("${link}", str(link)) for part in self._job.chain.submit]
         if not argv:
-            raise SchedulerError(f"task {self._job.task} does not say how links are queued")
+            raise SchedulerError(f"task {self._job.task} has no command to queue links")
         if exclude:
             argv.insert(1, "--exclude=" + ",".join(sorted({*self._job.queue.exclude, *exclude})))
-        said = self._ask(argv).strip().split(";")[0]
-        if not _ID.fullmatch(said):
-            raise SchedulerError(f"`sbatch` named no job: {said[:80]!r}", hint="it is asked again")
-        return said
+        reply = self._ask(argv).strip().split(";")[0]
+        if not _ID.fullmatch(reply):
+            raise SchedulerError(f"`sbatch` printed no job id: {reply[:80]!r}", hint="it is retried")
+        return reply
 
     def queued(self) -> Mapping[int, str]:
         """See `Scheduler.queued`."""
@@ -129,15 +130,15 @@ class SlurmScheduler:
         """See `Scheduler.requeue`."""
         if not self._show_own():
             raise SchedulerError(
-                f"Slurm does not know job {self._own_id} of ours", hint="`windlass ps --reconcile` goes on"
+                f"Slurm does not know job {self._own_id} of this run", hint="`windlass ps --reconcile` continues it"
             )
         self._ask(["scontrol", "requeue", self._own_id])
 
     def end_this_start(self) -> str:
-        """Cancel this very job while it runs; its state, empty when nothing of this start is left. Idempotent.
+        """Cancel this job if it runs; return its state, empty if nothing of this start is left. Idempotent.
 
         Raises:
-            SchedulerError: nobody knows.
+            SchedulerError: the state is unknown.
         """
         text = self._show_own()
         state = _field(text, "JobState")
@@ -222,7 +223,7 @@ class SlurmScheduler:
         return self._judge(SlurmJob(past.job_id, row.state, start=row.start, nodes=row.nodes), past)
 
     def _judge(self, job: SlurmJob, past: PastLink) -> JobEnd:
-        """How a cancelled job of ours ended; raises SchedulerError while accounting does not know that it is over.
+        """Return how a cancelled job of ours ended; raises SchedulerError while accounting has no end of it.
 
         Args:
             job: as Slurm remembers it.
@@ -235,16 +236,16 @@ class SlurmScheduler:
             by = cancelled_by([row.state] if row is not None else [])
             if by is None:
                 raise SchedulerError(
-                    f"accounting does not say yet who ended job {past.job_id}", hint="it is asked again"
+                    f"accounting has not recorded yet who ended job {past.job_id}", hint="it is retried"
                 )
         reasons = self._reasons(job.nodes)
         is_later = job.started_at > past.began_at + _LATER_START_S
         return end_of_cancelled(by=by, reasons=reasons, has_begun=True, is_later_start=is_later, nodes=job.nodes)
 
     def _accounted(self, past: PastLink) -> AccountedJob | None:
-        """What accounting says of a link: its last submission before code of ours began in it.
+        """Return accounting's row of a link: its last submission before our code began in it.
 
-        A job that is put back into the queue is submitted anew, and so is another one that gets its id.
+        A requeued job is submitted anew, and so is another one that gets its id.
         """
         rows = read_accounted(self._ask([*ACCOUNTED, "--jobs=" + past.job_id]))
         latest = past.began_at + _LATER_START_S
@@ -253,7 +254,7 @@ class SlurmScheduler:
         return max(ours, key=lambda row: time_of(row.submitted), default=None)
 
     def _reasons(self, nodes: str) -> list[str]:
-        """Why nodes of a list are out of use."""
+        """Return the drain reasons of nodes."""
         if not nodes:
             return []
         argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E"]
@@ -271,11 +272,11 @@ class SlurmScheduler:
         return self._show(self._own_id, self._job.chain.mark, self._link, timeout_s=timeout_s)
 
     def _show(self, job_id: str, mark: str, link: int = 0, *, timeout_s: float = _TIMEOUT_S) -> str:
-        """What the controller says of a link; empty where it knows none of that id, or only somebody else's job."""
+        """Return the controller's record of a link; empty if it has none, or another job has that id."""
         text = self._ask(["scontrol", "show", "job", job_id], is_satisfied=_HAD_NONE, timeout_s=timeout_s)
         for record in re.split(r"(?m)^(?=JobId=)", text):  # one for each task of an array
-            said = re.search(r"(?m)^\s*Comment=(.*)$", record)
-            if said is not None and _is_of(*read_comment(said[1]), mark, link):
+            comment = re.search(r"(?m)^\s*Comment=(.*)$", record)
+            if comment is not None and _is_of(*read_comment(comment[1]), mark, link):
                 return record
         return ""
 
@@ -285,10 +286,10 @@ class SlurmScheduler:
     def _ask(
         self, argv: Sequence[str], *, is_satisfied: re.Pattern[str] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> str:
-        """Run one of Slurm's programs; its output.
+        """Run one of Slurm's programs and return its output.
 
         Args:
-            is_satisfied: what a failure may say that is none to us.
+            is_satisfied: pattern of failures that count as success.
         """
         program = argv[0] if "/" in argv[0] else program_path(self._job.chain.bin, argv[0])
         try:
@@ -297,25 +298,25 @@ class SlurmScheduler:
                 env["SLURM_TIME_FORMAT"] = "%s"
             done = self._runner(command, env) if self._runner else run(command, env=env, timeout_s=timeout_s)
         except (WaitTimeoutError, PreconditionError) as error:
-            raise SchedulerError(error.message, hint="it is asked again") from error
+            raise SchedulerError(error.message, hint="it is retried") from error
         if done.code and not (is_satisfied is not None and is_satisfied.search(done.stderr)):
             words = " ".join(done.stderr.split()) or f"exit code {done.code}"
-            raise SchedulerError(f"`{argv[0]}` failed: {words}", hint="it is asked again")
+            raise SchedulerError(f"`{argv[0]}` failed: {words}", hint="it is retried")
         return done.stdout
 
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment Slurm's programs get, and so what a batch script begins with."""
+    """Return the variables for Slurm's programs, and so for the beginning of a batch script."""
     kept = {name: value for name, value in environ.items() if name in _INHERITED or name.startswith("LC_")}
     kept["PATH"] = environ.get(PATH_BEFORE_SETUP) or environ.get("PATH", os.defpath)
     return kept
 
 
 def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, str]:
-    """Why a job that lives was told to go, from `scontrol show job`.
+    """Return why a live job received a notice, from `scontrol show job`.
 
     Args:
-        restarts: how often Slurm had started it again when this start of it began.
+        restarts: number of restarts when this start of it began.
         signal_before_s: how long before the walltime Slurm was asked for a signal.
     """
     state, reason = _field(text, "JobState"), _field(text, "Reason")
@@ -335,7 +336,7 @@ def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, s
 
 
 def _why_completing(reason: str) -> tuple[Cause, str]:
-    """Why a job ends whose supervisors live: Slurm does not show its final state yet, but a reason where it failed."""
+    """Return why a job with live supervisors ends: its final state is hidden, the reason is not."""
     if reason == _SCRIPT_FAILED:
         return Cause.KILLED, f"its batch script ended before it (Slurm: FAILED, {reason})"
     failed = cause_of_end("FAILED", reason, has_begun=True)
@@ -345,7 +346,7 @@ def _why_completing(reason: str) -> tuple[Cause, str]:
 
 
 def _is_of(mark: str, link: int, wanted: str, wanted_link: int) -> bool:
-    """Whether a comment's mark and link are those of a link of ours; 0: any link of it."""
+    """Return whether a comment's mark and link match ours; 0: any link."""
     return bool(wanted) and mark == wanted and wanted_link in (0, link)
 
 
@@ -355,12 +356,12 @@ def _field(text: str, name: str) -> str:
 
 
 def _count(text: str) -> int:
-    """A number; 0 for what is none."""
+    """Parse a number; 0 if invalid."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def _seconds(text: str) -> float:
-    """Slurm's `2-03:04:05`; infinite for UNLIMITED and what is no time."""
+    """Parse Slurm's `2-03:04:05`; infinite for UNLIMITED and invalid times."""
     match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9}):(\d{1,9}):(\d{1,9})", text)
     if match is None:
         return float("inf")
@@ -369,5 +370,5 @@ def _seconds(text: str) -> float:
 
 
 def _split_hosts(text: str) -> list[str]:
-    """The parts of a host list, with brackets left as they are: `n[1-2],m3` is two."""
+    """Split a host list, leaving brackets as they are: `n[1-2],m3` is two."""
     return re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text)

@@ -1,7 +1,7 @@
-"""A link whose batch script could not get as far as a supervisor: its modules do not load, or the like.
+"""Failure of a link before its supervisor starts: its modules do not load, or the like.
 
-The script says so with `windlass.pyz failed JOB_FOLDER LINK CAUSE MESSAGE`. It counts as an attempt that failed before
-user code, and the one retry policy decides what follows.
+The batch script reports it with `windlass.pyz failed JOB_FOLDER LINK CAUSE MESSAGE`. It counts as an attempt that
+failed before user code, and the retry policy decides what follows.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["end_link"]
 
 
 def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping[str, str]) -> int:
-    """Record that a link ended before any supervisor began, and queue or cancel what comes after it; 0 when done.
+    """Record that a link ended before any supervisor began, and queue or cancel the next links; 0 when done.
 
-    A late duplicate of the link, and a job that is over or superseded, say nothing.
+    A late duplicate of the link, and a job that is over or superseded, record nothing.
     """
     job = JobDocument.read(folder / "job.json")
     incarnation = enter_link(folder, link, environ)

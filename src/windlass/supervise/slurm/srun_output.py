@@ -1,7 +1,7 @@
-"""What srun prints about tasks of a step that were killed, read from the output of a batch job.
+"""srun's messages about killed tasks of a step, read from the output of a batch job.
 
-Slurm does not start a task again, and it keeps the step alive until its other tasks end, so this is the earliest that
-anything is known of a replica all of whose processes were killed on a node that lives.
+Slurm does not restart a task, and keeps the step alive until its other tasks end. So this is the earliest sign of a
+replica all of whose processes were killed on a live node.
 
 Source: srun's `task_state` and `_task_finish` messages (Slurm 22.05, src/srun/libsrun/launch.c and srun_job.c).
 """
@@ -19,7 +19,7 @@ _MOST_BYTES = 1 << 20
 
 
 def killed_tasks(text: str) -> set[int]:
-    """The numbers of tasks that srun says were ended by SIGKILL: `n1: task 0: Killed`, `n[1-2]: tasks 0-1,4: Killed`."""
+    """Return tasks that srun reports as killed: `n1: task 0: Killed`, `n[1-2]: tasks 0-1,4: Killed`."""
     found: set[int] = set()
     for match in _KILLED.finditer(text):
         for piece in match.group(1).strip("[]").split(","):
@@ -31,18 +31,18 @@ def killed_tasks(text: str) -> set[int]:
 
 
 class SrunOutput:
-    """The output of one start of a batch job.
+    """Output of one start of a batch job.
 
     Args:
         path: the file; it may be missing.
-        begin: the size of the file when this start began; a job that is started again appends to it.
+        begin: size of the file when this start began; a restarted job appends to it.
     """
 
     def __init__(self, path: Path, begin: int) -> None:
         self._path, self._begin = path, begin
 
     def killed(self) -> set[int]:
-        """The tasks that srun has said were killed, among its first megabyte of words."""
+        """Return the tasks reported as killed in the first megabyte."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._begin)

@@ -1,9 +1,9 @@
 """Slurm's daemons above a replica: the one of its step, and on the first node the one of the batch script.
 
-They tell Slurm that a task has ended, and a task that Slurm ends its job. When one of them is killed, Slurm takes the job
-for running, and `srun` waits, until its walltime is over. So a replica that leaves looks for them, and where one is gone
-it cancels its own job. A leader whose step has no daemon asks now and then whether its job is over, since no `scancel`
-reaches it (`Links.is_job_over`).
+They report the end of a task to Slurm, and pass Slurm's signals to a task. If one of them is killed, Slurm assumes that
+the job still runs, and `srun` waits, until its walltime. So a replica that exits checks them, and cancels its own job if
+one is dead. A leader whose step has no daemon asks regularly whether its job is over, since no `scancel` reaches it
+(`LinkManager.is_job_over`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["StepDaemons"]
 _NAME = "slurmstepd"
 _PAUSE_S = 2.0
 _GIVE_UP_AFTER_S = 1800.0
-"""A controller may be away for so long; after that the walltime ends the job."""
+"""Time to wait for a controller that is down; after that the walltime ends the job."""
 
 
 class StepDaemons:
-    """The daemons that were there when this process, a task of a step, began; its children may use it too.
+    """Daemons that existed when this process, a task of a step, began; its children may use it too.
 
     Args:
-        environ: of the task.
+        environ: environment of the task.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -39,22 +39,22 @@ class StepDaemons:
 
     @property
     def is_step_abandoned(self) -> bool:
-        """Whether the daemon of this step is gone: the task has another parent."""
+        """Whether the daemon of this step is dead: the task has another parent."""
         return parent_of(self._task) not in (0, self._of_step)
 
     @property
     def is_batch_abandoned(self) -> bool:
-        """Whether the daemon of the batch script is gone, as far as it was on this node."""
+        """Whether the daemon of the batch script is dead, if it was on this node."""
         return self._of_batch is not None and not is_alive(self._of_batch)
 
     def end_abandoned_job(self, folder: Path, rank: int, incarnation: str) -> None:
-        """Cancel this job where a daemon is gone; blocks until Slurm has it no more, or until it cannot be asked.
+        """Cancel this job if a daemon is dead; blocks until Slurm no longer has it, or gives up.
 
-        The task has ended, or the next link goes on with it.
+        The task has ended, or the next link continues it.
         """
         if not (self.is_step_abandoned or self.is_batch_abandoned):
             return
-        from windlass.supervise.chain.scheduler import SchedulerError  # lazy: hardly ever needed
+        from windlass.supervise.chain.scheduler import SchedulerError  # lazy: rarely needed
         from windlass.supervise.slurm.scheduler import SlurmScheduler
 
         job = JobDocument.read(folder / "job.json")
@@ -64,12 +64,12 @@ class StepDaemons:
             with contextlib.suppress(SchedulerError):
                 state = scheduler.end_this_start()
                 if not state or (state == "COMPLETING" and not self.is_step_abandoned):
-                    return  # what Slurm still sees of it is this very process
+                    return  # the rest that Slurm sees is this process
             time.sleep(_PAUSE_S)
 
 
 def _batch_daemon(mark: str) -> ProcessId | None:
-    """The daemon above the batch script; None on every node but its own."""
+    """Return the daemon above the batch script; None on every other node."""
     host, _, rest = mark.partition("/")
     number = rest.partition("/")[0]
     if host != os.uname().nodename or not number.isdigit():
@@ -85,7 +85,7 @@ def _note(job: JobDocument, rank: int, incarnation: str, message: str) -> None:
     from windlass.record import events
     from windlass.supervise.gang.journal_view import RunJournalView
 
-    with contextlib.suppress(OSError):  # for people only
+    with contextlib.suppress(OSError):  # informational
         folder = Path(job.run_dir) / "journal"
         journal = RunJournalView(
             folder, job.task, rank, SystemClock(), incarnation=incarnation, on_record=lambda _: None
