@@ -24,7 +24,7 @@ _COMMAND = """
 import ray.scripts.scripts as ray
 from windlass.supervise.launchers import ray_start
 ray.get_ray_client_dependency_error = lambda: "nobody asked for it"
-ray_start._have_patience()
+ray_start._extend_node_wait()
 ray.cli()
 """
 RAY = (sys.executable, "-c", _COMMAND)

@@ -1,4 +1,4 @@
-"""The zipapp that travels: the in-job layers of this very installation in one file, importable and executable."""
+"""Zipapp for jobs: the in-job layers of this installation in one file, importable and executable."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def ensure_archive(cache: Path) -> Path:
-    """The archive of this installation, made once per content; costs one stat per source file when it is there.
+    """Return the archive of this installation, created once per content; costs one stat per source file if it exists.
 
-    Holds byte code for this Python beside the sources; another Python (3.9 or newer) uses the sources.
+    It contains byte code for this Python beside the sources; another Python (3.9 or newer) uses the sources.
     """
-    if not os.path.isdir(_ROOT):  # this code runs from an archive itself: a windlass command inside a job
+    if not os.path.isdir(_ROOT):  # running from an archive already: a windlass command inside a job
         return Path(_ROOT).parent
     files = _sources()
     content = (
@@ -39,7 +39,7 @@ def ensure_archive(cache: Path) -> Path:
     target = cache / f"windlass-{hashlib.sha256(content.encode()).hexdigest()[:16]}.pyz"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        write_new(target, _build(files, cache))  # never in place of another's: containers may be mounting it
+        write_new(target, _build(files, cache))  # never replaced: containers may have it mounted
     return target
 
 

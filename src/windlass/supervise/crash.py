@@ -1,4 +1,4 @@
-"""A bug of ours in a supervisor, written down for its owner."""
+"""Crash report of a supervisor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_BYTES = 64 << 10
 
 
 def keep_crash(path: Path) -> None:
-    """Write the traceback that is being handled behind the earlier ones, of which the newest are kept; never raises."""
+    """Append the current traceback to the file, keeping the newest; never raises."""
     import traceback  # lazy: only for our own bugs
 
     with contextlib.suppress(OSError):  # nothing may hide the crash itself

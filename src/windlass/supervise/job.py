@@ -1,4 +1,4 @@
-"""job.json: the one thing that goes into a job. Written by the client when it renders, read by every supervisor."""
+"""job.json: the only input of a job, written by the client and read by every supervisor."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class ReplicaCommand:
-    """What one replica executes.
+    """Command of one replica.
 
-    `argv` and the values of `env` may hold `${leader.address}`, `${leader.port}`, `${rank}` and `${attempt}`; nothing
+    `argv` and the values of `env` may contain `${leader.address}`, `${leader.port}`, `${rank}` and `${attempt}`; nothing
     else is replaced in the job, and a shell line sees them already replaced.
     """
 
@@ -41,7 +41,7 @@ class ReplicaCommand:
 
 @dataclass(frozen=True)
 class JobSecret:
-    """A secret the user's processes get: as a variable, or as the path of a 0600 file in that variable."""
+    """Secret for the user's processes: as a variable, or as the path of a 0600 file in that variable."""
 
     name: str
     is_file: bool = False
@@ -49,7 +49,7 @@ class JobSecret:
 
 @dataclass(frozen=True)
 class Lease:
-    """What the task takes of a machine that several runs share; empty folder: nothing is leased."""
+    """Share of a machine that several runs use; empty folder: nothing is leased."""
 
     folder: str = ""
     gpus: int = 0
@@ -59,13 +59,13 @@ class Lease:
 
 @dataclass(frozen=True)
 class Fencing:
-    """How an attempt on several machines proves that it lives, and when it must be still; seconds.
+    """Heartbeats of an attempt on several machines, and when its ranks must stop; seconds.
 
     Attributes:
-        renew_s: between two signs of life; 0: the attempt needs none, all its processes are on one machine.
-        stop_s: without a renewal for so long the ranks are stopped; a renewal lets them go on.
-        kill_s: without a renewal for so long they are killed.
-        quiet_s: a successor starts when it has seen no change for so long.
+        renew_s: between two heartbeats; 0: none, since all processes are on one machine.
+        stop_s: without a heartbeat for this long the ranks are stopped; a heartbeat lets them continue.
+        kill_s: without a heartbeat for this long they are killed.
+        quiet_s: a successor starts when it has seen no change for this long.
     """
 
     renew_s: float = 0.0
@@ -76,18 +76,18 @@ class Fencing:
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """How the jobs of a task follow one another without a client.
+    """Chain of a task's jobs, which continue without a client.
 
     A job of a scheduler is a chain of links: link 1 is submitted by the client, each link queues the ones after it.
 
     Attributes:
         scheduler: `slurm`, or empty: the job is one process tree, and nothing is queued.
-        mode: `successor` (queued links), `requeue` (the scheduler starts the same job again), `none`.
-        submit: command line that queues a link; `${link}` in it is the link's number.
-        mark: what a scheduler's listing shows of this job, `<mark>.<link>`; not secret.
-        bin: folder of the scheduler's programs, where they are not on the PATH.
-        num_links: most links there may be, over all jobs of the task since its budgets were reset; 0: no limit.
-        can_submit: whether a compute node may queue links; else the client queued all of them.
+        mode: `successor` (queued links), `requeue` (the scheduler restarts the same job), `none`.
+        submit: command that queues a link; `${link}` in it is the link's number.
+        mark: mark of this job in a scheduler's listing, `<mark>.<link>`; not secret.
+        bin: folder of the scheduler's programs, if they are not on the PATH.
+        num_links: maximum number of links over all jobs of the task since its budgets were reset; 0: no limit.
+        can_submit: whether a compute node may queue links; otherwise the client queued all of them.
     """
 
     scheduler: str = ""
@@ -102,20 +102,20 @@ class ChainConfig:
 
 @dataclass(frozen=True)
 class ContainerConfig:
-    """What the container of a replica is made with; without an image user code runs on the machine itself.
+    """Container of a replica; without an image user code runs on the machine itself.
 
     Attributes:
         engine: `docker` or `podman`.
-        variables: which engine is meant (`DOCKER_HOST` and the like), as at the launch.
-        image: what it is started from; by digest, or by the engine's own id.
-        name: what people call the image.
+        variables: variables that select the engine (`DOCKER_HOST` and others), as at the launch.
+        image: image to start; by digest, or by the engine's own id.
+        name: name of the image for messages.
         network: `host`, or `private`: one of the job, in which the replicas find one another by name.
-        folders: shown inside at their own path, not to be written to.
-        writable: shown inside at their own path, to be written to; made where they are not there.
-        cwd: where the command starts inside; empty: the image's own working folder.
+        folders: mounted at their own path, read-only.
+        writable: mounted at their own path, writable; created if missing.
+        cwd: working folder of the command inside; empty: the image's own.
         shared_memory_bytes: size of /dev/shm; 0: half of the machine's memory, or the task's memory.
         cpus: of a replica; 0: no limit.
-        gpus: of a replica; which ones, the lease says.
+        gpus: of a replica; the lease says which ones.
     """
 
     engine: str = "docker"
@@ -133,24 +133,24 @@ class ContainerConfig:
 
 @dataclass(frozen=True)
 class QueueRequest:
-    """What a scheduler is asked for: one link of a job on one site; 0 and empty: nothing is said.
+    """Request to a scheduler: one link of a job on one site; 0 and empty: not set.
 
     Attributes:
-        name: the job's name, unique per run, task and number of the job; links wait for one another by it.
+        name: name of the job, unique per run, task and number of the job; links wait for one another by it.
         time_s: walltime of a link.
-        num_links: links that the task's running time needs; 1 where it is not known.
+        num_links: links that the task's running time needs; 1 if unknown.
         num_queued: links that the client queues at the launch.
-        gpu_option: how GPUs are asked for: `gres`, `gpus-per-node`, or `none` (the partition implies them).
+        gpu_option: option for GPUs: `gres`, `gpus-per-node`, or `none` (the partition implies them).
         gres_type: the scheduler's name of the GPU type.
-        memory_bytes: per node; 0 also where jobs of the site state no memory.
+        memory_bytes: per node; 0 also if jobs of the site do not set memory.
         tmp_bytes: node-local disk.
         nodelist: hosts, exactly these.
         constraint: features that every node must have, joined by `&`.
-        signal_before_s: how long before the walltime the scheduler should send its signal.
+        signal_before_s: time before the walltime at which the scheduler should send its signal.
         build_job: scheduler's id of the job that builds the environment; it must have ended before link 1 starts.
-        hold: link 1 waits in the queue until the tasks before it have ended, when the last of their leaders lets it go.
-        options: more options of sbatch, as the site wants them.
-        setup: shell lines that come first: modules.
+        hold: link 1 is held until the tasks before it have ended; the last of their leaders releases it.
+        options: more options of sbatch, from the site.
+        setup: first shell lines: modules.
         python: interpreter of the supervisor.
     """
 
@@ -183,15 +183,15 @@ class QueueRequest:
 
 @dataclass(frozen=True)
 class BeakerRequest:
-    """What Beaker is asked for beside what every job says; empty: nothing is said.
+    """Request to Beaker beside the fields that every job has; empty: not set.
 
     Attributes:
-        workspace: full name of the workspace the experiment is created in; without it the job is not Beaker's.
+        workspace: full name of the workspace of the experiment; empty: not a job for Beaker.
         image: `beaker:NAME` or `docker:REFERENCE`.
-        clusters: full names of clusters, any of which will do.
-        datasets: entries of the task's `datasets` as Beaker's spec writes them: mounts of Weka buckets, host paths, ...
-        secrets: name of the workspace's secret by the variable that shows it to the supervisor.
-        bundle: dataset with the job's folder, where the storage of the jobs is not seen from the client.
+        clusters: full names of the clusters to choose from.
+        datasets: entries of the task's `datasets` in Beaker's format: mounts of Weka buckets, host paths, ...
+        secrets: name of the workspace's secret by the variable in which the supervisor gets it.
+        bundle: dataset with the job's folder, if the client cannot access the jobs' storage.
         results: folder inside whose files Beaker uploads.
         experiment, task: merge patches (RFC 7386) for the spec and for its task, from the user's own file.
     """
@@ -219,34 +219,34 @@ class BeakerRequest:
 
 @dataclass(frozen=True)
 class JobDocument:
-    """Everything a supervisor needs to know; absolute paths, no secret values.
+    """Complete input of a supervisor; absolute paths, no secret values.
 
     Attributes:
-        job: number of this submission of the task; an older one leaves before user code.
+        job: number of this submission of the task; an older one exits before user code.
         token: in the environment of every process of this run on this machine (`WINDLASS_TOKEN`).
-        is_shell: argv is a shell we wrapped around the user's line, so signals go to its children.
-        env: variables for the user's processes; `path` and `python_path` are put in front of the inherited ones.
+        is_shell: argv is our shell around the user's line, so signals go to its children.
+        env: variables for the user's processes; `path` and `python_path` are prepended to the inherited ones.
         after: tasks that must have succeeded before this one starts.
-        per_job_s: walltime; an attempt ends itself before it has run so long, and the next one has as much; None for
+        per_job_s: walltime; an attempt ends itself before it has run this long, and the next one has as much; None for
             no limit.
         time_s: running time of the task, all attempts together, without the time between them; None for no limit.
         memory_bytes: limit per replica, enforced by the supervisor; 0 for none.
-        delivery: file with the secret values, outside the run's folder; empty when there are none.
-        host_address: where replicas listen; empty: each finds the address of its own machine.
+        delivery: file with the secret values, outside the run's folder; empty if there are none.
+        host_address: address on which replicas listen; empty: each finds the address of its own machine.
         interface: network interface of that address, or the beginning of its name; empty: the host name's.
         inherit: more variables that user code inherits from the job, `NAME` or `PREFIX*`.
         unset: variables that user code does not inherit although the job has them.
-        num_heads: so many first replicas run the task; the others serve them and live as long; 0: all run it.
+        num_heads: number of first replicas that run the task; the others serve them and live as long; 0: all run it.
         notice_s: time between the scheduler's notice and its kill.
-        queue: what each link asks the scheduler for; its name is empty where there is none.
-        preflight: what each node must show before user code runs on it: `gpu-count`, `disk`, `port`, `clock`.
-        straggler: a replica whose steps take so many times those of the others is reported.
-        environment: file that is there when the task's environment is built; empty: nothing to wait for.
+        queue: request for each link; its name is empty without a scheduler.
+        preflight: checks of each node before user code runs on it: `gpu-count`, `disk`, `port`, `clock`.
+        straggler: a replica is reported if its steps take this many times as long as those of the others.
+        environment: file that exists once the task's environment is built; empty: nothing to wait for.
         build_lock: file that a build of that environment holds locked.
-        stage: folder on each node's own disk where a copy of the environment is put before anything starts.
-        container: what the user's processes run in; without an image, on the machine itself.
-        beaker: what Beaker is asked for; the job's containers are Beaker's own.
-        builds: name of the data that the task prepares; empty: it is a task of the user's.
+        stage: folder on each node's own disk for a copy of the environment, made before anything starts.
+        container: container of the user's processes; without an image they run on the machine itself.
+        beaker: request to Beaker; the job's containers are Beaker's own.
+        builds: name of the data that the task prepares; empty: a task of the user.
     """
 
     run: str
@@ -304,21 +304,21 @@ class JobDocument:
 
     @property
     def is_on_one_machine(self) -> bool:
-        """Whether all replicas are processes of one machine, which started none of them itself."""
+        """Whether all replicas are processes of one machine, started there by windlass."""
         return self.host_address == "127.0.0.1"
 
     def to_data(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         return asdict(self)
 
     @classmethod
     def read(cls, path: Path) -> JobDocument:
-        """Read job.json; raises PreconditionError when it is of a later version or broken."""
+        """Read job.json; raises PreconditionError if it is damaged or of another version."""
         try:
             data = read_json(path)
             if data["schema"] != SCHEMA:
                 raise PreconditionError(
-                    f"{path} has schema {data['schema']}, this supervisor reads {SCHEMA}", code="job-broken"
+                    f"{path} has schema {data['schema']}, but this supervisor reads {SCHEMA}", code="job-broken"
                 )
             data["replicas"] = tuple(ReplicaCommand(tuple(r["argv"]), r["env"]) for r in data["replicas"])
             data["secrets"] = tuple(JobSecret(**use) for use in data["secrets"])
@@ -327,14 +327,18 @@ class JobDocument:
             data["chain"] = ChainConfig(**{**data["chain"], "submit": tuple(data["chain"]["submit"])})
             lists = ("exclude", "nodelist", "options", "setup")
             data["queue"] = QueueRequest(**{**data["queue"], **{key: tuple(data["queue"][key]) for key in lists}})
-            held = {"folders": (), "writable": (), **data.get("container", {})}  # jobs of earlier versions have none
-            shown = {key: tuple(held[key]) for key in ("folders", "writable")}
-            data["container"] = ContainerConfig(**{**held, **shown})
-            asked = dict(data.get("beaker", {}))  # as above
+            container = {
+                "folders": (),
+                "writable": (),
+                **data.get("container", {}),
+            }  # jobs of earlier versions have none
+            shown = {key: tuple(container[key]) for key in ("folders", "writable")}
+            data["container"] = ContainerConfig(**{**container, **shown})
+            beaker = dict(data.get("beaker", {}))  # as above
             lists = ("groups", "clusters", "hostnames", "datasets")
-            data["beaker"] = BeakerRequest(**{**asked, **{key: tuple(asked.get(key, ())) for key in lists}})
+            data["beaker"] = BeakerRequest(**{**beaker, **{key: tuple(beaker.get(key, ())) for key in lists}})
             for key in ("path", "python_path", "after", "inherit", "preflight", "unset"):
                 data[key] = tuple(data[key])
             return cls(**data)
         except (ValueError, KeyError, TypeError) as error:
-            raise PreconditionError(f"{path} is not a job description: {error}", code="job-broken") from error
+            raise PreconditionError(f"{path} is not a valid job description: {error}", code="job-broken") from error

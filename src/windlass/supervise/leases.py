@@ -1,8 +1,8 @@
-"""What a machine has, shared by the runs of one user without a daemon: a table under a lock, first come first served.
+"""Leases on the resources of a machine, shared by the runs of one user without a daemon: a table under a lock.
 
-The leader of a task asks for what the whole task needs here; who waits is in the table too, so that a big request
-is not overtaken for ever by small ones. An entry belongs to a job and lives as long as any guard or supervisor of
-that job; another leader of the same job takes it over. The dead are dropped by whoever looks next.
+The leader of a task requests what the whole task needs here, first come first served; waiting requests are in the table
+too, so that small ones do not overtake a big one forever. An entry belongs to a job and lives as long as any guard or
+supervisor of that job; another leader of the same job takes it over. The next access drops entries of dead jobs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["LeasableResources", "acquire", "holder_of_this_process", "local_reso
 
 
 class LeasableResources:
-    """What is there to lease: GPU ids, CPU count, memory.
+    """Resources of a machine: GPU ids, CPU count, memory.
 
     Args:
-        gpus: ids as `CUDA_VISIBLE_DEVICES` takes them.
+        gpus: ids in the format of `CUDA_VISIBLE_DEVICES`.
     """
 
     def __init__(self, gpus: tuple[str, ...], cpus: float, memory_bytes: int) -> None:
@@ -34,7 +34,7 @@ class LeasableResources:
 
 
 def local_resources() -> LeasableResources:
-    """This machine; `WINDLASS_GPUS=0,1` states GPUs where the driver's device files do not tell."""
+    """Return this machine's resources; `WINDLASS_GPUS=0,1` overrides the detected GPUs."""
     stated = os.environ.get("WINDLASS_GPUS")
     if stated is not None:
         gpus = tuple(part for part in stated.split(",") if part)
@@ -49,15 +49,15 @@ def local_resources() -> LeasableResources:
 def acquire(
     lease: Lease, job_folder: Path, holder: str, label: str, present: LeasableResources
 ) -> tuple[tuple[str, ...], str]:
-    """Take what `lease` asks for, or stay in line for it; asking again for the same job changes nothing.
+    """Acquire a lease, or queue for it; repeating the request for the same job changes nothing.
 
     Args:
-        job_folder: the job that holds it; names its guards and supervisors.
-        holder: identity of the process (core.process) that asks, for the time before it is named there.
-        label: the run and task, for those who wait.
+        job_folder: the job that holds it; it lists its guards and supervisors.
+        holder: identity of the requesting process (core.process), until it is listed there.
+        label: the run and task, for messages to others.
 
     Returns:
-        (GPU ids, reason): the reason is empty when it was given.
+        (GPU ids, reason): the reason is empty if it was granted.
     """
     folder = Path(lease.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def acquire(
 
 
 def release(lease: Lease, job_folder: Path) -> None:
-    """Give everything back; idempotent."""
+    """Release everything; idempotent."""
     folder = Path(lease.folder)
     with lock(folder / "machine.lock"):
         entries = [entry for entry in _living(_load(folder)) if entry["job"] != str(job_folder)]
@@ -106,8 +106,10 @@ def _give(mine: dict[str, Any], entries: list[dict[str, Any]], present: Leasable
     ]
     for what, need, free, total in wanted:
         if need and need > free:
-            holders = ", ".join(sorted({entry["label"] for entry in given})) or "nobody"
-            return f"waits for {need:g} {what}s, {max(0, free):g} of {total:g} free (held by {holders})"
+            holders = ", ".join(sorted({entry["label"] for entry in given}))
+            return f"waits for {need:g} {what}s, {max(0, free):g} of {total:g} free" + (
+                f" (held by {holders})" if holders else ""
+            )
     if ahead and any(need for _, need, _, _ in wanted):
         return f"waits in line behind {ahead[0]['label']}"
     mine["given"] = free_gpus[: mine["gpus"]]
@@ -127,7 +129,7 @@ def _living(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _processes(entry: dict[str, Any]) -> list[ProcessId]:
-    """Who can hold an entry: who asked, and the guards and supervisors of its job."""
+    """Return the possible holders of an entry: the requester, and guards and supervisors of its job."""
     found = [entry["holder"]]
     for path in Path(entry["job"]).glob("guard-*.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -136,6 +138,6 @@ def _processes(entry: dict[str, Any]) -> list[ProcessId]:
 
 
 def holder_of_this_process(guard_pid: int) -> str:
-    """Identity under which a replica holds leases: its guard's, which outlives its supervisors; else its own."""
+    """Return the identity that holds a replica's leases: its guard, which outlives supervisors."""
     found = identify(guard_pid) or identify(os.getpid())
     return str(found)

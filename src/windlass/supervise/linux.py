@@ -1,4 +1,4 @@
-"""Calls of the Linux kernel that Python 3.9 has no name for; each says so when the kernel has it not either.
+"""Linux system calls that Python 3.9 does not have; each reports if the kernel does not have it either.
 
 Source: prctl(2), splice(2), memfd_create(2), fcntl(2).
 """
@@ -25,21 +25,21 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _SPLICE_F_NONBLOCK = 2
 _F_SETPIPE_SZ = 1031
-_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - made by tempfile, without a name
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - only for an anonymous file
 
 
 def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process; False where the system cannot."""
+    """Make orphaned descendants children of this process; False if unsupported."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(number: int) -> bool:
-    """Get this signal when the process that forked this one dies; False where the system cannot."""
+    """Receive this signal when the parent process dies; False if unsupported."""
     return _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def set_process_name(name: str) -> bool:
-    """What process tables call this process, at most 15 characters; children inherit it until they execute."""
+    """Set the name in process tables, at most 15 characters; children inherit it until exec."""
     text = ctypes.create_string_buffer(name.encode())
     return _prctl(_PR_SET_NAME, ctypes.addressof(text))
 
@@ -52,7 +52,7 @@ def _prctl(option: int, argument: int) -> bool:
 
 
 def create_memory_file(name: str) -> int:
-    """A descriptor of a nameless file in memory (a plain temporary file where there is no memfd)."""
+    """Return a descriptor of an anonymous file in memory (a temporary file without memfd)."""
     if hasattr(os, "memfd_create"):
         try:
             return os.memfd_create(name, os.MFD_CLOEXEC)
@@ -66,7 +66,7 @@ def create_memory_file(name: str) -> int:
 
 
 def splice_to_file(pipe: int, file: int, count: int, offset: int) -> int:
-    """Move up to `count` bytes from a pipe to `offset` of a file, without this process holding them in between.
+    """Move up to `count` bytes from a pipe to `offset` of a file, without holding them in this process.
 
     Never blocks. A SIGKILL takes effect before or after the move of each page, never between its two sides.
 
@@ -75,7 +75,7 @@ def splice_to_file(pipe: int, file: int, count: int, offset: int) -> int:
 
     Raises:
         BlockingIOError: the pipe is empty.
-        NotImplementedError: no splice here; nothing was moved.
+        NotImplementedError: splice is not supported; nothing was moved.
     """
     try:
         splice = getattr(os, "splice", None)  # Python 3.10
@@ -111,7 +111,7 @@ def _splice(pipe: int, file: int, count: int, offset: int) -> int:
 
 
 def enlarge_pipe(pipe: int, num_bytes: int) -> int:
-    """Ask for a pipe of `num_bytes`; what could not be had is left as it is. Returns the capacity (0: unknown)."""
+    """Request a pipe size; a refusal leaves it as it is. Returns the capacity (0: unknown)."""
     try:
         return fcntl.fcntl(pipe, _F_SETPIPE_SZ, num_bytes)
     except OSError:

@@ -1,9 +1,13 @@
-"""Entry of the zipapp.
+"""Entry point of the zipapp.
 
-`guard JOB_FOLDER RANK` runs a replica on this machine, `wait` is told that on standard input, `guards JOB_FOLDER` runs
-the replicas whose ranks it is told there, `link JOB_FOLDER LINK`
-runs this node's replica of a scheduler's job, and `beaker JOB_FOLDER` that of Beaker's. `build RECIPE FOLDER [--check]` makes a site's environment there, `data-build` prepares data, `contain` makes a container,
-`check FOLDER` looks at a node for `windlass site check`.
+guard JOB_FOLDER RANK          run a replica on this machine
+guards JOB_FOLDER              run the replicas whose ranks arrive on standard input
+wait                           read the arguments from standard input
+link JOB_FOLDER LINK           run this node's replica of a scheduler's job
+beaker JOB_FOLDER              run this replica of a Beaker job
+build RECIPE FOLDER [--check]  build a site's environment
+data-build, contain, ...       prepare data, run a container, serve a client (see the modules)
+check FOLDER                   check a node for `windlass site check`
 """
 
 from __future__ import annotations
@@ -29,14 +33,14 @@ __all__ = ["main"]
 
 _NOT_BEGUN = 1
 _GC_THRESHOLD = 10_000
-"""A start makes many objects and drops few: looking through them every 700 would delay user code by some ms."""
+"""A start allocates many objects and frees few: a collection every 700 would delay user code by some ms."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command of the zipapp in this process; returns its exit code, 2 for a command there is not."""
+    """Run one command of the zipapp in this process; return its exit code, 2 for an unknown command."""
     gc.set_threshold(_GC_THRESHOLD)
     if arguments == ["wait"]:
-        arguments = _wait_to_be_told()
+        arguments = _wait_for_arguments()
         if not arguments:
             return 0
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
@@ -75,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _replica(command: str, rest: list[str]) -> int:
-    """A replica, or several, however they were started."""
+    """Run one or more replicas."""
     if command == "guard":
         return _guard(Path(rest[0]), int(rest[1]), LOCAL)
     if command == "guards":
@@ -86,7 +90,7 @@ def _replica(command: str, rest: list[str]) -> int:
 
 
 def _bundle(command: str, rest: list[Path]) -> int:
-    """A replica whose job came as a dataset of Beaker; lazy: few do."""
+    """Run a replica whose job is a dataset of Beaker; lazy: rarely needed."""
     from windlass.supervise.beaker.bundle import bundle_main, show_main
 
     if command == "beaker-show":
@@ -99,7 +103,7 @@ def _bundle(command: str, rest: list[Path]) -> int:
 
 
 def _launcher(command: str, rest: list[str]) -> int:
-    """What stands around the user's command in a replica; lazy: most tasks have none."""
+    """Run a launcher around the user's command in a replica; lazy: most tasks have none."""
     environ = dict(os.environ)
     if command == "ray":
         from windlass.supervise.launchers.ray_cluster import ray_main
@@ -119,7 +123,7 @@ def _launcher(command: str, rest: list[str]) -> int:
 
 
 def _guard(folder: Path, rank: int, incarnation: Incarnation, daemons: StepDaemons | None = None) -> int:
-    """The guard of one replica; blocks until the replica is not needed any more."""
+    """Run the guard of one replica; blocks until the replica is not needed any more."""
 
     def supervise(context: object) -> int:
         from windlass.supervise.replica.loop import supervise as run  # lazy: the guard stays small
@@ -130,7 +134,7 @@ def _guard(folder: Path, rank: int, incarnation: Incarnation, daemons: StepDaemo
 
 
 def _fencing_config(folder: Path, rank: int, incarnation: str) -> FencingConfig | None:
-    """What a fencing agent must know; None where the job asks for no fencing, or cannot be read (the supervisor says so)."""
+    """Return the settings of the fencing agent; None without fencing, or if job.json is unreadable."""
     with contextlib.suppress(OSError, PreconditionError):
         job = JobDocument.read(folder / "job.json")
         if job.fencing.renew_s:
@@ -141,7 +145,7 @@ def _fencing_config(folder: Path, rank: int, incarnation: str) -> FencingConfig 
 
 
 def _link(folder: Path, link: int) -> int:
-    """This node's replica of a job of a scheduler; a job that is the link for the second time leaves at once."""
+    """Run this node's replica of a scheduler's job; a duplicate job of the link exits at once."""
     from windlass.supervise.slurm.step_daemon import StepDaemons  # lazy: Slurm's jobs alone
 
     daemons = StepDaemons(os.environ)
@@ -154,13 +158,13 @@ def _link(folder: Path, link: int) -> int:
         stage_for_link(folder)
     rank = int(os.environ["SLURM_PROCID"])
     code = _guard(folder, rank, incarnation, daemons)
-    if code != CRASHED or os.environ.get("SLURM_NTASKS") == "1":  # of a crash the leader hears, and ends the job itself
+    if code != CRASHED or os.environ.get("SLURM_NTASKS") == "1":  # the leader detects a crash, and ends the job itself
         daemons.end_abandoned_job(folder, rank, incarnation.name)
     return code
 
 
 def _beaker(folder: Path) -> int:
-    """This replica of a job of Beaker; one whose experiment is not that of the job leaves at once."""
+    """Run this replica of a Beaker job; one of an unrelated experiment exits at once."""
     from windlass.supervise.beaker.replica import (
         hand_over_secrets,
         read_start,
@@ -192,17 +196,17 @@ def _is_staged(folder: Path) -> bool:
     return False
 
 
-def _wait_to_be_told() -> list[str]:
-    """Import what a replica needs while the client still plans; an empty list when the client left without a word."""
+def _wait_for_arguments() -> list[str]:
+    """Import what a replica needs while the client still plans; [] if the client exited."""
     import windlass.supervise.replica.loop  # noqa: F401 - lazy: a guard that need not wait stays small
 
-    told = b""
-    while not told.endswith(b"\n"):
+    line = b""
+    while not line.endswith(b"\n"):
         piece = os.read(0, 65536)
         if not piece:
             return []
-        told += piece
-    arguments: list[str] = decode_json(told)
+        line += piece
+    arguments: list[str] = decode_json(line)
     output = os.open(os.path.join(arguments[1], "guard.out"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for old, new in ((nothing, 0), (output, 1), (output, 2)):

@@ -76,4 +76,4 @@ def test_the_head_becomes_the_command_with_the_host_file(tmp_path: Path) -> None
 
 def test_a_head_that_knows_no_hosts_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert mpi_main(["--slots=2", "--", "x"], {"WINDLASS_RANK": "0"}) == 1
-    assert "the hosts of this attempt were lost with its leader" in capsys.readouterr().err
+    assert "the host list of this attempt was lost with its leader" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def test_a_missing_node_is_named_with_its_host(tmp_path: Path) -> None:
 def test_a_node_with_too_few_gpus_is_named(tmp_path: Path) -> None:
     events = told({"nodes": {"0": FULL, "1": [3.0, 8.0]}})
     assert _gather(place(tmp_path), events, 5.0, environ(tmp_path)) == 1
-    assert said(tmp_path) == ("node-unhealthy", "replica 1 (n2) brought 3 of 4 GPUs into Ray")
+    assert said(tmp_path) == ("node-unhealthy", "replica 1 (n2) joined Ray with 3 of 4 GPUs")
 
 
 def test_a_head_that_dies_is_told_in_its_own_words(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_worker_that_never_comes_up_fails_in_the_end(tmp_path: Path) -> None:
 
 def test_a_worker_without_a_head_gives_up(tmp_path: Path) -> None:
     assert _serve(place(tmp_path, 2), told(is_over=False), 0.05, environ(tmp_path, 2), told) == 1
-    assert said(tmp_path) == ("never-ready", "replica 2 (n3) found no head of Ray at 10.0.0.1:29500 within 0.05 s")
+    assert said(tmp_path) == ("never-ready", "replica 2 (n3) found no Ray head at 10.0.0.1:29500 within 0.05 s")
 
 
 def test_a_worker_ends_with_its_raylet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

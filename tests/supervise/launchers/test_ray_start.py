@@ -108,7 +108,7 @@ def test_a_node_is_looked_for_as_long_as_its_raylet_lives(
     monkeypatch.setitem(sys.modules, "ray._private.services", services)
     monkeypatch.setattr(ray_start, "_POLL_S", 0.0)
     monkeypatch.setattr(ray_start, "_raylets", lambda: [7] if len(looks) < 3 else [])
-    ray_start._have_patience()
+    ray_start._extend_node_wait()
     with pytest.raises(RuntimeError, match="not in the table"):
         services.get_node("h:1")
     assert looks == ["h:1"] * 3

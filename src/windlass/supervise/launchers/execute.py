@@ -1,4 +1,4 @@
-"""Become the user's command: from here on the replica's process is the user's, with its code and its signals."""
+"""Replacement of the replica's process by the user's command, with its exit code and signals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["become"]
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Execute a command in place of this process; returns a code only where that cannot be done."""
+    """Execute a command in place of this process; return a code only on failure."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:

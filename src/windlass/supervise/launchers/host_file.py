@@ -1,6 +1,6 @@
-"""`windlass.pyz mpi`: the command on the first replica with a file of hosts, as mpirun and deepspeed read it.
+"""`windlass.pyz mpi`: the command on the first replica with a host file, as mpirun and deepspeed read it.
 
-The other replicas hold their nodes until the first has ended; what runs on them is started by the command itself.
+The other replicas hold their nodes until the first has ended; the command itself starts processes on them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["host_lines", "mpi_main"]
 
 
 def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command on rank 0, wait to be ended on all others."""
+    """Run the command on rank 0; wait to be ended on all others."""
     wrapped = WrappedCommand.parse(arguments)
     if environ["WINDLASS_RANK"] != "0":
         log_line(f"replica {environ['WINDLASS_RANK']} serves replica 0")
         return _wait_to_be_ended()
     hosts = environ.get("WINDLASS_HOSTS", "")
     if not hosts:
-        return report_end(environ, Cause.NEVER_READY, "the hosts of this attempt were lost with its leader")
+        return report_end(environ, Cause.NEVER_READY, "the host list of this attempt was lost with its leader")
     path = Path(environ["WINDLASS_HOSTFILE"])
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(host_lines(hosts, int(wrapped.number("slots", 1))))
@@ -34,7 +34,7 @@ def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def host_lines(hosts: str, slots: int) -> str:
-    """The host file: a line `<address> slots=<n>` per host; replicas that share an address share a line.
+    """Return the host file: a line `<address> slots=<n>` per host; replicas with the same address share a line.
 
     Source: deepspeed, launcher/runner.py, fetch_hostfile; Open MPI, mpirun(1), `--hostfile`.
     """
@@ -45,7 +45,7 @@ def host_lines(hosts: str, slots: int) -> str:
 
 
 def _wait_to_be_ended() -> int:
-    """A worker has nothing to save: only the end of its head ends it."""
+    """Wait forever: a worker has nothing to save, and ends with its head."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         signal.pause()

@@ -1,7 +1,7 @@
 """`windlass.pyz ranks`: one process per GPU, as `srun --ntasks-per-node` starts them; the first failure ends all.
 
-Each process finds its place in the variables of `torch.distributed` and in those of Slurm. All of them print into the
-one pipe of the replica.
+Each process finds its rank in the variables of `torch.distributed` and in those of Slurm. All of them print to the pipe
+of the replica.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from windlass.supervise.replica.termination import targets_of
 __all__ = ["rank_variables", "ranks_main"]
 
 _AFTER_FAILURE_S = 10.0
-"""So long may the other processes save and print when one has failed, before they are killed."""
+"""Time for the other processes to save and print after a failure, before they are killed."""
 
 _TICK_S = 0.2
 
 
 def ranks_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the processes of one replica; 0 when all ended well, else the code of the first that did not."""
+    """Run the processes of one replica; return 0 if all succeeded, else the first failure's code."""
     wrapped = WrappedCommand.parse(arguments)
     num_here = int(wrapped.number("procs", 1))
     base = wrapped.driver.apply(environ)
@@ -43,13 +43,13 @@ def ranks_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     local, code = group.wait()
     if code:
         rank = rank_variables(environ, local, num_here)["RANK"]
-        log_line(f"rank {rank} (number {local} of this node) ended with exit code {code}; the others are ended")
+        log_line(f"rank {rank} (number {local} of this node) exited with code {code}; stopping the others")
         group.end(_AFTER_FAILURE_S)
     return code
 
 
 def rank_variables(environ: Mapping[str, str], local: int, num_here: int) -> dict[str, str]:
-    """The place of one process; `SLURM_` as srun(1) names them."""
+    """Return the rank variables of one process; `SLURM_` as in srun(1)."""
     node, num_nodes = int(environ["WINDLASS_RANK"]), int(environ["WINDLASS_NUM_REPLICAS"])
     rank, size = node * num_here + local, num_nodes * num_here
     numbers = {
@@ -70,7 +70,7 @@ def rank_variables(environ: Mapping[str, str], local: int, num_here: int) -> dic
 
 
 class _Group:
-    """The processes of one replica."""
+    """Processes of one replica."""
 
     def __init__(self, *, is_shell: bool) -> None:
         self._is_shell = is_shell
@@ -82,7 +82,7 @@ class _Group:
         self._processes.append(subprocess.Popen([program, *command[1:]], env=dict(environ)))
 
     def wait(self) -> tuple[int, int]:
-        """Block until all ended well, or one did not: its local number and its code (128 + n for signal n)."""
+        """Block until all succeeded or one failed: its local number and its code (128 + n for signal n)."""
         while True:
             codes = [process.poll() for process in self._processes]
             for local, code in enumerate(codes):
@@ -93,14 +93,14 @@ class _Group:
             _wait_for_a_child()
 
     def terminate(self) -> None:
-        """SIGTERM to what runs the user's code."""
+        """Send SIGTERM to the user's code."""
         for process in self._processes:
             if process.poll() is None:
                 for pid in targets_of(process.pid, is_shell=self._is_shell):
                     _signal(pid, signal.SIGTERM)
 
     def end(self, patience_s: float) -> None:
-        """End all that live; blocks at most `patience_s` and the time that killing takes."""
+        """End all live processes; blocks at most `patience_s` and the time that killing takes."""
         self.terminate()
         deadline = time.monotonic() + patience_s
         while any(process.poll() is None for process in self._processes) and time.monotonic() < deadline:
@@ -112,7 +112,7 @@ class _Group:
 
 
 def _wait_for_a_child() -> None:
-    """Until some child ended, without taking it away."""
+    """Wait until a child ended, without reaping it."""
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
 
 

@@ -1,10 +1,10 @@
-"""`windlass.pyz ray`: one Ray per attempt. The user's command runs on the head when all nodes and GPUs are counted.
+"""`windlass.pyz ray`: one Ray per attempt. The user's command runs on the head once all nodes and GPUs have joined.
 
     replica 0:      start the head | all joined? -> become the user's command (RAY_ADDRESS is set)
     replica 1, ...: start a worker as soon as the head answers -> live as long as its raylet, until ended
 
-Ray's processes are below the replica's supervisor whatever they do, so the end of the attempt ends them and nothing
-else; no `ray stop`, which would end every Ray of the user on the machine.
+Ray's processes always stay below the replica's supervisor, so the end of the attempt ends them and nothing else. No
+`ray stop`, which would end every Ray of the user on the machine.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ __all__ = ["ray_main"]
 
 _JOIN_TIMEOUT_S = 600.0
 _AFTER_HEAD_S = 15.0
-"""The head gives up first: it knows who is missing."""
+"""Delay after the head's time limit: the head gives up first, since it knows which nodes are missing."""
 
 _WATCH_S = 0.5
 _NUM_STARTS = 3
 _TOO_SLOW = "timed out during startup"
-"""What Ray says of a node whose raylet gave up, or was not seen in time."""
+"""Ray's message for a node whose raylet gave up, or was not seen in time."""
 
 
 def ray_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """One replica of a task with `cluster: ray`; on rank 0 it becomes the user's command."""
+    """Run one replica of a task with `cluster: ray`; on rank 0 it becomes the user's command."""
     wrapped = WrappedCommand.parse(arguments)
     place = RayPlace.read(wrapped, environ)
     timeout_s = wrapped.number("join-timeout", _JOIN_TIMEOUT_S)
     variables = place.variables(wrapped.worker.apply(environ))
     python = shutil.which("python", path=environ.get("PATH")) or shutil.which("python3", path=environ.get("PATH"))
     if python is None:
-        return report_end(environ, Cause.SETUP_FAILED, "no `python` on the PATH of the task, so no Ray")
+        return report_end(environ, Cause.SETUP_FAILED, "no `python` on the PATH of the task, so Ray cannot start")
     place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     events = _start_node(python, place, variables)
     if place.rank:
@@ -61,7 +61,7 @@ def ray_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping[str, str]) -> int:
-    """Wait until every node is there with what was planned; 0, or the code to leave with."""
+    """Wait until every node has joined with the planned GPUs; return 0, or the code to exit with."""
     began = time.monotonic()
     nodes: dict[int, list[float]] = {}
     for event in events.until(began + timeout_s):
@@ -79,7 +79,7 @@ def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping
             log_line(f"Ray is up at {place.head} after {took_s:.1f} s: {count}, {gpus:g} GPUs, {cpus:g} CPUs")
             return 0
     if events.is_closed:
-        return report_end(environ, Cause.START_FAILED, f"Ray's head did not start: {_last_words(place)}")
+        return report_end(environ, Cause.START_FAILED, f"Ray's head did not start: {_last_output(place)}")
     missing = ", ".join(place.name(rank) for rank in range(place.num_nodes) if rank not in nodes)
     there = ", ".join(place.name(rank) for rank in sorted(nodes)) or "none"
     message = f"{len(nodes)} of {place.num_nodes} nodes joined Ray within {timeout_s:g} s; missing: {missing}"
@@ -87,25 +87,25 @@ def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping
 
 
 def _short_of(place: RayPlace, nodes: Mapping[int, Sequence[float]]) -> str:
-    """Which node brought less than was planned for it; empty when none did."""
+    """Describe a node that has fewer GPUs than planned; "" if there is none."""
     for rank, (gpus, _) in sorted(nodes.items()):
         if gpus < place.num_gpus:
-            return f"{place.name(rank)} brought {gpus:g} of {place.num_gpus} GPUs into Ray"
+            return f"{place.name(rank)} joined Ray with {gpus:g} of {place.num_gpus} GPUs"
     return ""
 
 
 def _serve(
     place: RayPlace, events: _Events, timeout_s: float, environ: Mapping[str, str], again: Callable[[], _Events]
 ) -> int:
-    """A worker: nothing to save, so only its end by the supervisor, or that of its raylet, ends it.
+    """Run a worker until the supervisor or the end of its raylet ends it; it has nothing to save.
 
-    A raylet gives up after some seconds when its own helpers start slowly; on a busy machine it is started `again`.
+    A raylet gives up after some seconds if its own helpers start slowly; on a busy machine it is restarted by `again`.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     deadline, num_left = time.monotonic() + timeout_s, _NUM_STARTS - 1
     for event in events.until(deadline):
         if "error" in event and _TOO_SLOW in event["error"] and num_left > 0:
-            log_line(f"{place.name(place.rank)}: {event['error']}; it is started again")
+            log_line(f"{place.name(place.rank)}: {event['error']}; starting it again")
             num_left -= 1
             events.follow(again())
             continue
@@ -115,9 +115,9 @@ def _serve(
             log_line(f"{place.name(place.rank)} serves Ray at {place.head}")
             return _watch(place, event["started"], environ)
     if events.is_closed:
-        message = f"{place.name(place.rank)} could not join Ray: {_last_words(place)}"
+        message = f"{place.name(place.rank)} could not join Ray: {_last_output(place)}"
         return report_end(environ, Cause.START_FAILED, message)
-    message = f"{place.name(place.rank)} found no head of Ray at {place.head} within {timeout_s:g} s"
+    message = f"{place.name(place.rank)} found no Ray head at {place.head} within {timeout_s:g} s"
     return report_end(environ, Cause.NEVER_READY, message)
 
 
@@ -135,21 +135,21 @@ def _explain(place: RayPlace, event: Mapping[str, Any], environ: Mapping[str, st
     if cause is Cause.SETUP_FAILED:
         message += " in the environment of the task; add `ray` to it"
     else:
-        log_line(_last_words(place))
+        log_line(_last_output(place))
     return report_end(environ, cause, message)
 
 
-def _last_words(place: RayPlace) -> str:
-    """The end of what `ray start` printed."""
+def _last_output(place: RayPlace) -> str:
+    """Return the last lines that `ray start` printed."""
     try:
         lines = (place.folder / "start.log").read_text(errors="replace").strip().splitlines()
     except OSError:
-        return "it said nothing"
-    return " | ".join(line.strip() for line in lines[-5:]) or "it said nothing"
+        return "no output"
+    return " | ".join(line.strip() for line in lines[-5:]) or "no output"
 
 
 class _Events:
-    """What the process that starts Ray tells, as it comes."""
+    """Events from the process that starts Ray, as they arrive."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -157,12 +157,12 @@ class _Events:
         self.is_closed = False
 
     def follow(self, other: _Events) -> None:
-        """Hear another process from now on; what this one still says is nobody's."""
+        """Read from another process from now on; discard what this one still sends."""
         os.close(self._fd)
         self._fd, self._received, self.is_closed = other._fd, b"", False
 
     def until(self, deadline: float) -> Iterator[dict[str, Any]]:
-        """Events until a moment of the monotonic clock, or until nobody is left to tell any."""
+        """Yield events until a moment of the monotonic clock, or until the sender is gone."""
         while not self.is_closed:
             poll = select.poll()
             poll.register(self._fd, select.POLLIN)
@@ -177,7 +177,7 @@ class _Events:
 
 
 def _start_node(python: str, place: RayPlace, environ: Mapping[str, str]) -> _Events:
-    """Start Ray in the user's Python, as nobody's child: the user's command must not find a stranger among its own."""
+    """Start Ray in the user's Python, detached, so that it is no child of the user's command."""
     read, write = os.pipe()
     os.set_inheritable(write, True)
     spec = StartSpec(place.rank, place.head, place.options(), place.num_nodes, write)

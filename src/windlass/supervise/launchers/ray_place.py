@@ -1,4 +1,4 @@
-"""Where one Ray of one attempt is: addresses, counts, its token, and the options of `ray start`. Pure but for counts."""
+"""Placement of one Ray of one attempt: addresses, counts, token, options of `ray start`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.supervise.replica.scratch import host_addresses
 __all__ = ["RayPlace", "count_cpus"]
 
 _NO_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""`0`: 127.0.0.1 is 127.0.0.1 for Ray, and not this machine's address in the network."""
+"""With `0` Ray keeps 127.0.0.1, and does not replace it by this machine's network address."""
 
 _SHARE_OF_STORE = 0.3
 _MIN_STORE_BYTES = 80 << 20
@@ -28,8 +28,8 @@ class RayPlace:
 
     Attributes:
         folder: Ray's sockets, logs and spilled objects, on this node's own disk.
-        hosts: (name, address) of all replicas by rank; empty when nobody knows them.
-        memory_bytes: what this node may use; 0: Ray decides.
+        hosts: (name, address) of all replicas by rank; empty if unknown.
+        memory_bytes: memory for this node; 0: Ray decides.
     """
 
     rank: int
@@ -45,7 +45,7 @@ class RayPlace:
 
     @classmethod
     def read(cls, wrapped: WrappedCommand, environ: Mapping[str, str]) -> RayPlace:
-        """What the command line and the variables of a replica say; a count the plan does not know is the job's."""
+        """Read command line and variables of a replica; counts missing in the plan come from the job."""
         rank = int(environ["WINDLASS_RANK"])
         hosts = tuple(host_addresses(environ.get("WINDLASS_HOSTS", "")))
         num_here = sum(address == hosts[rank][1] for _, address in hosts) if hosts else 1
@@ -65,19 +65,19 @@ class RayPlace:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one node, so that nothing needs the network."""
+        """Whether there is one node, so that the network is not needed."""
         return self.num_nodes == 1
 
     @property
     def head(self) -> str:
-        """What RAY_ADDRESS is for the driver; for 127.0.0.1, Ray would take the machine's address in the network."""
+        """RAY_ADDRESS of the driver; Ray would replace 127.0.0.1 by the machine's network address."""
         if self.is_alone:
             return f"127.0.0.1:{self.port}"
         return f"{_loopback(0) if self.address.startswith('127.') else self.address}:{self.port}"
 
     @property
     def own_address(self) -> str:
-        """This node's address; on one machine each gets its own of the loopback, 127.0.0.2 and up."""
+        """This node's address; replicas on one machine get their own loopback, 127.0.0.2 and up."""
         if self.is_alone:
             return "127.0.0.1"
         if self.address.startswith("127."):
@@ -87,12 +87,12 @@ class RayPlace:
         return self.address if self.rank == 0 else ""
 
     def name(self, rank: int) -> str:
-        """A replica as people know it."""
+        """Return a replica's name for messages."""
         host = self.hosts[rank][0] if rank < len(self.hosts) else ""
         return f"replica {rank} ({host})" if host else f"replica {rank}"
 
     def options(self) -> tuple[str, ...]:
-        """For `ray start`: counts as planned, a folder of its own, and no port but those Ray cannot do without."""
+        """Return options of `ray start`: planned counts, an own folder, and only the required ports."""
         found = [
             f"--node-name={NODE_NAME}{self.rank}",
             f"--temp-dir={self.folder / RAY_FOLDER}",
@@ -110,9 +110,9 @@ class RayPlace:
         return tuple(found)
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What every process of this Ray needs; what the user said stays.
+        """Return the variables of every process of this Ray; the user's settings win.
 
-        Ray's ports are open to every user of the network, so all of its processes prove themselves with a token.
+        Ray's ports are open to every user of the network, so all of its processes authenticate with a token.
         """
         ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", **environ}
         if self.is_alone:
@@ -127,9 +127,7 @@ def _loopback(rank: int) -> str:
 
 
 def count_cpus(environ: Mapping[str, str], num_here: int) -> int:
-    """CPUs that the job gave this replica, where the plan does not say: those of its allocation, shared by the
-    replicas on this machine.
-    """
+    """Return this replica's CPUs if the plan has none: its share of the allocation on this machine."""
     stated = environ.get("SLURM_CPUS_ON_NODE", "")
     total = int(stated) if stated.isdecimal() else len(os.sched_getaffinity(0))
     return max(1, total // num_here)
@@ -143,7 +141,7 @@ def _free_memory() -> int:
 
 def _free_shared_memory() -> int:
     try:
-        found = os.statvfs("/dev/shm")  # noqa: S108 - only looked at
+        found = os.statvfs("/dev/shm")  # noqa: S108 - only checked
     except OSError:
         return _MIN_STORE_BYTES
     return int(found.f_bavail * found.f_frsize * 0.9)

@@ -1,10 +1,10 @@
-"""The part of `cluster: ray` that runs in the user's own Python: starts this node's Ray processes, tells who joined.
+"""Part of `cluster: ray` that runs in the user's own Python: starts this node's Ray processes, reports joined nodes.
 
     <user's python> windlass.pyz ray-start SPEC
 
-Ray's own command line starts them, in this process, so that importing Ray goes on while other nodes come up. What
-happens is told as JSON lines on a descriptor: `nodes` (rank: [GPUs, CPUs], all that joined), `started`, `error`.
-Ray's modules are named at run time, since nothing that travels in the archive may depend on a package.
+Ray's own command line starts them, in this process, so that importing Ray overlaps with the start of other nodes.
+Events are JSON lines on a descriptor: `nodes` (rank: [GPUs, CPUs], all that joined), `started`, `error`. Ray's modules
+are imported by name at run time, since code in the archive may not depend on a package.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windlass.core.process import descendants
 __all__ = ["NODE_NAME", "StartSpec", "ray_start_main"]
 
 NODE_NAME = "windlass-"
-"""Followed by the rank: the name of each node in Ray's table."""
+"""Prefix of each node's name in Ray's table, before the rank."""
 
 _POLL_S = 0.03
 _SAY = Callable[..., None]
@@ -35,14 +35,14 @@ _SAY = Callable[..., None]
 
 @dataclass(frozen=True)
 class StartSpec:
-    """What one node is to start.
+    """Parameters of one node.
 
     Attributes:
         rank: 0 is the head.
-        address: where the head listens, `<address>:<port>`.
+        address: address of the head, `<address>:<port>`.
         options: for `ray start`, after `--head` or `--address`.
-        num_nodes: how many nodes the head counts; workers count nothing.
-        fd: where to tell what happened.
+        num_nodes: number of nodes that the head counts; workers count nothing.
+        fd: descriptor for events.
     """
 
     rank: int
@@ -52,12 +52,12 @@ class StartSpec:
     fd: int
 
     def to_text(self) -> str:
-        """One word of a command line; holds no secret."""
+        """Return one word of a command line; contains no secret."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> StartSpec:
-        """Read back `to_text`."""
+        """Decode `to_text`."""
         data = decode_json(text)
         return cls(**{**data, "options": tuple(data["options"])})
 
@@ -65,15 +65,15 @@ class StartSpec:
 def ray_start_main(arguments: Sequence[str]) -> int:
     """Start Ray's processes of this node; on the head, blocks until all nodes have joined."""
     spec = StartSpec.from_text(arguments[0])
-    say = _teller(spec.fd)
+    say = _event_writer(spec.fd)
     try:
         scripts: Any = importlib.import_module("ray.scripts.scripts")
     except ImportError as error:
         say(error=f"`{error.name or error}` is not installed", cause="setup-failed")
         return 1
-    # Wherever grpc is installed, Ray's client server would open a port; no option of `ray start` says no to it.
-    scripts.get_ray_client_dependency_error = lambda: "nobody asked for it"
-    _have_patience()
+    # If grpc is installed, Ray's client server would open a port; `ray start` has no option against it.
+    scripts.get_ray_client_dependency_error = lambda: "disabled by windlass"
+    _extend_node_wait()
     counting = threading.Thread(target=_count, args=(spec, say), daemon=True)
     if spec.rank == 0:
         counting.start()
@@ -81,7 +81,7 @@ def ray_start_main(arguments: Sequence[str]) -> int:
         _wait_for_head(spec)
     try:
         scripts.cli(_command(spec), standalone_mode=False)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever ended it is told
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - every reason is reported
         say(error=f"`ray start` failed: {_first_line(error)}", cause="start-failed")
         return 1
     say(started=_raylets())
@@ -90,13 +90,16 @@ def ray_start_main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _have_patience() -> None:
-    """Look for this node in Ray's table as long as its raylet lives: Ray gives up after 30 s, too few on a busy machine."""
+def _extend_node_wait() -> None:
+    """Look for this node in Ray's table as long as its raylet lives.
+
+    Ray itself gives up after 30 s, too few on a busy machine.
+    """
     try:
         services: Any = importlib.import_module("ray._private.services")
         find = services.get_node
     except (ImportError, AttributeError):
-        return  # private names: a Ray that has others keeps its own patience
+        return  # private names: another version of Ray keeps its own time limit
 
     def get_node(*where: object, **options: object) -> object:
         while True:
@@ -110,7 +113,7 @@ def _have_patience() -> None:
     services.get_node = get_node
 
 
-def _teller(fd: int) -> _SAY:
+def _event_writer(fd: int) -> _SAY:
     lock = threading.Lock()
 
     def say(**message: object) -> None:
@@ -140,7 +143,7 @@ def _name(pid: int) -> str:
 
 
 def _wait_for_head(spec: StartSpec) -> None:
-    """Until the head's own node is in Ray's table; before that, `ray start` would look every two seconds."""
+    """Wait until the head is in Ray's table; otherwise `ray start` would poll every two seconds."""
     _wait_for_port(spec.address)
     fetch = _table(spec.address)
     while 0 not in fetch():
@@ -171,9 +174,9 @@ def _wait_for_port(address: str) -> None:
 
 
 def _table(address: str) -> Callable[[], dict[int, list[float]]]:
-    """Looks at Ray's table of nodes: the resources of those that live, by rank.
+    """Return a function that reads Ray's table of nodes: the resources of live nodes, by rank.
 
-    Ray's own commands ask the table this way, without becoming a driver; a Ray that has no such client (its module is
+    Ray's own commands read the table this way, without becoming a driver. A Ray without such a client (its module is
     private) is asked as a driver, with its public functions.
     """
     try:

@@ -1,4 +1,4 @@
-"""The command line of our programs around a user's command: own options, variables by role, then `--` and the command.
+"""Command line of our programs around a user's command: own options, variables by role, then `--` and the command.
 
 `windlass.pyz ray --num-gpus=4 --driver-set=LD_PRELOAD=/x.so --worker-unset=LD_PRELOAD -- python train.py`
 """
@@ -15,25 +15,25 @@ __all__ = ["RoleVariables", "WrappedCommand"]
 
 @dataclass(frozen=True)
 class RoleVariables:
-    """What the processes of a role have in their environment beside, or no more."""
+    """Variables that the processes of a role have in addition, or not at all."""
 
     set: Mapping[str, str] = field(default_factory=dict)
     unset: Sequence[str] = ()
 
     def apply(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The variables of a process with this role."""
+        """Return the variables of a process with this role."""
         kept = {name: value for name, value in environ.items() if name not in self.unset}
         return {**kept, **self.set}
 
 
 @dataclass(frozen=True)
 class WrappedCommand:
-    """A command, and what stands before it.
+    """Command with the options before it.
 
     Attributes:
-        options: the program's own, by name without dashes.
-        driver: for the user's command.
-        worker: for everything else that runs user code.
+        options: options of the program, by name without dashes.
+        driver: variables for the user's command.
+        worker: variables for everything else that runs user code.
     """
 
     command: tuple[str, ...]
@@ -43,7 +43,7 @@ class WrappedCommand:
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> WrappedCommand:
-        """Read what the planner wrote; raises ValueError for anything else."""
+        """Parse what the planner wrote; raises ValueError for anything else."""
         split = list(arguments).index("--")
         options: dict[str, str] = {}
         values: dict[str, dict[str, str]] = {"driver": {}, "worker": {}}
@@ -62,5 +62,5 @@ class WrappedCommand:
         return cls(tuple(arguments[split + 1 :]), options, roles["driver"], roles["worker"])
 
     def number(self, name: str, default: float = 0.0) -> float:
-        """The value of an option that is a number."""
+        """Return the value of a numeric option."""
         return float(self.options.get(name) or default)
