@@ -101,7 +101,7 @@ class TestFirstContact:
         mirror.ship()
         there = RunFolder(Path(mirror.root))
         remove = {"what": "run", "root": str(mirror.root)}
-        with pytest.raises(PreconditionError, match="is in motion there") as caught:
+        with pytest.raises(PreconditionError, match="is active at the site") as caught:
             mirror.transport.ask("clear", remove)
         assert caught.value.code == "run-in-motion"
         pen = JournalWriter(there.journal, "supervisor", SystemClock())

@@ -122,7 +122,7 @@ def test_outputs_are_pulled_and_exported_from_a_site(elsewhere: Elsewhere, tmp_p
 
 def test_a_run_whose_folder_went_away_there_is_an_error(elsewhere: Elsewhere) -> None:
     elsewhere.there.path.rename(elsewhere.there.path.with_name("gone"))
-    with pytest.raises(NotFoundError, match="there is no run in"):
+    with pytest.raises(NotFoundError, match="no run in"):
         elsewhere.run.reconcile()
 
 

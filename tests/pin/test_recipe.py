@@ -60,9 +60,9 @@ def test_a_recipe_travels_as_json() -> None:
     assert EnvironmentRecipe.from_json(recipe.to_json(), "x") == recipe
     assert recipe.project == "/shared/runs/r/code"
     assert recipe.patches[0].module == "windlass_patch_arch_flags"
-    with pytest.raises(PreconditionError, match="x has schema 9, this builder reads 1"):
+    with pytest.raises(PreconditionError, match="x has schema 9, but this builder reads 1"):
         EnvironmentRecipe.from_json(recipe.to_json().replace(b'"schema": 1', b'"schema": 9'), "x")
-    with pytest.raises(PreconditionError, match="x is no recipe of an environment"):
+    with pytest.raises(PreconditionError, match="x is not a valid recipe"):
         EnvironmentRecipe.from_json(b'{"schema": 1}', "x")
 
 

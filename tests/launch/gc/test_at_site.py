@@ -98,7 +98,7 @@ class TestRuns:
         bench.say_ended(elsewhere.run, "succeeded", "ok")  # not told to the site
         assert elsewhere.run.state.is_terminal
         assert self.gc() == 0
-        assert "is in motion there" in capsys.readouterr().out
+        assert "is active at the site" in capsys.readouterr().out
         assert elsewhere.there.journal.is_dir()
         assert elsewhere.run.folder.journal.is_dir()
 

@@ -81,12 +81,12 @@ def test_another_experiment_of_the_same_job_leaves(tmp_path: Path) -> None:
 
 
 MISFITS = [
-    (3, replica(0, 2, "01L"), "replica 0 of 2, and the job has 3"),
-    (3, ALONE, "replica 0 of 1, and the job has 3"),
+    (3, replica(0, 2, "01L"), "replica 0 of 2, but the job has 3"),
+    (3, ALONE, "replica 0 of 1, but the job has 3"),
     (2, {**replica(0, 2, "01L"), "BEAKER_LEADER_REPLICA_JOB_ID": ""}, "BEAKER_LEADER_REPLICA_JOB_ID is not set"),
-    (1, {**ALONE, "BEAKER_REPLICA_RANK": "two"}, "BEAKER_REPLICA_RANK is `two`"),
-    (1, {"BEAKER_JOB_ID": "01A"}, "Beaker did not start this"),
-    (1, {}, "Beaker did not start this"),
+    (1, {**ALONE, "BEAKER_REPLICA_RANK": "two"}, "invalid number in BEAKER_REPLICA_RANK: `two`"),
+    (1, {"BEAKER_JOB_ID": "01A"}, "not started by Beaker"),
+    (1, {}, "not started by Beaker"),
 ]
 
 

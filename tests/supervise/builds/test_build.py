@@ -194,9 +194,9 @@ def test_a_builder_that_is_told_to_stop_says_so_to_those_who_wait(
     wait_for(uses.exists)
     builder.terminate()
     out, _ = builder.communicate()
-    assert json.loads(out)["message"] == "the build was told to stop before it was done"
+    assert json.loads(out)["message"] == "the build was terminated before it finished"
     failed = json.loads(beside(tmp_path / "envs" / recipe.key, ".failed").read_bytes())
-    assert failed["message"] == "the build was told to stop before it was done"
+    assert failed["message"] == "the build was terminated before it finished"
     wait_for(lambda: identify(int(uses.read_text())) is None)
 
 
@@ -208,7 +208,7 @@ def test_a_failed_build_says_why_and_the_next_one_clears_it(
     wheel.unlink()
     answer = build(archive, recipe, envs)
     assert (answer["exit"], answer["code"]) == (8, "env-build-failed")
-    assert "installing the locked packages failed: uv ended with code" in answer["message"]
+    assert "installing the locked packages failed: uv exited with code" in answer["message"]
     assert "tiny-2.0-py3-none-any.whl" in answer["message"]
     assert json.loads(beside(envs / recipe.key, ".failed").read_bytes())["message"] == answer["message"]
     wheel.write_bytes(whole)
@@ -288,7 +288,7 @@ def test_a_missing_module_is_named_before_anything_is_built(
     changed = replace(recipe, uv=uv, module_init=module_init, modules=("cuda", "gone/3"))
     answer = build(archive, changed, tmp_path / "envs")
     assert answer["code"] == "modules-failed"
-    assert "the module `gone/3` cannot be loaded on" in answer["message"]
+    assert "cannot load the module `gone/3` on" in answer["message"]
     assert "Unable to locate a modulefile" in answer["message"]
     assert "module avail gone" in answer["hint"]
     assert not uses.exists()
@@ -399,7 +399,7 @@ def test_an_import_that_fails_after_the_build_is_an_error(archive: Path, tmp_pat
     make_wheel(project / "wheels", "flash", module="raise ImportError('wrong symbol')\n")
     answer = build(archive, recipe_of(lock(project), imports=("flash",)), tmp_path / "envs")
     assert answer["code"] == "env-build-failed"
-    assert answer["message"].startswith("`import flash` in the new environment failed: python ended with code 1")
+    assert answer["message"].startswith("`import flash` in the new environment failed: python exited with code 1")
     assert "ImportError: wrong symbol" in answer["message"]
 
 

@@ -42,7 +42,7 @@ def test_the_second_finds_it(mill: DataMill) -> None:
     assert mill.run(SLOW)[0] == 0
     code, said = mill.run(SLOW)
     assert (code, mill.num_builds) == (0, 1)
-    assert f"data x was there: {NUM_FILES} files" in said
+    assert f"data x exists: {NUM_FILES} files" in said
     assert json.loads(mill.record.read_bytes())["is_hit"] is True
 
 
@@ -58,7 +58,7 @@ def test_those_who_wait_for_a_build_that_fails_do_not_repeat_it(mill: DataMill) 
     said = [process.communicate(timeout=300)[1] for process in started]
     assert [process.returncode for process in started] == [7] * 5
     assert mill.num_builds == 1
-    assert sum("for whose build this one waited" in text for text in said) == 4
+    assert sum("which this one waited for" in text for text in said) == 4
     assert mill.run(SLOW)[0] == 0  # whoever comes later tries again
     assert mill.left_overs() == []
 
@@ -80,7 +80,7 @@ def test_sigterm_is_for_the_command_and_leaves_nothing(mill: DataMill) -> None:
 def test_a_command_that_is_not_there(mill: DataMill) -> None:
     code, said = mill.run("exec nothing-of-this-name")
     assert code == 127
-    assert "data x was not built: its command ended with exit code 127" in said
+    assert "data x could not be built: its command exited with code 127" in said
 
 
 def test_kills_at_random_moments_never_leave_half(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_build_that_died_without_a_word_is_given_up(watch: BuildWatch, place: 
     assert watch.reason == "waits for the environment"
     assert watch.look(10.0 + PATIENCE_S - 1) == ""
     said = watch.look(10.0 + PATIENCE_S)
-    assert said.startswith(f"the environment {place} is not there, and nobody builds it")
+    assert said.startswith(f"the environment {place} does not exist, and no process builds it")
     assert said.endswith("Building flash-attn")
 
 
@@ -65,7 +65,7 @@ def test_patience_begins_anew_after_a_build(watch: BuildWatch, place: Path) -> N
         assert watch.look(PATIENCE_S - 1) == ""
     assert watch.look(PATIENCE_S + 1) == ""
     assert watch.look(2 * PATIENCE_S) == ""
-    assert "nobody builds it" in watch.look(2 * PATIENCE_S + 2)
+    assert "no process builds it" in watch.look(2 * PATIENCE_S + 2)
 
 
 def test_an_interpreter_that_this_node_does_not_have_is_named(watch: BuildWatch, place: Path) -> None:
@@ -73,7 +73,7 @@ def test_an_interpreter_that_this_node_does_not_have_is_named(watch: BuildWatch,
     (place / "bin/python").symlink_to("/opt/login-only/python3.12")
     write_json(place / ".ready", {"proof": "bin/python"})
     said = watch.look(0.0)
-    assert "its interpreter /opt/login-only/python3.12 is not there" in said
+    assert "its interpreter /opt/login-only/python3.12 does not exist" in said
     assert "build: compute" in said
 
 

@@ -39,7 +39,7 @@ def test_every_gpu_gets_a_process(tmp_path: Path) -> None:
 def test_the_first_failure_ends_the_others_and_its_code_is_the_code(capfd: pytest.CaptureFixture[str]) -> None:
     code = "import os, sys, time; time.sleep(0 if os.environ['RANK'] == '3' else 600); sys.exit(7)"
     assert ranks(code) == 7
-    assert "rank 3 (number 1 of this node) ended with exit code 7" in capfd.readouterr().err
+    assert "rank 3 (number 1 of this node) exited with code 7" in capfd.readouterr().err
 
 
 @pytest.mark.system

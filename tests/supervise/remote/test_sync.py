@@ -51,7 +51,7 @@ def test_no_path_leaves_the_folder_of_the_run(tmp_path: Path, path: str) -> None
         ("fetch", {"root": root, "pieces": [(path, 0, 10)]}),
     ):
         answer, pieces = ask(command, header, b"x")
-        assert "outside of the run's folder" in answer["error"]["message"], command
+        assert "outside the run's folder" in answer["error"]["message"], command
         assert pieces == []
     assert not (tmp_path / "other").exists()
 

@@ -1,9 +1,9 @@
-"""A job whose folder came as a dataset of Beaker: put it where the job lives, and show its records in the results.
+"""Job whose folder is a dataset of Beaker: unpack it, and copy its records to the results.
 
-A bundle is `windlass.pyz`, `bundle.json` and messages: the messages that a client over ssh would have sent, in order
-(`windlass.supervise.remote.server`). The first replica reads them; each may be read again and changes nothing then. Where
-the job lives on storage that outlives it, the first replica also copies what grows in the run's folder into the
-results, which Beaker uploads as they grow; elsewhere the job lives in the results itself.
+A bundle is `windlass.pyz`, `bundle.json` and messages: those that a client over ssh would send, in order
+(`windlass.supervise.remote.server`). The first replica executes them; repeating one changes nothing. If the job lives on
+storage that outlives it, the first replica also copies what grows in the run's folder to the results, which Beaker
+uploads as they grow; otherwise the job lives in the results itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONTENT = "bundle.json"
 """What a bundle holds: `archive`, where the zipapp belongs, and `messages`, [command, file] in order."""
 
 RESULTS = "windlass/runs"
-"""Folder inside the results, with a folder for each run."""
+"""Folder inside the results that has a folder for each run."""
 
 _UNPACKED = "bundle.done"
 _LOGS = ("logs/*/*/*.log", "logs/*/*/*.log.idx", "jobs/*/link-*.json")
@@ -44,10 +44,10 @@ _LONGEST_UNPACK_S = 1800.0
 
 
 def bundle_main(bundle: Path, folder: Path, results: Path, environ: Mapping[str, str]) -> int:
-    """Become the supervisor of this replica, once the job's folder is there; returns only what cannot begin.
+    """Become the supervisor of this replica once the job's folder exists; returns only on failure.
 
     Raises:
-        PreconditionError: the bundle is damaged, there is no room for it, or it was not unpacked in half an hour.
+        PreconditionError: the bundle is damaged, there is no space for it, or it was not unpacked in half an hour.
     """
     os.umask(0o077)
     is_first = environ.get("BEAKER_REPLICA_RANK", "") in ("", "0")
@@ -72,9 +72,9 @@ def unpack_bundle(bundle: Path) -> None:
         answer = io.BytesIO()
         with open(str(bundle / name), "rb") as message:
             serve(command, message, answer)
-        said: dict[str, Any] = unpack(answer.getvalue())[0]
-        if "error" in said:
-            error = said["error"]
+        reply: dict[str, Any] = unpack(answer.getvalue())[0]
+        if "error" in reply:
+            error = reply["error"]
             raise PreconditionError(error["message"], hint=error["hint"], code=error["code"])
 
 
@@ -82,32 +82,32 @@ def _wait_until_there(folder: Path) -> None:
     deadline = time.monotonic() + _LONGEST_UNPACK_S
     while not (folder / _UNPACKED).exists():
         if time.monotonic() > deadline:
-            hint = "does every replica see the same storage? see `fs.shared` and `beaker.mounts` of the site's profile"
+            hint = "every replica needs the same storage: check `fs.shared` and `beaker.mounts` in the site profile"
             raise PreconditionError(
-                f"the first replica never put {folder} in its place", hint=hint, code="beaker-start"
+                f"the first replica did not create {folder} in time", hint=hint, code="beaker-start"
             )
         time.sleep(_POLL_S)
 
 
 def show_main(folder: Path, results: Path, supervise: Callable[[], int]) -> int:
-    """Run the supervisor in a child, and copy what it writes into the results until it ends; returns its exit code."""
+    """Run the supervisor in a child and copy its files to the results; return its exit code."""
     copies = _Copies(folder.parent.parent, results / RESULTS / folder.parent.parent.name)
     code = run_watched(copies, supervise)
-    with contextlib.suppress(OSError):  # full results lose the copy, never the run
+    with contextlib.suppress(OSError):  # a full results folder loses the copy, never the run
         copy_growth(copies.run, copies.target)
         copy_outputs(copies.run, copies.target)
     return code
 
 
 class _Copies:
-    """Looked at again and again while the supervisor runs."""
+    """Copies of a run's files, refreshed while the supervisor runs."""
 
     def __init__(self, run: Path, target: Path) -> None:
         self.run, self.target = run, target
         self._again_at = 0.0
 
     def look(self) -> None:
-        """Copy what has grown, now and then."""
+        """Copy what has grown, at intervals."""
         if time.monotonic() < self._again_at:
             return
         with contextlib.suppress(OSError):  # as above
@@ -116,9 +116,9 @@ class _Copies:
 
 
 def copy_growth(run: Path, target: Path) -> int:
-    """Append to the copies what their files have gained; returns how many bytes.
+    """Append to the copies what their files have gained; return the number of bytes.
 
-    How far the journal is counts from before the logs are copied: who reads of an end finds what was printed before it.
+    The size of the journal is read before the logs are copied: a reader of an end finds the output from before it.
     """
     journal = [(path, path.stat().st_size) for path in sorted((run / "journal").glob(f"[!.]*{SUFFIX}"))]
     logs = [(path, path.stat().st_size) for pattern in _LOGS for path in sorted(run.glob(pattern))]
@@ -135,7 +135,7 @@ def _grow(path: Path, copy: Path, size: int) -> int:
 
 
 def copy_outputs(run: Path, target: Path) -> None:
-    """Copy outputs and their manifests, files that are there as they are left alone."""
+    """Copy outputs and their manifests; unchanged files are skipped."""
     for path in sorted((run / "out").rglob("*")):
         copy = target / path.relative_to(run)
         if not path.is_file() or (copy.exists() and copy.stat().st_mtime_ns == path.stat().st_mtime_ns):

@@ -1,9 +1,8 @@
-"""A replica that Beaker started: who it is, which start of its gang it belongs to, and its secrets out of plain sight.
+"""Replica started by Beaker: its rank, the start of its gang that it belongs to, and its secrets.
 
-Beaker starts all replicas of a task together, and after a preemption once more, as new jobs of the same tasks; each
-such start is an incarnation, named after the job of the first replica. What stood in variables for the supervisor
-alone goes into a file in the container's memory, and the program starts itself anew without them: nothing of them is
-left where `/proc/PID/environ` shows it.
+Beaker starts all replicas of a task together, and after a preemption again, as new jobs of the same tasks; each such
+start is an incarnation, named after the job of the first replica. Secrets in variables for the supervisor go to a file
+in the container's memory, and the program restarts itself without them, so that `/proc/PID/environ` does not show them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ __all__ = [
 ]
 
 SHOWN_PREFIX = "WINDLASS_FROM_BEAKER_"
-"""Before the name of a secret: the variable in which Beaker shows it to the supervisor, and to nothing of the user's."""
+"""Prefix of the variable in which Beaker passes a secret to the supervisor; user code does not get it."""
 
 _ONE_LINK = 1
 _LEADER = "BEAKER_LEADER_REPLICA_JOB_ID"
@@ -46,7 +45,7 @@ _WORKLOAD = ("BEAKER_WORKLOAD_ID", "BEAKER_EXPERIMENT_ID")
 
 @dataclass(frozen=True)
 class BeakerStart:
-    """This replica of this start, and where its logs are."""
+    """Rank and start of this replica, and the folder of its logs."""
 
     rank: int
     incarnation: Incarnation
@@ -55,33 +54,33 @@ class BeakerStart:
 
 
 def read_start(folder: Path, environ: Mapping[str, str]) -> BeakerStart | None:
-    """Who this replica is; None where its experiment has nothing to do with the job. Idempotent.
+    """Return this replica's start; None if its experiment has nothing to do with the job. Idempotent.
 
     Raises:
-        PreconditionError: Beaker's variables do not fit the job (`beaker-start`); or job.json cannot be read.
+        PreconditionError: Beaker's variables do not match the job (`beaker-start`); or job.json cannot be read.
     """
     job = JobDocument.read(folder / "job.json")
     rank, count = _number(environ, "BEAKER_REPLICA_RANK", 0), _number(environ, "BEAKER_REPLICA_COUNT", 1)
     if count != job.num_replicas or not 0 <= rank < count:
-        raise _misfit(f"Beaker says that this is replica {rank} of {count}, and the job has {job.num_replicas}")
+        raise _misfit(f"Beaker started replica {rank} of {count}, but the job has {job.num_replicas}")
     if count > 1 and not environ.get(_LEADER):
-        raise _misfit(f"{_LEADER} is not set, so the replicas of one start cannot be told from those of another")
+        raise _misfit(f"{_LEADER} is not set, so replicas of different starts cannot be distinguished")
     incarnation = enter_start(folder, environ)
     return None if incarnation is None else BeakerStart(rank, incarnation, job.task, Path(job.run_dir) / "logs")
 
 
 def enter_start(job_folder: Path, environ: Mapping[str, str]) -> Incarnation | None:
-    """This start of the job; None when another experiment is that job already. Idempotent.
+    """Enter this start of the job; None if another experiment already is that job. Idempotent.
 
-    Every replica calls it, and the first to come writes the files; no rank is special.
+    Every replica calls it, and the first one writes the files; no rank is special.
 
     Raises:
-        PreconditionError: this is no job of Beaker's (`beaker-start`).
+        PreconditionError: this is not a Beaker job (`beaker-start`).
     """
     workload = next((environ[name] for name in _WORKLOAD if environ.get(name)), "")
     leader = environ.get(_LEADER) or environ.get("BEAKER_JOB_ID", "")
     if not workload or not leader:
-        raise _misfit(f"{_WORKLOAD[0]} or BEAKER_JOB_ID is not set: Beaker did not start this")
+        raise _misfit(f"{_WORKLOAD[0]} or BEAKER_JOB_ID is not set: this was not started by Beaker")
     now = time.time()
     path = link_path(job_folder, _ONE_LINK)
     write_new(path, json.dumps({"id": workload, "host": os.uname().nodename, "at": now}).encode())
@@ -94,7 +93,7 @@ def enter_start(job_folder: Path, environ: Mapping[str, str]) -> Incarnation | N
 
 
 def _number_of_start(job_folder: Path, leader: str) -> int:
-    """How many starts there were before; the first replica of each takes the next number."""
+    """Return the number of earlier starts; the first replica of each takes the next number."""
     for number in itertools.count():
         path = job_folder / f"start-{number}.json"
         write_new(path, json.dumps({"id": leader}).encode())
@@ -104,10 +103,10 @@ def _number_of_start(job_folder: Path, leader: str) -> int:
 
 
 def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
-    """Put secrets that Beaker shows in variables where the supervisor reads them; returns whether there were any.
+    """Move secrets from Beaker's variables to the supervisor's file; return whether there were any.
 
     Raises:
-        PreconditionError: they cannot be written where no disk keeps them (`beaker-start`).
+        PreconditionError: they cannot be written to memory (`beaker-start`).
     """
     shown = {name[len(SHOWN_PREFIX) :]: value for name, value in environ.items() if name.startswith(SHOWN_PREFIX)}
     job = JobDocument.read(folder / "job.json")
@@ -120,15 +119,15 @@ def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
         write_atomic(path, content, mode=0o600, is_durable=False)
     except OSError as error:
         raise PreconditionError(
-            f"the secrets of the job cannot be kept at {path}: {error.strerror or error}",
-            hint="the container needs a /dev/shm that it may write to",
+            f"cannot write the secrets of the job to {path}: {error.strerror or error}",
+            hint="the container needs a writable /dev/shm",
             code="beaker-start",
         ) from error
     return True
 
 
 def remove_delivery_folder(folder: Path) -> None:
-    """Remove the folder of the secrets once they are gone from it; replicas of one machine may share its memory."""
+    """Remove the folder of the secrets once it is empty; replicas on one machine may share it."""
     with contextlib.suppress(OSError, PreconditionError):
         delivery = JobDocument.read(folder / "job.json").delivery
         if delivery:
@@ -136,12 +135,12 @@ def remove_delivery_folder(folder: Path) -> None:
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The same without what was meant for the supervisor alone."""
+    """Return the environment without variables for the supervisor."""
     return {name: value for name, value in environ.items() if not name.startswith(SHOWN_PREFIX)}
 
 
 def restart_clean(folder: Path, environ: Mapping[str, str]) -> None:
-    """Become the same program in an environment without secrets; does not return."""
+    """Restart the program in an environment without secrets; does not return."""
     argv = [sys.executable, "-I", "-S", sys.argv[0], "beaker", str(folder)]
     os.execve(sys.executable, argv, clean_environment(environ))
 
@@ -151,9 +150,9 @@ def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
     try:
         return int(text) if text else otherwise
     except ValueError:
-        raise _misfit(f"{name} is `{text}`, and no number") from None
+        raise _misfit(f"invalid number in {name}: `{text}`") from None
 
 
 def _misfit(message: str) -> PreconditionError:
-    hint = "launch it with windlass: its experiments ask Beaker for replicas with a leader"
+    hint = "launch it with windlass, whose experiments ask Beaker for replicas with a leader"
     return PreconditionError(message, hint=hint, code="beaker-start")

@@ -1,8 +1,8 @@
-"""`windlass.pyz build RECIPE FOLDER [--check]`: makes an environment on this machine, once, and says so in one line.
+"""`windlass.pyz build RECIPE FOLDER [--check]`: builds an environment on this machine, once, and prints one line about it.
 
 RECIPE is a file, or `-` for standard input. The last line on standard output is a JSON object: `ok`, then either the
-places and facts of the environment, or `message`, `hint`, `code`. `--check` builds nothing: a recipe whose environment
-is not there is kept beside its place, for a build job, and the answer holds `missing` and the recipe's path.
+folders and facts of the environment, or `message`, `hint`, `code`. `--check` builds nothing: if the environment does not
+exist, the recipe is saved beside its place, for a build job, and the answer has `missing` and the recipe's path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IGNORED = (".git", ".hg", ".venv", "venv", "__pycache__", "node_modules", ".tox
 
 
 def build_main(arguments: list[str]) -> int:
-    """The command; blocks until the environment is there. Idempotent, safe for many processes at once.
+    """Run the command; blocks until the environment exists. Idempotent, safe for concurrent processes.
 
     Returns:
         0; 2 for a wrong command line; the exit code of the error otherwise.
@@ -51,9 +51,7 @@ def build_main(arguments: list[str]) -> int:
 
 
 def _on_term(number: int, frame: object) -> None:
-    raise PreconditionError(
-        "the build was told to stop before it was done", hint="launch again", code="env-build-failed"
-    )
+    raise PreconditionError("the build was terminated before it finished", hint="launch again", code="env-build-failed")
 
 
 def _say(answer: dict[str, object]) -> None:
@@ -71,7 +69,7 @@ def _read(source: str) -> EnvironmentRecipe:
 
 
 def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
-    """What `ensure_recipe` would answer, or where the recipe waits for a build."""
+    """Return the answer of `ensure_recipe`, or the path of the recipe that waits for a build."""
     found = _find(recipe, envs)
     if found is not None:
         return found
@@ -83,7 +81,7 @@ def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
     except OSError as error:
         raise PreconditionError(
             f"cannot write {kept}: {error.strerror}",
-            hint="let `fs.shared` of the site's profile name a folder that you may write",
+            hint="set `fs.shared` in the site profile to a folder that you may write",
             code="cache-unwritable",
         ) from error
     return {"missing": True, "recipe": str(kept), "arch": os.uname().machine}
@@ -100,7 +98,7 @@ def _find(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object] | None:
 
 
 def ensure_recipe(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
-    """The environment of a recipe below `envs`, with its overlay; what the result line says of them.
+    """Build the environment of a recipe below `envs`, with its overlay; return the fields of the result line.
 
     Raises:
         PreconditionError: it cannot be built; a copy of the message is beside its place.
@@ -136,13 +134,13 @@ def _answer(environment: Ready, overlay: Ready | None) -> dict[str, object]:
 
 
 def _build(recipe: EnvironmentRecipe, place: Path, folder: Path) -> dict[str, object]:
-    beside(place, ".tar").unlink(missing_ok=True)  # of an environment that broke
+    beside(place, ".tar").unlink(missing_ok=True)  # of a damaged environment
     shell = _shell(recipe, place)
     machine = os.uname().machine
     if recipe.arch and machine != recipe.arch:
         raise PreconditionError(
-            f"{os.uname().nodename} is {machine}, and the environment is for {recipe.arch}",
-            hint="`env: {build: compute}` in the site's profile builds where jobs run",
+            f"{os.uname().nodename} is {machine}, but the environment is for {recipe.arch}",
+            hint="set `env: {build: compute}` in the site profile, which builds where jobs run",
             code="env-arch-mismatch",
         )
     _tell(f"building the environment {recipe.key[:12]} (log: {shell.log_file})")
@@ -150,13 +148,13 @@ def _build(recipe: EnvironmentRecipe, place: Path, folder: Path) -> dict[str, ob
 
 
 def _shell(recipe: EnvironmentRecipe, place: Path) -> BuildShell:
-    """A log of its own, and the variables of all steps: modules first, so that a missing one is known at once."""
+    """Return a shell with its own log and the variables of all steps; modules first, to fail early."""
     log_file = beside(place, ".log")
     log_file.write_bytes(b"")
     base = {name: value for name, value in os.environ.items() if name not in AIMING_VARIABLES}
     variables = module_environment(recipe, base)
     variables.update({"UV_NO_PROGRESS": "1", "NO_COLOR": "1"})
-    # It is read-only later, so Python can write no byte code then; and nothing may reach it through uv's cache.
+    # It is read-only later, so byte code is compiled now; and nothing may change it through uv's cache.
     variables.update({"UV_COMPILE_BYTECODE": "1", "UV_LINK_MODE": "copy"})
     variables.setdefault("UV_PYTHON_INSTALL_DIR", str(place.parent / "pythons"))
     if recipe.is_offline:
@@ -171,8 +169,8 @@ def _build_overlay(recipe: EnvironmentRecipe, environment: Path, place: Path, fo
     for package in recipe.overlay:
         if not os.path.isdir(package.folder):
             raise PreconditionError(
-                f"the local package `{package.name}` is not in the checkout: {package.folder}",
-                hint="keep it inside of the repository",
+                f"the local package `{package.name}` is missing in the checkout: {package.folder}",
+                hint="keep it inside the repository",
                 code="local-package-missing",
             )
         _tell(f"building {package.name} from the checkout")
@@ -189,7 +187,7 @@ def _install(
     uv, python, target = words
     copy = scratch / Path(package.folder).resolve().name
     shutil.copytree(package.folder, str(copy), symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
-    # A checkout has no .git, so version-from-git backends are told a version (setuptools-scm, hatch-vcs).
+    # A checkout has no .git, so version-from-git backends (setuptools-scm, hatch-vcs) get a version.
     name = "".join(each if each.isalnum() else "_" for each in package.name.upper())
     scm = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_" + name
     version = shell.variables.get(scm, f"0.0.0+g{recipe.overlay_stamp[:12]}")

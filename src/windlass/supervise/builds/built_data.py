@@ -1,10 +1,10 @@
-"""A finished build of data: where its parts lie, what its content is called, and whether it still is what was built.
+"""Finished build of data: its files, the digest of its content, and checks that it is unchanged.
 
-<state>/data/built/<key>/data/                 what the command wrote
+<state>/data/built/<key>/data/                 output of the command
                          data.manifest.json    paths, sizes, sha256
-                         .ready                what is known of the build
+                         .ready                facts of the build
                    .<key>.<generation>/        being built
-                   .last/<label>.json          how big the last build of data of this name was
+                   .last/<label>.json          size of the last build of data of this name
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ __all__ = [
 CONTENT = "data"
 LAST = ".last"
 RECORD = "built.json"
-"""In the output of the task that built it: what the other tasks of that run were given."""
+"""File in the output of the building task: the data that the other tasks of that run get."""
 
 GENERATION = "generation"
-"""Stands for the generation's name in the command and its variables, which are written before it is known."""
+"""Placeholder of the generation's name in the command and its variables, replaced when the build begins."""
 
 GENERATION_NAME = "WINDLASS_GENERATION"
-"""Variable with that name, for the program that makes the container of a build."""
+"""Variable with that name, for the program that creates the container of a build."""
 
 
 def generation_folder(place: Path) -> Path:
-    """What a command is told as its output folder; the part `.<key>.generation` is replaced when the build begins."""
+    """Return the command's output folder; `.<key>.generation` is replaced when the build begins."""
     return place.with_name(f".{place.name}.{GENERATION}") / CONTENT
 
 
 def quick_difference(place: Path) -> str:
-    """What is wrong with a finished build by its files' sizes, in words; empty when nothing is. Reads no content."""
+    """Return what is wrong with a finished build by its files' sizes, or ""; reads no content."""
     try:
         manifest = read_manifest(place / CONTENT, is_beside=True)
     except WindlassError as error:
@@ -57,14 +57,14 @@ def quick_difference(place: Path) -> str:
         try:
             found = os.lstat(str(place / CONTENT / entry.path))
         except OSError:
-            return f"{entry.path} is gone"
+            return f"{entry.path} is missing"
         if not entry.link and found.st_size != entry.size:
             return f"{entry.path} has {found.st_size} bytes instead of {entry.size}"
     return ""
 
 
 def content_digest(folder: Path, manifest: Manifest) -> str:
-    """The digest of a folder by the rule for data: sha256 over `<mode> <size> <sha256> <path>`, sorted by path."""
+    """Return the digest of a folder: sha256 over `<mode> <size> <sha256> <path>`, sorted by path."""
     digest = hashlib.sha256()
     for entry in sorted(manifest.entries, key=lambda entry: os.fsencode(entry.path)):
         is_executable = not entry.link and os.lstat(str(folder / entry.path)).st_mode & stat.S_IXUSR
@@ -75,5 +75,5 @@ def content_digest(folder: Path, manifest: Manifest) -> str:
 
 
 def full_differences(place: Path) -> list[tuple[str, str]]:
-    """(path, what is wrong) of every file of a finished build that is not what was built; reads every byte."""
+    """Return (path, problem) of every changed file of a finished build; reads every byte."""
     return differences(place / CONTENT, read_manifest(place / CONTENT, is_beside=True))

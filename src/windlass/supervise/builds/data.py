@@ -1,10 +1,10 @@
-"""`windlass.pyz data-build`: run the command that prepares data, and publish what it wrote, once per key.
+"""`windlass.pyz data-build`: runs the command that prepares data, and publishes its output, once per key.
 
     data-build --place=<state>/data/built/<key> --name=NAME --record=FILE --label=EXPERIMENT.NAME -- COMMAND ...
 
-The command writes to `.<key>.<generation>/data`. When it ends well, its files are brought to the disk, their manifest
-is written beside them, and the whole generation is renamed to `<key>`. Whoever comes while another process builds, on
-this or another machine, waits; nothing that failed or was killed ever has that name. See `build_once`.
+The command writes to `.<key>.<generation>/data`. When it succeeds, its files are synced to disk, their manifest is
+written beside them, and the whole generation is renamed to `<key>`. Other processes, on this or another machine, wait
+meanwhile; a failed or killed build never has that name. See `build_once`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_ROOM_BYTES = 64 * 1024
 
 
 def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Make sure that the data is there; returns 0, or the code of the command that should have made it. Blocking."""
+    """Build the data unless it exists; return 0, or the exit code of the command. Blocking."""
     wrapped, environ = WrappedCommand.parse(arguments), _with_own_variables(environ)
     place, name = Path(wrapped.options["place"]), wrapped.options["name"]
     build = _Build(wrapped, place, environ)
@@ -68,14 +68,14 @@ def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int
 
 
 def _with_own_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The variables with those of ours that only the inside of a container was to get."""
+    """Return the variables, including ours that are meant for the inside of a container."""
     names = ("WINDLASS_RUN", "WINDLASS_JOURNAL", "WINDLASS_TASK", "WINDLASS_RANK", "WINDLASS_ATTEMPT")
     inside = {name: environ[_INSIDE + name] for name in names if _INSIDE + name in environ}
     return {**inside, **environ}
 
 
 class _CommandError(Exception):
-    """The command did not end well; `code` is what to leave with."""
+    """The command failed; `code` is the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -89,14 +89,14 @@ class _Build:
         self._wrapped, self._place, self._environ = wrapped, place, environ
         self._child: subprocess.Popen[bytes] | None = None
         self._is_starting = False
-        self._told = 0
+        self._received = 0
         self._refused_before = _read_refusal(place)
 
     def on_terminate(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM is the command's; without one there is nothing to wait for."""
+        """Pass SIGTERM to the command; without one, exit."""
         child = self._child
-        if self._is_starting:  # the command may run already, and is not known yet
-            self._told = number
+        if self._is_starting:  # the command may run already, but its pid is unknown yet
+            self._received = number
             return
         if child is None or child.poll() is not None:
             _leave(number)
@@ -105,8 +105,8 @@ class _Build:
                 os.kill(pid, signal.SIGTERM)
 
     def make(self, folder: Path) -> dict[str, object]:
-        """Fill a generation, and say what is in it."""
-        self._heed_refusal()
+        """Build a generation and return its facts."""
+        self._check_refusal()
         name, content = self._wrapped.options["name"], folder / CONTENT
         content.mkdir()
         started = time.time()
@@ -139,44 +139,49 @@ class _Build:
             raise _CommandError(f"`{command[0]}` cannot be executed: {error.strerror}", _CANNOT_RUN) from error
         finally:
             self._is_starting = False
-        if self._told:
-            self.on_terminate(self._told, None)
+        if self._received:
+            self.on_terminate(self._received, None)
         code = self._child.wait()
         if code:
             raise self._failure(code)
 
     def _failure(self, code: int) -> _CommandError:
-        """What the end of the command means; where it was its own fault, those who wait are told."""
-        message = f"data {self._wrapped.options['name']} was not built: {_end_text(code)}"
+        """Classify the command's failure; if it is the command's fault, waiting processes are notified."""
+        message = f"data {self._wrapped.options['name']} could not be built: {_end_text(code)}"
         found = os.statvfs(str(self._place.parent))
         if found.f_bavail * found.f_frsize < _NO_ROOM_BYTES:
             message = f"{message}: no space left on device for {self._place.parent}"
             report_end(self._environ, Cause.DISK_FULL, message, code=code if code > 0 else _SIGNALLED - code)
         elif 0 < code < _SIGNALLED and code not in (EXIT_RESUMABLE, EXIT_DO_NOT_RETRY):
-            told = {"message": message, "code": code, "run": self._environ.get("WINDLASS_RUN", ""), "at": time.time()}
-            with contextlib.suppress(OSError):  # they try for themselves
-                write_json(_refusal(self._place), told)
+            refusal = {
+                "message": message,
+                "code": code,
+                "run": self._environ.get("WINDLASS_RUN", ""),
+                "at": time.time(),
+            }
+            with contextlib.suppress(OSError):  # waiting processes then try it themselves
+                write_json(_refusal(self._place), refusal)
         return _CommandError(message, code if code > 0 else _SIGNALLED - code)
 
-    def _heed_refusal(self) -> None:
-        """Do not repeat what failed for another run while this one waited for it; one that comes later tries again."""
-        told = _read_refusal(self._place)
-        if told and told != self._refused_before:
-            run = told.get("run")
-            raise _CommandError(f"{told['message']} (in run {run}, for whose build this one waited)", int(told["code"]))
+    def _check_refusal(self) -> None:
+        """Fail if the command failed for another run while this one waited; a later run tries again."""
+        refusal = _read_refusal(self._place)
+        if refusal and refusal != self._refused_before:
+            run = refusal.get("run")
+            raise _CommandError(f"{refusal['message']} (in run {run}, which this one waited for)", int(refusal["code"]))
 
 
 def _refusal(place: Path) -> Path:
-    """What the command said when it failed last, for those who wait."""
+    """Return the file with the last failure, for waiting processes."""
     return beside(place, ".refused")
 
 
 def _read_refusal(place: Path) -> dict[str, Any]:
     try:
-        told = read_json(_refusal(place))
+        refusal = read_json(_refusal(place))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return refusal if isinstance(refusal, dict) else {}
 
 
 def _leave(number: int) -> NoReturn:
@@ -184,11 +189,11 @@ def _leave(number: int) -> NoReturn:
 
 
 def _end_text(code: int) -> str:
-    return f"its command ended with exit code {code}" if code > 0 else f"{signal.Signals(-code).name} ended its command"
+    return f"its command exited with code {code}" if code > 0 else f"{signal.Signals(-code).name} killed its command"
 
 
 def _check_content(name: str, content: Path) -> None:
-    """Refuse what would not be the same folder elsewhere, or no folder of files at all."""
+    """Refuse links out of the folder, and an empty folder."""
     is_empty = True
     for root, folders, names in os.walk(str(content)):
         for each in (*folders, *names):
@@ -198,35 +203,35 @@ def _check_content(name: str, content: Path) -> None:
                 is_inside = target.startswith(os.path.realpath(str(content)) + os.sep)
                 if os.path.isabs(os.readlink(full)) or not is_inside:
                     raise PreconditionError(
-                        f"its command made the link {os.path.relpath(full, str(content))}, which leaves ${{out}}",
-                        hint="let it copy the file",
+                        f"its command created the link {os.path.relpath(full, str(content))}, which points out of ${{out}}",
+                        hint="copy the file instead",
                         code="data-link-escapes",
                     )
             is_empty = is_empty and each in folders
     if is_empty:
         raise PreconditionError(
-            "its command ended well and wrote no file to ${out}",
+            "its command exited with 0 but wrote no file to ${out}",
             hint=f"pass ${{out}} to the command of data.{name}.build",
             code="build-empty",
         )
 
 
 def _drop_damaged(place: Path) -> None:
-    """Take the mark from a finished folder whose files are not what they were, so that it is built again."""
+    """Remove the ready mark of a finished folder whose files changed, so that it is rebuilt."""
     if find_ready(place) is None or not quick_difference(place):
         return
     with lock(beside(place, ".lock")):
         problem = quick_difference(place) if find_ready(place) is not None else ""
         if problem:
-            log_line(f"what was built before is damaged ({problem}) and is built again")
+            log_line(f"the existing build is damaged ({problem}); rebuilding it")
             os.chmod(str(place), stat.S_IRWXU)
             (place / READY).unlink()
 
 
 def _record(ready: Ready, wrapped: WrappedCommand, environ: Mapping[str, str]) -> None:
-    """Say in the run's own output what its tasks will read, and how big such data is, for the next plan."""
+    """Write the result for the run's tasks, and the size of the data for the next plan."""
     notes = ready.notes
-    verb = "was there" if ready.is_hit else "is built"
+    verb = "exists" if ready.is_hit else "was built"
     digest, size = str(notes.get("digest", "")), notes.get("size_bytes", 0)
     files = "1 file" if notes.get("num_files") == 1 else f"{notes.get('num_files')} files"
     log_line(f"data {notes.get('name')} {verb}: {files}, {size} bytes, sha256:{digest[:12]}")
@@ -236,6 +241,6 @@ def _record(ready: Ready, wrapped: WrappedCommand, environ: Mapping[str, str]) -
     if ready.is_hit or not wrapped.options.get("label"):
         return
     last = ready.folder.parent / LAST
-    with contextlib.suppress(OSError):  # only what the next plan says of the size
+    with contextlib.suppress(OSError):  # only the size in the next plan
         last.mkdir(exist_ok=True)
         write_json(last / f"{wrapped.options['label']}.json", {"size_bytes": size, "num_files": notes.get("num_files")})

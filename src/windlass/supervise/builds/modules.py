@@ -1,4 +1,4 @@
-"""The environment that a site's modules make, taken from a shell once; a module that is missing is named."""
+"""Environment of a site's modules, read from a shell once; a missing module is named."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["module_environment"]
 _TIMEOUT_S = 600.0
 _NO_INIT, _NO_MODULE_COMMAND, _NOT_LOADED = 91, 92, 93
 
-# $1: folder for answers, $2: init file, $3: whether to purge; then the modules. Old versions of `module load` answer 0
-# for a module that they do not find, so what they say counts too.
+# $1: folder for answers, $2: init file, $3: whether to purge; then the modules. Old versions of `module load` return 0
+# for a missing module, so their output counts too.
 _SCRIPT = f"""
 answers=$1 init=$2 purge=$3; shift 3
 if [ -n "$init" ]; then . "$init" || exit {_NO_INIT}; fi
@@ -31,13 +31,13 @@ type module >/dev/null 2>&1 || exit {_NO_MODULE_COMMAND}
 if [ "$purge" = yes ]; then module purge; fi
 for each in "$@"; do
     echo "$each" > "$answers/module"
-    module load "$each" > "$answers/said" 2>&1
+    module load "$each" > "$answers/output" 2>&1
     code=$?
-    cat "$answers/said" >&2
+    cat "$answers/output" >&2
     [ $code -eq 0 ] || exit {_NOT_LOADED}
     case ":$LOADEDMODULES:" in
         *":$each:"*|*":$each/"*) ;;
-        *) if grep -qi -e error -e 'unable to locate' "$answers/said"; then exit {_NOT_LOADED}; fi ;;
+        *) if grep -qi -e error -e 'unable to locate' "$answers/output"; then exit {_NOT_LOADED}; fi ;;
     esac
 done
 env -0 > "$answers/environment"
@@ -45,10 +45,10 @@ env -0 > "$answers/environment"
 
 
 def module_environment(recipe: EnvironmentRecipe, base: Mapping[str, str]) -> dict[str, str]:
-    """All variables after the recipe's modules were loaded on top of `base`; blocking, `base` itself without modules.
+    """Return all variables after loading the recipe's modules on top of `base`; blocking. Without modules `base` itself.
 
     Raises:
-        PreconditionError: `modules-failed`, `modules-failed` or `modules-failed`, before anything is built.
+        PreconditionError: `modules-failed`, before anything is built.
     """
     if not recipe.modules and not recipe.module_init:
         return dict(base)
@@ -65,24 +65,24 @@ def module_environment(recipe: EnvironmentRecipe, base: Mapping[str, str]) -> di
     return variables
 
 
-def _problem(recipe: EnvironmentRecipe, code: int, said: str, answers: Path) -> PreconditionError:
+def _problem(recipe: EnvironmentRecipe, code: int, output: str, answers: Path) -> PreconditionError:
     host = os.uname().nodename
-    lines = "".join(f"\n  module: {line}" for line in said.strip().split("\n")[-6:] if line.strip())
+    lines = "".join(f"\n  module: {line}" for line in output.strip().split("\n")[-6:] if line.strip())
     if code == _NOT_LOADED:
         name = (answers / "module").read_text().strip()
         return PreconditionError(
-            f"the module `{name}` cannot be loaded on {host}{lines}",
-            hint=f"`module avail {name.partition('/')[0]}` there, then correct `env.modules` of the site's profile",
+            f"cannot load the module `{name}` on {host}{lines}",
+            hint=f"`module avail {name.partition('/')[0]}` there, then correct `env.modules` in the site profile",
             code="modules-failed",
         )
     if code == _NO_MODULE_COMMAND:
         return PreconditionError(
-            f"there is no `module` command on {host}, and the site's profile names modules: {', '.join(recipe.modules)}",
-            hint="let `env.module_init` of the profile name the shell file that defines it",
+            f"no `module` command on {host}, but the site profile has modules: {', '.join(recipe.modules)}",
+            hint="set `env.module_init` in the site profile to the shell file that defines it",
             code="modules-failed",
         )
-    what = f"`{recipe.module_init}` (env.module_init) cannot be read by a shell on {host}{lines}"
-    return PreconditionError(what, hint="correct the site's profile", code="modules-failed")
+    what = f"a shell on {host} cannot read `{recipe.module_init}` (env.module_init){lines}"
+    return PreconditionError(what, hint="correct `env.module_init` in the site profile", code="modules-failed")
 
 
 def _check_forbidden(recipe: EnvironmentRecipe, loaded: str) -> None:
@@ -90,7 +90,7 @@ def _check_forbidden(recipe: EnvironmentRecipe, loaded: str) -> None:
         found = [each for each in loaded.split(":") if each == name or each.startswith(name + "/")]
         if found:
             raise PreconditionError(
-                f"the module `{found[0]}` is loaded, which `env.modules_forbidden` of the site's profile forbids",
-                hint=f"something in `env.modules` ({', '.join(recipe.modules)}) brings it: take that out",
+                f"the module `{found[0]}` is loaded, but `env.modules_forbidden` in the site profile forbids it",
+                hint=f"one of `env.modules` ({', '.join(recipe.modules)}) loads it: remove that one",
                 code="modules-failed",
             )

@@ -1,13 +1,13 @@
-"""Build a folder once, at a path that is known before, however many machines ask for it.
+"""Build of a folder exactly once, at a path that is known in advance, on any number of machines.
 
-    <place>/               the thing itself; `.ready` in it was written last
+    <place>/               the finished folder; `.ready` in it was written last
     <place>.lock           held while building
-    <place>.failed         what the last build said when it failed
-    .<name>.<generation>/  being built; renamed to <place> when it is whole
+    <place>.failed         the message of the last failed build
+    .<name>.<generation>/  being built; renamed to <place> when complete
     .gone.<generation>/    being deleted
 
-A killed builder leaves a generation that nobody takes for the whole. Where the file system has no locks, two builders
-may work side by side: the first to rename wins.
+A killed builder leaves a generation that is never mistaken for the finished folder. On a file system without locks two
+builders may work concurrently: the first to rename wins.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 @dataclass(frozen=True)
 class Ready:
-    """A finished folder: what its builder noted, and whether it was there already."""
+    """Finished folder: its builder's notes, and whether it existed already."""
 
     folder: Path
     notes: Mapping[str, object]
@@ -43,25 +43,27 @@ class Ready:
 
 
 def beside(place: Path, suffix: str) -> Path:
-    """A file that belongs to `place`, such as its `.lock`, `.log` or `.failed`."""
+    """Return a file that belongs to `place`, such as its `.lock`, `.log` or `.failed`."""
     return place.with_name(place.name + suffix)
 
 
 def find_ready(place: Path) -> Ready | None:
-    """The finished folder at `place`, or None; the file that its notes name as `proof` must still be there."""
+    """Return the finished folder at `place`, or None; the `proof` file of its notes must still exist."""
     try:
         notes = read_json(place / READY)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     if not isinstance(notes, dict) or not (place / str(notes.get("proof", "."))).exists():
         return None
-    with contextlib.suppress(OSError):  # it may be another user's; the time only tells `windlass gc` that it is used
+    with contextlib.suppress(
+        OSError
+    ):  # it may belong to another user; the time only marks it as used for `windlass gc`
         os.utime(str(place / READY))
     return Ready(place, notes, True)
 
 
 def is_being_built(place: Path) -> bool:
-    """Whether some process holds the lock of `place`; False where nobody can know."""
+    """Return whether a process holds the lock of `place`; False if there are no locks."""
     try:
         return is_locked(beside(place, ".lock"))
     except OSError as error:
@@ -71,10 +73,10 @@ def is_being_built(place: Path) -> bool:
 
 
 def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: Callable[[str], None]) -> Ready:
-    """The finished folder at `place`; built when it is not there. Blocks while another process builds it.
+    """Return the finished folder at `place`, building it if necessary. Blocks while another process builds it.
 
     Args:
-        build: fills the folder it is given (with a path of its own) and returns notes; a raise leaves only `.failed`.
+        build: fills the folder it is given (with a path of its own) and returns notes; an exception leaves only `.failed`.
     """
     found = find_ready(place)
     if found is not None:
@@ -83,8 +85,8 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PreconditionError(
-            f"cannot make the folder {place.parent}: {error.strerror}",
-            hint="let `fs.shared` of the site's profile name a folder that you may write",
+            f"cannot create the folder {place.parent}: {error.strerror}",
+            hint="set `fs.shared` in the site profile to a folder that you may write",
             code="cache-unwritable",
         ) from error
     with _alone(place, log) as is_alone:
@@ -97,9 +99,9 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
 
 
 def remove_built(place: Path, used_at: float) -> bool:
-    """Take a finished folder away, and what belongs to it but its lock; False where it was used since `used_at`.
+    """Remove a finished folder and its files except the lock; False if it was used since `used_at`.
 
-    Blocks while somebody builds it; idempotent.
+    Blocks while another process builds it; idempotent.
     """
     with _alone(place, lambda _: None):
         with contextlib.suppress(FileNotFoundError):
@@ -121,19 +123,19 @@ def _build(place: Path, build: Callable[[Path], Mapping[str, object]]) -> Ready:
         _freeze(folder)
     except BaseException as error:
         _remove(folder)
-        told = error if isinstance(error, WindlassError) else None
-        message = told.message if told else f"{type(error).__name__}: {error}"
-        with contextlib.suppress(OSError):  # a full disk: whoever waits sees that nobody builds any more
-            write_json(beside(place, ".failed"), {"message": message, "hint": told.hint if told else ""})
+        known = error if isinstance(error, WindlassError) else None
+        message = known.message if known else f"{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):  # on a full disk, waiting processes see that the build ended
+            write_json(beside(place, ".failed"), {"message": message, "hint": known.hint if known else ""})
         raise
     _put(folder, place)
-    _take_right_to_write(str(place))  # only now: a folder that may not be written cannot be renamed everywhere
+    _make_read_only(str(place))  # only now: some file systems cannot rename a read-only folder
     return Ready(place, notes, False)
 
 
 @contextlib.contextmanager
 def _alone(place: Path, log: Callable[[str], None]) -> Iterator[bool]:
-    """Hold the lock of `place`, and say whether there are locks here at all."""
+    """Hold the lock of `place`; yields whether the file system has locks."""
     path = beside(place, ".lock")
     path.touch()
     try:
@@ -141,7 +143,7 @@ def _alone(place: Path, log: Callable[[str], None]) -> Iterator[bool]:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        log(f"{place.parent} has no file locks: another build of {place.name[:12]} would not be noticed")
+        log(f"{place.parent} has no file locks: a concurrent build of {place.name[:12]} is not detected")
         yield False
         return
     if is_held:
@@ -151,7 +153,7 @@ def _alone(place: Path, log: Callable[[str], None]) -> Iterator[bool]:
 
 
 def _put(folder: Path, place: Path) -> None:
-    """Give a whole folder its name; what is there is broken, or another builder was quicker."""
+    """Rename a finished folder to its place, unless another builder was faster."""
     try:
         os.rename(str(folder), str(place))
     except OSError:
@@ -163,7 +165,7 @@ def _put(folder: Path, place: Path) -> None:
 
 
 def _clear(place: Path) -> None:
-    """Remove what killed builders left, and a folder that is no longer whole."""
+    """Remove what killed builders left, and a damaged folder."""
     for entry in os.listdir(str(place.parent)):
         if entry.startswith((f".{place.name}.", ".gone.")):
             _remove(place.with_name(entry))
@@ -172,7 +174,7 @@ def _clear(place: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Take the name away first: a process may still have files open, or an orphan may still write."""
+    """Delete a folder, renaming it first: processes may have files open, or orphans may still write."""
     gone = folder.with_name(f".gone.{new_token()[:12]}")
     try:
         os.rename(str(folder), str(gone))
@@ -182,17 +184,17 @@ def _remove(folder: Path) -> None:
         for each in [root, *(os.path.join(root, name) for name in folders)]:
             if not os.path.islink(each):
                 os.chmod(each, stat.S_IRWXU)
-    shutil.rmtree(str(gone), ignore_errors=True)  # what is left now goes at the next build
+    shutil.rmtree(str(gone), ignore_errors=True)  # the next build removes the rest
 
 
 def _freeze(folder: Path) -> None:
-    """Take the right to write from everything in a folder; files that a cache shares keep their mode."""
+    """Make everything in a folder read-only; files that a cache shares keep their mode."""
     for root, folders, names in os.walk(str(folder), topdown=False):
         for name in (*names, *folders):
-            _take_right_to_write(os.path.join(root, name))
+            _make_read_only(os.path.join(root, name))
 
 
-def _take_right_to_write(path: str) -> None:
+def _make_read_only(path: str) -> None:
     found = os.lstat(path)
     if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1):
         os.chmod(path, stat.S_IMODE(found.st_mode) & ~0o222)

@@ -1,4 +1,4 @@
-"""recipe.json: how an environment is made on a site's own machine. Written by the client, read by the builder there."""
+"""recipe.json: description of an environment for the builder at a site, written by the client."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["AIMING_VARIABLES", "TORCH_BACKEND", "EnvironmentRecipe", "LocalPacka
 _SCHEMA = 1
 
 TORCH_BACKEND = re.compile(r"cu\d{2,3}|rocm\d\.\d|cpu|xpu")
-"""Names that uv knows PyTorch's own indexes by."""
+"""uv's names of PyTorch's own indexes."""
 
-# They aim uv at another project or interpreter than the one it is told of.
+# They would point uv at another project or interpreter.
 AIMING_VARIABLES = frozenset(
     [
         "VIRTUAL_ENV",
@@ -46,7 +46,7 @@ AIMING_VARIABLES = frozenset(
 
 @dataclass(frozen=True)
 class PackageOverride:
-    """A package in another build than the lock file says.
+    """Package in another build than in the lock file.
 
     Attributes:
         package: name, or `name==version`; without a version the locked one stays.
@@ -65,7 +65,7 @@ class PackageOverride:
 
     @property
     def name(self) -> str:
-        """The package without its version."""
+        """Name of the package without its version."""
         return self.package.partition("==")[0].strip()
 
 
@@ -80,13 +80,13 @@ class StartupPatch:
 
     @property
     def module(self) -> str:
-        """The module that holds it."""
+        """Name of the module that contains it."""
         return "windlass_patch_" + "".join(each if each.isalnum() else "_" for each in self.name)
 
 
 @dataclass(frozen=True)
 class LocalPackage:
-    """A package of the checkout that must be built and installed, into an overlay beside the environment."""
+    """Package of the checkout that must be built and installed, into an overlay beside the environment."""
 
     name: str
     folder: str
@@ -94,7 +94,7 @@ class LocalPackage:
 
 @dataclass(frozen=True)
 class EnvironmentRecipe:
-    """What decides an environment, and where on the target the project lies; paths are absolute and no part of `key`.
+    """Content of an environment, and the project's location on the target; paths are absolute and not part of `key`.
 
     Attributes:
         key: names the environment's folder; equal keys mean equal environments.
@@ -102,11 +102,11 @@ class EnvironmentRecipe:
         lock_file: relative to `project`.
         not_installed: packages of the checkout that stay out of the shared environment.
         unhashed: packages pinned by version outside the lock file.
-        imports: modules that must import, where they are installed.
-        overlay_key: names the overlay's folder; empty: nothing must be built from the checkout.
+        imports: modules that must import, if they are installed.
+        overlay_key: names the overlay's folder; empty: no package of the checkout must be built.
         overlay_stamp: id of the code's tree, for builds that ask git for a version.
-        is_staged: an archive for node-local disks is made too.
-        is_offline: nothing is downloaded where it is built.
+        is_staged: whether an archive for node-local disks is created too.
+        is_offline: whether the build must not download anything.
     """
 
     key: str
@@ -135,21 +135,21 @@ class EnvironmentRecipe:
     schema: int = _SCHEMA
 
     def to_json(self) -> bytes:
-        """The form that travels."""
+        """Return the JSON form."""
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def from_json(cls, content: bytes, source: str) -> EnvironmentRecipe:
-        """Read what `to_json` wrote; `source` names it in messages.
+        """Decode `to_json`; `source` names it in messages.
 
         Raises:
-            PreconditionError: it is broken, or of a later version.
+            PreconditionError: it is damaged, or of another version.
         """
         try:
             data: dict[str, Any] = decode_json(content)
             if data["schema"] != _SCHEMA:
                 raise PreconditionError(
-                    f"{source} has schema {data['schema']}, this builder reads {_SCHEMA}",
+                    f"{source} has schema {data['schema']}, but this builder reads {_SCHEMA}",
                     hint="launch again",
                     code="job-broken",
                 )
@@ -161,11 +161,11 @@ class EnvironmentRecipe:
             return cls(**data)
         except (ValueError, KeyError, TypeError) as error:
             raise PreconditionError(
-                f"{source} is no recipe of an environment: {error}", hint="launch again", code="job-broken"
+                f"{source} is not a valid recipe: {error}", hint="launch again", code="job-broken"
             ) from error
 
     def facts(self) -> dict[str, object]:
-        """What the provenance records of it: everything but places."""
+        """Return what the provenance records: everything except locations."""
         data = asdict(self)
         for name in ("project", "schema", "overlay", "is_staged", "uv", "module_init"):
             del data[name]

@@ -21,7 +21,7 @@ _PAUSE_S = 1.0
 
 
 def ensure_archived(place: Path) -> Path:
-    """The archive of a finished environment, made when it is not there; idempotent, blocking."""
+    """Return the archive of a finished environment, created if missing; idempotent, blocking."""
     archive = beside(place, ".tar")
     if archive.exists():
         return archive
@@ -34,23 +34,23 @@ def ensure_archived(place: Path) -> Path:
 
 
 def stage(place: Path, target: Path) -> Ready:
-    """A copy of the environment at `place` on this node's own disk, at `target`; unpacked once, by whoever is first.
+    """Copy the environment at `place` to this node's own disk, at `target`; unpacked once, by the first caller.
 
     Blocking: minutes for gigabytes. The folder above `target` belongs to this user alone.
 
     Raises:
-        PreconditionError: there is no archive, or no room.
-        AccessError: somebody else's folder is in the way.
+        PreconditionError: there is no archive, or no space.
+        AccessError: the folder belongs to another user.
     """
     archive = beside(place, ".tar")
     if not archive.exists():
-        raise PreconditionError(f"there is no {archive}", hint="launch again", code="env-not-staged")
+        raise PreconditionError(f"{archive} does not exist", hint="launch again", code="env-not-staged")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(str(target.parent))
     if found.st_uid != os.getuid() or os.path.islink(str(target.parent)):
         raise AccessError(
-            f"{target.parent} on {os.uname().nodename} belongs to somebody else, who could put code into it",
-            hint="let `fs.node_local` of the site's profile name another folder",
+            f"{target.parent} on {os.uname().nodename} belongs to another user, who could put code into it",
+            hint="set `fs.node_local` in the site profile to another folder",
             code="env-not-staged",
         )
 
@@ -64,9 +64,9 @@ def stage(place: Path, target: Path) -> Ready:
 
 
 def stage_for_link(job_folder: Path) -> None:
-    """Put the environment on this node's own disk, where the job asks for that. Blocking.
+    """Copy the environment to this node's own disk, if the job asks for that. Blocking.
 
-    A node without room uses the shared one, by a link, and says so; an environment that never comes is the gate's matter.
+    A node without space uses the shared one, by a link, with a message; the gate handles an environment that is never built.
     """
     job = JobDocument.read(job_folder / "job.json")
     if not job.stage:
@@ -84,7 +84,7 @@ def _stage_or_link(place: Path, target: Path) -> None:
     try:
         stage(place, target)
     except (PreconditionError, OSError) as error:
-        sys.stderr.write(f"windlass: the environment is used from {place}, not from this node's disk: {error}\n")
+        sys.stderr.write(f"windlass: using the environment at {place}, not a copy on this node's disk: {error}\n")
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with lock(beside(target, ".lock")):
             if not os.path.lexists(str(target)):
@@ -98,6 +98,6 @@ def _tar(arguments: list[str], what: str) -> None:
         is_full = "No space left" in done.stderr
         raise PreconditionError(
             f"{what} failed: {last}",
-            hint="make room on that disk" if is_full else "",
+            hint="free some space on that disk" if is_full else "",
             code="disk-full" if is_full else "env-not-staged",
         )

@@ -1,4 +1,4 @@
-"""The steps that fill a virtual environment from a recipe, and how each of them runs and is logged."""
+"""Steps that fill a virtual environment from a recipe, each run and logged."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class BuildShell:
     """Runs programs one after another with one environment and one log.
 
     Args:
-        folder: where they run.
-        log_file: everything they print is appended there.
+        folder: working folder.
+        log_file: receives everything they print.
     """
 
     def __init__(self, folder: Path, variables: Mapping[str, str], log_file: Path) -> None:
@@ -41,7 +41,7 @@ class BuildShell:
         self._folder = folder
 
     def code(self, argv: Sequence[str], more: Mapping[str, str] | None = None) -> int:
-        """Run a program to its end with its output in the log; its exit code."""
+        """Run a program with its output in the log; return its exit code."""
         with open(str(self.log_file), "ab") as log:
             log.write(f"$ {' '.join(' '.join(argv).split())}\n".encode(errors="replace"))
             log.flush()
@@ -60,8 +60,8 @@ class BuildShell:
             ).returncode
         except OSError as error:
             raise PreconditionError(
-                f"`{argv[0]}` cannot be run: {error.strerror}",
-                hint="look at the site's profile",
+                f"`{argv[0]}` cannot be executed: {error.strerror}",
+                hint="check the programs named in the site profile",
                 code="program-missing",
             ) from error
         except subprocess.TimeoutExpired:
@@ -71,30 +71,30 @@ class BuildShell:
         """Run a program that must succeed.
 
         Raises:
-            PreconditionError: it did not; with the last lines of the log.
+            PreconditionError: it failed; with the last lines of the log.
         """
         start = self.log_file.stat().st_size if self.log_file.exists() else 0
         code = self.code(argv, more)
         if code != 0:
-            raise self.failure(what, f"{Path(argv[0]).name} ended with code {code}", start)
+            raise self.failure(what, f"{Path(argv[0]).name} exited with code {code}", start)
 
     def failure(self, what: str, how: str, start: int = 0) -> PreconditionError:
-        """The error for a step that failed, with what it printed last."""
+        """Return the error of a failed step, with its last output."""
         with open(str(self.log_file), "rb") as log:
             log.seek(start)
             text = log.read().decode(errors="replace")
         lines = [line.rstrip() for line in text.split("\n") if line.strip() and not line.startswith("$ ")][-12:]
-        said = "".join(f"\n  {line}" for line in lines)
+        output = "".join(f"\n  {line}" for line in lines)
         if "No space left on device" in text or "Disk quota exceeded" in text:
-            hint, code = "make room, or let `fs.shared` name another folder", "disk-full"
+            hint, code = "free some space, or set `fs.shared` to another folder", "disk-full"
         elif "network was disabled" in text:
-            hint, code = "give uv an index, or UV_FIND_LINKS with a folder of wheels", "env-build-failed"
+            hint, code = "configure an index for uv, or UV_FIND_LINKS with a folder of wheels", "env-build-failed"
         else:
             hint, code = f"read {self.log_file}", "env-build-failed"
-        return PreconditionError(f"{what} failed: {how}{said}\n  log: {self.log_file}", hint=hint, code=code)
+        return PreconditionError(f"{what} failed: {how}{output}\n  log: {self.log_file}", hint=hint, code=code)
 
     def answer(self, argv: Sequence[str]) -> str:
-        """What a program prints; empty when it fails."""
+        """Return the output of a program; empty if it fails."""
         done = subprocess.run(
             list(argv),
             cwd=str(self._folder),
@@ -107,7 +107,7 @@ class BuildShell:
 
 
 def find_uv(wanted: str, variables: Mapping[str, str]) -> str:
-    """Path of the uv program: as told, on the PATH, or where its installers put it."""
+    """Return the path of the uv program: as configured, on the PATH, or where its installers put it."""
     home = variables.get("HOME", "")
     places = [wanted, *(os.path.join(home, each, "uv") for each in (".local/bin", ".cargo/bin") if wanted == "uv")]
     for place in places:
@@ -115,19 +115,19 @@ def find_uv(wanted: str, variables: Mapping[str, str]) -> str:
         if found is not None:
             return found
     raise PreconditionError(
-        f"the program `{wanted}` is not on {os.uname().nodename}",
-        hint="install uv there (python3 -m pip install --user uv), or let `env.uv` of the site's profile name it",
+        f"`{wanted}` not found on {os.uname().nodename}",
+        hint="install uv there (python3 -m pip install --user uv), or set `env.uv` in the site profile",
         code="uv-missing",
     )
 
 
 def build_environment(recipe: EnvironmentRecipe, folder: Path, shell: BuildShell) -> dict[str, object]:
-    """Fill `folder` by the recipe's steps, in order; returns what was done, for the marker and the provenance."""
+    """Fill `folder` by the recipe's steps, in order; return facts for the marker and the provenance."""
     check_lock(recipe)
     uv = find_uv(recipe.uv, shell.variables)
     wanted = _interpreter(recipe, uv, shell)
     shell.check(
-        "making the virtual environment",
+        "creating the virtual environment",
         [uv, "venv", "--relocatable", "--no-project", "--allow-existing", "--python", wanted, str(folder)],
     )
     python = str(folder / "bin" / "python")
@@ -155,10 +155,10 @@ def build_environment(recipe: EnvironmentRecipe, folder: Path, shell: BuildShell
 
 
 def check_lock(recipe: EnvironmentRecipe) -> Path:
-    """The recipe's lock file, unchanged.
+    """Return the recipe's lock file, unchanged.
 
     Raises:
-        PreconditionError: it is missing, or it is another one.
+        PreconditionError: it is missing or changed.
     """
     path = Path(os.path.normpath(os.path.join(recipe.project, recipe.lock_file)))
     if not path.is_file():
@@ -171,7 +171,7 @@ def check_lock(recipe: EnvironmentRecipe) -> Path:
 
 
 def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
-    """A Python of the pinned version: found, else fetched, else one of the same minor version."""
+    """Return a Python of the pinned version: found, else downloaded, else of the same minor version."""
     minor = ".".join(recipe.python_version.split(".")[:2])
     find = [uv, "python", "find", "--system", "--no-python-downloads"]
     found = shell.answer([*find, recipe.python_version])
@@ -180,8 +180,8 @@ def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
     found = found or shell.answer([*find, minor])
     if not found:
         raise PreconditionError(
-            f"Python {recipe.python_version} is not on {os.uname().nodename}, and uv cannot fetch it",
-            hint=f"uv python install {minor} there, or load a module with it (`env.modules` of the site's profile)",
+            f"Python {recipe.python_version} not found on {os.uname().nodename}, and uv cannot download it",
+            hint=f"uv python install {minor} there, or load a module with it (`env.modules` in the site profile)",
             code="python-missing",
         )
     return found
@@ -190,7 +190,7 @@ def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
 def _sync(recipe: EnvironmentRecipe, uv: str, folder: Path, wanted: str, shell: BuildShell) -> None:
     if Path(recipe.lock_file).name == "uv.lock":
         chosen = [f"--extra={each}" for each in recipe.extras] + [f"--group={each}" for each in recipe.groups]
-        # The code comes from the run's own checkout: a link to one checkout in here would reach all runs.
+        # The code comes from the run's own checkout: a link to one checkout here would affect all runs.
         chosen += [f"--no-install-package={each}" for each in recipe.not_installed]
         argv = [uv, "sync", "--frozen", "--no-install-project", "--no-install-workspace", *chosen, "--python", wanted]
         shell.check("installing the locked packages", argv, {"UV_PROJECT_ENVIRONMENT": str(folder)})
@@ -201,14 +201,14 @@ def _sync(recipe: EnvironmentRecipe, uv: str, folder: Path, wanted: str, shell: 
 
 
 def _write_patches(recipe: EnvironmentRecipe, folder: Path, python: str, shell: BuildShell) -> None:
-    """Put the start-up patches in place: before overrides, since a build from source may need one."""
+    """Install the start-up patches: before overrides, since a build from source may need one."""
     if not recipe.patches:
         return
     places = folder.glob("lib/python*/site-packages")
     site_packages = next(iter(sorted(places)))
     for patch in recipe.patches:
-        told = " ".join(f"{patch.name} {patch.seen} {patch.why}".split())
-        (site_packages / f"{patch.module}.py").write_text(f"# {told}\n{patch.code}", encoding="utf-8")
+        comment = " ".join(f"{patch.name} {patch.seen} {patch.why}".split())
+        (site_packages / f"{patch.module}.py").write_text(f"# {comment}\n{patch.code}", encoding="utf-8")
         start = shell.log_file.stat().st_size
         if shell.code([python, "-I", "-c", f"import {patch.module}"]) != 0:
             raise shell.failure(f"the start-up patch `{patch.name}`", "it cannot be imported", start)
@@ -216,7 +216,7 @@ def _write_patches(recipe: EnvironmentRecipe, folder: Path, python: str, shell: 
 
 
 def _override(override: PackageOverride, uv: str, python: str, shell: BuildShell) -> dict[str, str]:
-    """Replace one package where that is wanted; returns what happened."""
+    """Replace one package if required; return what was done."""
     record = {"package": override.package, "why": override.why, "seen": override.seen, "index": override.index}
     before = _installed(override.name, uv, python, shell)
     if not before:
@@ -237,7 +237,7 @@ def _install(override: PackageOverride, before: str, uv: str, python: str) -> li
     # The same version in another build: an index such as a CUDA version's adds a local part (`+cu126`) of its own.
     package = override.package if "==" in override.package else before.partition("+")[0]
     argv = [uv, "pip", "install", "--python", python, "--reinstall-package", override.name, package]
-    if override.is_source_build:  # without the cache: what another compiler built must not come back
+    if override.is_source_build:  # without the cache, which may hold another compiler's build
         argv += ["--no-binary", override.name, "--no-cache"]
     if TORCH_BACKEND.fullmatch(override.index):
         argv += ["--torch-backend", override.index]
@@ -249,7 +249,7 @@ def _install(override: PackageOverride, before: str, uv: str, python: str) -> li
 
 
 def _installed(name: str, uv: str, python: str, shell: BuildShell) -> str:
-    """`name==version` of an installed package; empty when it is not."""
+    """Return `name==version` of an installed package; empty if it is not installed."""
     shown = shell.answer([uv, "pip", "show", "--python", python, name])
     version = next((line.partition(":")[2].strip() for line in shown.split("\n") if line.startswith("Version:")), "")
     return f"{name}=={version}" if version else ""
@@ -259,5 +259,5 @@ def _check_import(name: str, python: str, shell: BuildShell) -> str:
     start = shell.log_file.stat().st_size
     code = shell.code([python, "-I", "-c", _IMPORT % _NOT_INSTALLED, name])
     if code not in (0, _NOT_INSTALLED):
-        raise shell.failure(f"`import {name}` in the new environment", f"python ended with code {code}", start)
+        raise shell.failure(f"`import {name}` in the new environment", f"python exited with code {code}", start)
     return "ok" if code == 0 else "not installed"

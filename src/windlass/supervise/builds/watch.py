@@ -1,4 +1,4 @@
-"""Watches an environment that is built elsewhere while a job waits for it: there, being built, failed or given up."""
+"""Watch of an environment that is built elsewhere while a job waits: ready, being built, failed or abandoned."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from windlass.supervise.builds.once import READY, beside, find_ready, is_being_b
 __all__ = ["PATIENCE_S", "BuildWatch"]
 
 PATIENCE_S = 90.0
-"""An environment that nobody builds may still appear for so long: shared file systems show news late."""
+"""Time to wait for an environment without a builder: shared file systems show changes late."""
 
 _TAIL_BYTES = 4096
 
 
 class BuildWatch:
-    """Asked by the gate until the environment is there or cannot come any more.
+    """Polled by the gate until the environment is ready or cannot be built.
 
     Args:
         environment: the file that is written last.
-        build_lock: held while it is built; where a checkout's own packages are added, the first of two locks.
+        build_lock: held during the build; with packages of the checkout, the first of two locks.
     """
 
     def __init__(self, environment: str, build_lock: str) -> None:
@@ -33,7 +33,7 @@ class BuildWatch:
         self.reason = ""
 
     def look(self, now: float) -> str:
-        """Look once; why the environment cannot come, or an empty string. `reason` then says what it waits for."""
+        """Look once; return why the environment cannot be built, or "". Then `reason` says what it waits for."""
         self.reason = ""
         missing = [each for each in self._places if find_ready(each) is None]
         if not missing:
@@ -59,25 +59,25 @@ class BuildWatch:
         if now < self._quiet_since + PATIENCE_S:
             return ""
         tail = _tail(beside(self._places[-1], ".log"))
-        said = f"; its log ends with: {tail}" if tail else ""
-        return f"the environment {self._places[-1]} is not there, and nobody builds it{said}"
+        tail_text = f"; its log ends with: {tail}" if tail else ""
+        return f"the environment {self._places[-1]} does not exist, and no process builds it{tail_text}"
 
 
 def _broken(place: Path) -> str:
     python = place / "bin" / "python"
     target = os.readlink(str(python)) if os.path.islink(str(python)) else str(python)
     return (
-        f"the environment {place} cannot be used on {os.uname().nodename}: its interpreter {target} is not there "
-        "(build where jobs run: `env: {build: compute}` in the site's profile)"
+        f"the environment {place} cannot be used on {os.uname().nodename}: its interpreter {target} does not exist "
+        "(build where jobs run: `env: {build: compute}` in the site profile)"
     )
 
 
 def _failure(place: Path) -> str:
     try:
-        told = read_json(beside(place, ".failed"))
+        failure = read_json(beside(place, ".failed"))
     except (FileNotFoundError, ValueError):
         return ""
-    message = told.get("message", "") if isinstance(told, dict) else ""
+    message = failure.get("message", "") if isinstance(failure, dict) else ""
     return f"the environment could not be built: {message}"
 
 

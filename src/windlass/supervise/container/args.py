@@ -1,4 +1,4 @@
-"""The words after `docker create` and `podman create` that make a replica's container; pure."""
+"""Arguments of `docker create` and `podman create` for a replica's container; pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HOME = "/tmp"  # noqa: S108 - every image has it, and any user may write there
 
 @dataclass(frozen=True)
 class ContainerUser:
-    """Whose processes these are, on this machine; `name` may be empty."""
+    """User of the processes on this machine; `name` may be empty."""
 
     uid: int
     gid: int
@@ -37,17 +37,17 @@ class ContainerUser:
 
 
 def replica_name(rank: int) -> str:
-    """The name by which the other replicas find one, in the private network of a job."""
+    """Return the name by which other replicas find one, in the private network of a job."""
     return f"replica-{rank}"
 
 
 def container_name(job: JobDocument, rank: int, attempt: int) -> str:
-    """What `docker ps` shows."""
+    """Return the name in `docker ps`."""
     return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{attempt}-{rank}")
 
 
 def network_name(job: JobDocument) -> str:
-    """The private network of a job."""
+    """Return the private network of a job."""
     return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{job.job}")
 
 
@@ -63,14 +63,14 @@ def create_arguments(
     secrets: str = "",
     init: str | None = None,
 ) -> list[str]:
-    """Options, image and command; the image's own entry point is not run.
+    """Return options, image and command; the image's own entry point is not run.
 
     Args:
         argv: the user's command.
-        env: its variables, none of them secret: they can be seen by `docker inspect`.
-        folders: files and folders beside those of the job that are shown inside, not to be written to.
-        secrets: file whose lines export the secret variables; empty: there are none.
-        init: program that is to be process 1; None: the engine's own.
+        env: its variables, none of them secret: `docker inspect` shows them.
+        folders: files and folders beside those of the job, mounted read-only.
+        secrets: file whose lines export the secret variables; empty: none.
+        init: program for process 1; None: the engine's own.
     Source: docker-create(1), podman-create(1).
     """
     container = job.container
@@ -92,7 +92,7 @@ def create_arguments(
 
 
 def secrets_script(values: Mapping[str, str]) -> bytes:
-    """Lines of a shell that export variables."""
+    """Return shell lines that export variables."""
     lines = [f"export {name}='" + value.replace("'", "'\\''") + "'\n" for name, value in sorted(values.items())]
     return os.fsencode("".join(lines))
 
@@ -113,7 +113,7 @@ def _limits(job: JobDocument, user: ContainerUser) -> list[str]:
 
 
 def _devices(container: ContainerConfig, env: Mapping[str, str]) -> list[str]:
-    """The leased GPUs; inside they are numbered anew, from 0. Source: NVIDIA Container Toolkit, Docker and CDI."""
+    """Return the leased GPUs, renumbered from 0 inside. Source: NVIDIA Container Toolkit, Docker and CDI."""
     ids = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     if not container.gpus or not ids:
         return []
@@ -137,7 +137,7 @@ def _variables(container: ContainerConfig, env: Mapping[str, str], user: Contain
 
 
 def _mount(source: str, target: str, mode: str) -> list[str]:
-    """A `--mount`, whose value is one record of CSV."""
+    """Return a `--mount`, whose value is one record of CSV."""
     fields = ["type=bind", f"source={source}", f"target={target}", *([mode] if mode else [])]
     quoted = ['"' + each.replace('"', '""') + '"' if set(each) & {",", '"'} else each for each in fields]
     return [f"--mount={','.join(quoted)}"]

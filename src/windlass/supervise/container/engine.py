@@ -1,7 +1,7 @@
-"""The container engine of a job, through its command line: list, signal and remove what carries the job's labels.
+"""Container engine of a job, through its command line: list, signal and remove containers by the job's labels.
 
-Whatever windlass makes in an engine carries `windlass.token=<token>.<rank>` (containers) or `<token>` (networks), and
-`windlass.run=<run>`. So what a killed supervisor left behind is found again by anybody who knows the job.
+Everything windlass creates in an engine has the label `windlass.token=<token>.<rank>` (containers) or `<token>`
+(networks), and `windlass.run=<run>`. So anyone who knows the job finds what a killed supervisor left behind.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ ENGINE_VARIABLES = (
     *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"),
     *("CONTAINER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF"),
 )
-"""Variables that say which engine is meant, and how it is set up."""
+"""Variables that select and configure the engine."""
 
 _PAUSE_S = 0.05
 _TIMEOUT_S = 20.0
-_CREATE_TIMEOUT_S = 1800.0  # the engine fetches an image that is gone
+_CREATE_TIMEOUT_S = 1800.0  # the engine downloads a missing image
 
 
 def engine_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Those of the variables that are set, for `Container.variables`."""
+    """Return those of the variables that are set, for `ContainerConfig.variables`."""
     return {name: environ[name] for name in ENGINE_VARIABLES if environ.get(name)}
 
 
 class ContainerEngine:
-    """One engine; every method blocks, for 20 s at most where nothing else is said.
+    """One engine; every method blocks, for 20 s at most unless stated otherwise.
 
     Args:
         program: `docker` or `podman`.
-        variables: `ENGINE_VARIABLES` of the place where the job was launched.
+        variables: `ENGINE_VARIABLES` of the machine and time of the launch.
     """
 
     def __init__(self, program: str, variables: Mapping[str, str]) -> None:
@@ -47,7 +47,7 @@ class ContainerEngine:
         self.env = {**{name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}, **variables}
 
     def ask(self, *words: str, timeout_s: float = _TIMEOUT_S) -> Completed:
-        """Run one command of the engine; a silent engine and a program that is not there are answers too (125)."""
+        """Run one command of the engine; a timeout and a missing program give exit code 125."""
         argv = [self.program, *words]
         try:
             return run(argv, env=self.env, timeout_s=timeout_s)
@@ -55,11 +55,11 @@ class ContainerEngine:
             return Completed(tuple(argv), 125, "", str(error))
 
     def create(self, words: Sequence[str]) -> Completed:
-        """Make a container; fetches an image that is not there, which may take half an hour."""
+        """Create a container; downloads a missing image, which may take half an hour."""
         return self.ask("create", *words, timeout_s=_CREATE_TIMEOUT_S)
 
     def containers(self, token: str, *, is_running: bool = False) -> list[str]:
-        """Ids of the containers of one replica, `<token>.<rank>`."""
+        """Return ids of the containers of one replica, `<token>.<rank>`."""
         words = [
             "ps",
             "--quiet",
@@ -70,18 +70,18 @@ class ContainerEngine:
         return self.ask(*words).stdout.split()
 
     def signal(self, token: str, name: str) -> bool:
-        """Send a signal to the first process of a replica's containers; returns whether any was running."""
+        """Signal the first process of a replica's containers; return whether any was running."""
         found = self.containers(token, is_running=True)
         return bool(found) and self.ask("kill", f"--signal={name}", *found).code == 0
 
     def sweep(self, token: str, rank: int, *, num_looks: int = 1) -> int:
-        """Remove the containers of a replica, dead ones too, and its job's network when nobody is left in it.
+        """Remove the containers of a replica, dead ones too, and its job's network if it is empty.
 
         Args:
-            num_looks: a container that was being made when its maker was killed shows a little later.
+            num_looks: number of scans; a container whose creator was killed may appear a little later.
 
         Returns:
-            How many containers were removed.
+            The number of removed containers.
         """
         removed: set[str] = set()
         for look in range(num_looks):
@@ -93,5 +93,5 @@ class ContainerEngine:
                 removed.update(found)
         networks = self.ask("network", "ls", "--quiet", f"--filter=label={TOKEN_LABEL}={token}").stdout.split()
         if networks:
-            self.ask("network", "rm", *networks)  # refused while another replica is in it, which then does it
+            self.ask("network", "rm", *networks)  # refused while another replica uses it, which then removes it
         return len(removed)

@@ -1,8 +1,8 @@
-"""`windlass.pyz contain`: the user's process of a replica where that is a container; it lives as long as the container.
+"""`windlass.pyz contain`: the user's process of a replica that runs in a container; lives as long as the container.
 
-It makes the container, passes signals on, lets the engine's client write into the replica's own pipe, finds out why the
-container ended, and removes it. What is left when this process is killed, the sweeps of the supervisor, of the next
-command and of `windlass gc` find by its labels.
+It creates the container, forwards signals, lets the engine's client write to the replica's own pipe, finds out why the
+container ended, and removes it. If this process is killed, the sweeps of the supervisor, of the next command and of
+`windlass gc` find the rest by its labels.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INHERITED_INSIDE = (
     *("http_proxy", "https_proxy", "no_proxy", "all_proxy"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
 )
-"""What user code in a container gets of the machine's environment."""
+"""Variables of the machine that user code in a container gets."""
 
 _INSIDE = "WINDLASS_INSIDE_"
 _SECRETS = "WINDLASS_CONTAINER_SECRETS"
@@ -52,11 +52,11 @@ _INSIST_S = 0.5
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
-# --- what the supervisor asks for -----------------------------------------------------------------------------------
+# --- called by the supervisor -----------------------------------------------------------------------------------
 
 
 def order_inside(job: JobDocument, order: Order) -> Order:
-    """The order as it is true inside: in a private network replicas are found by name."""
+    """Return the order as valid inside: in a private network replicas are found by name."""
     if job.container.network != "private":
         return order
     names = [replica_name(rank) for rank in range(job.num_replicas)]
@@ -66,11 +66,11 @@ def order_inside(job: JobDocument, order: Order) -> Order:
 def contained(
     job: JobDocument, folder: Path, rank: int, attempt: int, argv: Sequence[str], env: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of the process that stands for the container; secret values go into a file beside it.
+    """Return command and environment of the process that runs the container; secret values go to a file beside it.
 
     Args:
         folder: the job's.
-        argv, env: the user's, as they are to be inside.
+        argv, env: the user's, as inside.
     """
     secret = {use.name for use in job.secrets if not use.is_file} & set(env)
     outer = {**os.environ, TOKEN_NAME: env[TOKEN_NAME]}
@@ -90,7 +90,7 @@ def contained(
         str(rank),
         str(attempt),
     ]
-    at = list(argv).index("--") + 1 if "data-build" in argv[:5] else 0  # that one publishes what the container wrote
+    at = list(argv).index("--") + 1 if "data-build" in argv[:5] else 0  # it publishes what the container wrote
     return [*argv[:at], *program, *argv[at:]], outer
 
 
@@ -98,12 +98,12 @@ def contained(
 
 
 def contain_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run one container to its end; returns its exit code, 125 to 127 where it could not be started."""
+    """Run one container to its end; return its exit code, 125 to 127 if it could not be started."""
     folder, rank, attempt = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     job = _with_generation(JobDocument.read(folder / "job.json"), environ.get(GENERATION_NAME, ""))
     replica = _Replica(job, folder, rank, attempt, list(arguments[3:]), environ)
     signal.signal(signal.SIGTERM, lambda *_: replica.terminate())
-    signal.signal(signal.SIGALRM, lambda *_: replica.insist())  # from the first SIGTERM on
+    signal.signal(signal.SIGALRM, lambda *_: replica.insist())  # after the first SIGTERM
     problem = replica.make()
     if problem is not None:
         replica.engine.sweep(job.token, rank)
@@ -116,7 +116,7 @@ def contain_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _with_generation(job: JobDocument, name: str) -> JobDocument:
-    """The job of a build of data, with the folder that it may write to; only `data-build` knows its name."""
+    """Return the job of a data build with its writable folder, whose name only `data-build` knows."""
     if not name:
         return job
     stand_in = f"{name.rpartition('.')[0]}.{GENERATION}"
@@ -136,17 +136,17 @@ class _Replica:
         self._secrets = environ.get(_SECRETS, "")
         self._id = ""
         self._image: Mapping[str, Any] = {}
-        self._is_terminated = self._is_heard = False
+        self._is_terminated = self._is_delivered = False
         self._targets: list[ProcessId] = []
 
     def make(self) -> tuple[Cause, str] | None:
-        """Create network and container; returns why that cannot be done, or None."""
+        """Create network and container; return why that failed, or None."""
         problem = self._find_image()
         if problem is not None:
             return problem
-        said = self._make_network()
-        if said:
-            return Cause.START_FAILED, said
+        problem_text = self._make_network()
+        if problem_text:
+            return Cause.START_FAILED, problem_text
         for path in self._job.container.writable:
             os.makedirs(path, exist_ok=True)
         words = create_arguments(
@@ -162,12 +162,12 @@ class _Replica:
         )
         made = self.engine.create(words)
         if made.code:
-            return Cause.START_FAILED, f"the container cannot be made: {_last_line(made.stderr)}"
+            return Cause.START_FAILED, f"cannot create the container: {_last_line(made.stderr)}"
         self._id = made.stdout.split()[-1]
         return None
 
     def run(self) -> int:
-        """Start it, wait for its end, say why it ended where its code alone would not."""
+        """Start it, wait for its end, and report a cause that its code alone does not show."""
         if self._is_terminated:
             return 128 + signal.SIGTERM
         client = subprocess.Popen(
@@ -178,21 +178,21 @@ class _Replica:
         return self._ended(client.wait())
 
     def terminate(self) -> None:
-        """Pass SIGTERM on, to whom it is for on a machine without containers too; again later while nothing runs yet."""
+        """Forward SIGTERM to the same processes as without containers; repeated until something runs."""
         self._is_terminated = True
         signal.setitimer(signal.ITIMER_REAL, _INSIST_S, _INSIST_S)
         first = self._first() if self._id else 0
         targets = targets_of(first, is_shell=self._job.is_shell) if first else []
         self._targets = [found for found in map(identify, targets) if found is not None]
-        heard = [_signal(pid) for pid in targets]
-        if heard and all(heard):
-            self._is_heard = True
+        delivered = [_signal(pid) for pid in targets]
+        if delivered and all(delivered):
+            self._is_delivered = True
         elif self._id:
-            self._is_heard = self.engine.signal(f"{self._job.token}.{self._rank}", "TERM")
+            self._is_delivered = self.engine.signal(f"{self._job.token}.{self._rank}", "TERM")
 
     def insist(self) -> None:
-        """A shell that went on to its next command when the first had left goes too."""
-        if not self._is_heard:
+        """Repeat the SIGTERM for a shell that started its next command after the first one ended."""
+        if not self._is_delivered:
             self.terminate()
         elif self._targets and not any(is_alive(found) for found in self._targets):
             self._targets = []
@@ -201,15 +201,15 @@ class _Replica:
                 _signal(first)
 
     def _first(self) -> int:
-        """The process below the container's init, by this machine's numbers; 0 where that cannot be seen."""
-        told = self.engine.ask("inspect", "--type=container", "--format={{.State.Pid}}", self._id).stdout.strip()
-        init = int(told) if told.isdigit() else 0
+        """Return the process below the container's init, by this machine's pids; 0 if hidden."""
+        answer = self.engine.ask("inspect", "--type=container", "--format={{.State.Pid}}", self._id).stdout.strip()
+        init = int(answer) if answer.isdigit() else 0
         if not init or identify(init) is None:
             return 0
         return next((pid for pid in descendants(init) if parent_of(pid) == init), 0)
 
     def say(self, cause: Cause, message: str, code: int) -> int:
-        """Tell people and the journal; returns the code."""
+        """Report to the log and the journal; return the code."""
         place = {
             "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
             "WINDLASS_TASK": self._job.task,
@@ -221,7 +221,7 @@ class _Replica:
     # --- making -----------------------------------------------------------------------------------------------------
 
     def _find_image(self) -> tuple[Cause, str] | None:
-        """Know the image; one that is not here any more is fetched again."""
+        """Inspect the image, downloading it if it is missing."""
         name = self._job.container.image
         for is_last in (False, True):
             found = self.engine.ask("image", "inspect", name)
@@ -229,17 +229,17 @@ class _Replica:
                 self._image = decode_json(found.stdout)[0]
                 return None
             if found.code == 125 or "annot connect" in found.stderr:
-                return Cause.START_FAILED, f"{self.engine.program} does not answer: {_last_line(found.stderr)}"
+                return Cause.START_FAILED, f"cannot connect to {self.engine.program}: {_last_line(found.stderr)}"
             if not is_last:
                 fetched = self.engine.ask("pull", "--quiet", name, timeout_s=1800.0)
                 if fetched.code:
-                    said = _last_line(fetched.stderr)
+                    reason = _last_line(fetched.stderr)
                     what = f"the image `{self._job.container.name}` ({name})"
-                    return Cause.IMAGE_FAILED, f"{what} is not here and cannot be fetched: {said}"
-        return Cause.IMAGE_FAILED, f"the image `{name}` was fetched and is not here"
+                    return Cause.IMAGE_FAILED, f"{what} is missing and cannot be downloaded: {reason}"
+        return Cause.IMAGE_FAILED, f"the image `{name}` was downloaded but is missing"
 
     def _make_network(self) -> str:
-        """The job's network, made by the first replica that comes; returns why it cannot be had."""
+        """Create the job's network unless another replica did; return why that failed, or ""."""
         if self._job.container.network == "host":
             return ""
         name = network_name(self._job)
@@ -248,10 +248,10 @@ class _Replica:
                 return ""
             labels = [f"--label={TOKEN_LABEL}={self._job.token}", f"--label={RUN_LABEL}={self._job.run}"]
             made = self.engine.ask("network", "create", *labels, name)
-        return f"the network cannot be made: {_last_line(made.stderr)}" if made.code else ""
+        return f"cannot create the network: {_last_line(made.stderr)}" if made.code else ""
 
     def _with_image_paths(self) -> dict[str, str]:
-        """The variables, with what the image itself has behind our own entries of PYTHONPATH."""
+        """Return the variables, with the image's PYTHONPATH after our own entries."""
         words = (self._image.get("Config") or {}).get("Env") or []
         image = dict(word.partition("=")[::2] for word in words)
         env = dict(self._env)
@@ -260,19 +260,21 @@ class _Replica:
         return env
 
     def _shown(self) -> list[str]:
-        """Files that only the job knows: requests of the supervisor to the code, secrets as files."""
+        """Return files that only the job knows: control folder, secrets as files."""
         control = [str(Path(self._env["WINDLASS_CONTROL"]).parent)] if "WINDLASS_CONTROL" in self._env else []
         return control + [self._env[use.name] for use in self._job.secrets if use.is_file and use.name in self._env]
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def _ended(self, client_code: int) -> int:
-        """The code to leave with; a cause that the code does not show is said."""
-        told = self.engine.ask("inspect", "--type=container", "--format={{json .State}}", self._id)
-        if told.code:
-            return client_code if client_code > 128 else 128 + signal.SIGKILL  # removed by a sweep, or the engine died
-        state = decode_json(told.stdout)
-        if state.get("Running"):  # its client was killed: nobody would take its output
+        """Return the exit code; report a cause that the code does not show."""
+        answer = self.engine.ask("inspect", "--type=container", "--format={{json .State}}", self._id)
+        if answer.code:
+            return (
+                client_code if client_code > 128 else 128 + signal.SIGKILL
+            )  # removed by a sweep, or the engine is down
+        state = decode_json(answer.stdout)
+        if state.get("Running"):  # its client was killed: nothing would read its output
             self.engine.signal(f"{self._job.token}.{self._rank}", "KILL")
             return 128 + signal.SIGKILL
         if state.get("Status") in ("created", "configured", "initialized"):
@@ -288,20 +290,20 @@ class _Replica:
         return self.say(Cause.START_FAILED, problem, 127) if problem else code
 
     def _why_not_executed(self, code: int) -> str:
-        """Why the command itself could not begin; empty when it did."""
+        """Return why the command itself could not start, or ""."""
         name, here = self._job.container.name, os.uname().machine
         architecture = str(self._image.get("Architecture") or "")
         if architecture and architecture != _MACHINES.get(here, here) and code in (1, 126, 127, 255):
-            return f"the image `{name}` is for {architecture}, and this machine is {_MACHINES.get(here, here)}"
+            return f"the image `{name}` is for {architecture}, but this machine is {_MACHINES.get(here, here)}"
         needed = "/bin/sh" if self._secrets else self._argv[0]
         if code != 127 or self._has(needed):
             return ""
         if self._secrets:
-            return f"the image `{name}` has no /bin/sh, which secrets as variables need; take them as files"
+            return f"the image `{name}` has no /bin/sh, which secrets as variables need; use secrets as files"
         return f"the image `{name}` has no `{needed}`"
 
     def _has(self, program: str) -> bool:
-        """Whether a program is in the container; one without a folder, anywhere on its PATH."""
+        """Return whether a program is in the container; a bare name is looked up on its PATH."""
         words = (self._image.get("Config") or {}).get("Env") or []
         path = self._env.get("PATH") or dict(word.partition("=")[::2] for word in words).get("PATH", "/usr/bin:/bin")
         places = [program] if "/" in program else [f"{folder}/{program}" for folder in path.split(":")]
@@ -319,7 +321,7 @@ def _own_user() -> ContainerUser:
 
 
 def _init_of(program: str) -> str | None:
-    """A program for process 1 where the engine brings none: podman without catatonit."""
+    """Return a program for process 1 if the engine has none: podman without catatonit."""
     if program != "podman" or shutil.which("catatonit") or os.path.exists("/usr/libexec/podman/catatonit"):
         return None
     return shutil.which("tini-static") or shutil.which("tini")
@@ -338,4 +340,4 @@ def _signal(pid: int) -> bool:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
-    return lines[-1][:400] if lines else "it did not say why"
+    return lines[-1][:400] if lines else "no reason given"

@@ -152,7 +152,7 @@ class GangCore:
         """Continue after an attempt that had ended before; one of an earlier job was ended for good."""
         if attempt.job == self._gang.job:
             return self._go_on(now)
-        return self._set(now, attempt=_next(self._journal.task()), step=Step.WAIT)
+        return self._set(now, attempt=1 + max(self._journal.task().attempts, default=0), step=Step.WAIT)
 
     def on_superseded(self, now: float) -> list[Command]:
         """Handle that the scheduler restarted the job elsewhere: end everything of this start."""
@@ -442,15 +442,8 @@ class GangCore:
             return self._leave_link(task, now)
         self._attempt_end, self._settle_at, self._has_notice = None, 0.0, False
         self._deadlines.clear()
-        return self._set(
-            now,
-            attempt=_next(task),
-            step=Step.GATHER if self._is_gate_open else Step.WAIT,
-            level=StopLevel.NONE,
-            cause="",
-            address="",
-            port=0,
-        )
+        attempt, step = 1 + max(task.attempts, default=0), Step.GATHER if self._is_gate_open else Step.WAIT
+        return self._set(now, attempt=attempt, step=step, level=StopLevel.NONE, cause="", address="", port=0)
 
     def _must_leave(self, task: Task, now: float) -> bool:
         """Return whether the next attempt needs the next link: notice, lost node, or too little time."""
@@ -503,8 +496,3 @@ class GangCore:
         if not self._gang.can_respawn or self.order.step is not Step.GATHER:
             return []
         return [Respawn(rank) for rank in self.membership.due_for_respawn(now)]
-
-
-def _next(task: Task) -> int:
-    newest: Attempt | None = task.newest_attempt
-    return (newest.number if newest else 0) + 1

@@ -1,4 +1,4 @@
-"""Checkpoints on a disk: which there are, which of them is whole, and taking one away so that no kill leaves half of it."""
+"""Checkpoints on a disk: list them, find the newest intact one, and delete them atomically."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NUMBER = re.compile(r"(\d+)\D*\Z")
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """A checkpoint on a disk.
+    """Checkpoint on a disk.
 
     Attributes:
-        step: training step; of one without a manifest the last number in its name.
+        step: training step; without a manifest the last number in its name.
         at: when it was committed, wall time.
-        is_committed: whether it has a manifest; one that only fits the task's pattern has none.
+        is_committed: whether it has a manifest; one that only matches the task's pattern has none.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class CheckpointFiles:
 
 
 def find_checkpoints(folder: Path, pattern: str) -> list[CheckpointFiles]:
-    """The checkpoints in a task's folder, oldest first: those with a manifest, and those that fit its pattern (may be empty)."""
+    """Return a task's checkpoints, oldest first: with a manifest, or matching its pattern (may be "")."""
     if not folder.is_dir():
         return []
     found = {held.path: held for held in _committed(folder)}
@@ -61,17 +61,17 @@ def _committed(folder: Path) -> Iterator[CheckpointFiles]:
         try:
             manifest = read_manifest(path) if os.path.lexists(path) else None
         except WindlassError:
-            continue  # a damaged one is no checkpoint, and not ours to remove
+            continue  # a damaged folder is not a checkpoint, and not ours to remove
         if manifest is not None:
             yield CheckpointFiles(path=path, step=manifest.step, at=manifest.at, is_committed=True)
 
 
 def newest_intact(held: Sequence[CheckpointFiles], *, reads: bool = True) -> CheckpointFiles | None:
-    """The newest checkpoint whose every byte is as it was committed. Without a manifest, the newest counts.
+    """Return the newest checkpoint whose every byte is as committed. Without a manifest, the newest counts.
 
     Args:
         held: oldest first.
-        reads: compare contents too, which reads all of it; else sizes alone.
+        reads: compare contents too, which reads all of it; otherwise sizes only.
     """
     for each in reversed(held):
         if not each.is_committed:
@@ -85,7 +85,7 @@ def newest_intact(held: Sequence[CheckpointFiles], *, reads: bool = True) -> Che
 
 
 def move_to_trash(path: Path, folder: Path) -> None:
-    """Take a checkpoint out of everybody's sight in one step; of a file, its manifest follows."""
+    """Hide a checkpoint in one step; the manifest of a file follows."""
     aside = folder / f"{_ASIDE}{os.getpid()}-{path.name}"
     os.rename(path, aside)
     manifest = path.with_name(path.name + FILE_SUFFIX)
@@ -94,7 +94,7 @@ def move_to_trash(path: Path, folder: Path) -> None:
 
 
 def trashed(folder: Path) -> list[Path]:
-    """What `move_to_trash` left in a task's folder and nobody has deleted yet."""
+    """Return what `move_to_trash` left in a task's folder."""
     return sorted(folder.glob(f"{_ASIDE}*"))
 
 

@@ -1,8 +1,8 @@
-"""The secrets of one run on their way into its job: a 0600 file in a 0700 folder, outside the run's directory.
+"""Secrets of one run on their way to its job: a 0600 file in a 0700 folder, outside the run's directory.
 
-`<folder>/<token>.json` holds the values (base64, so no tool that greps finds one); `<folder>/<token>.<NAME>` holds one value
-for code that wants a file. The client writes the first (windlass.secrets), the supervisor reads it and puts the
-values into the user's processes; at the verdict both go.
+`<folder>/<token>.json` has the values (base64, so that grep does not find one); `<folder>/<token>.<NAME>` has one value
+for code that needs a file. The client writes the first (windlass.secrets), the supervisor reads it and passes the
+values to the user's processes; both are removed at the verdict.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCHEMA = 1
 
 
 def secret_values(job: JobDocument) -> dict[str, bytes]:
-    """The values of all secrets of a job, by name; what its redactor is to hide.
+    """Return the values of all secrets of a job, by name, for its redactor.
 
     Raises:
         AccessError: the delivery is gone, readable by others, damaged, or lacks a secret.
@@ -45,7 +45,7 @@ def secret_values(job: JobDocument) -> dict[str, bytes]:
     missing = sorted({use.name for use in job.secrets} - set(values))
     if missing:
         raise AccessError(
-            f"the job was given no value for {', '.join(f'`{name}`' for name in missing)}",
+            f"the job got no value for {', '.join(f'`{name}`' for name in missing)}",
             hint="launch again",
             code="secret-missing",
         )
@@ -53,7 +53,7 @@ def secret_values(job: JobDocument) -> dict[str, bytes]:
 
 
 def secret_variables(job: JobDocument) -> dict[str, str]:
-    """The variables of the user's processes: values, or paths of 0600 files made here; idempotent."""
+    """Return the variables of the user's processes: values, or paths of 0600 files; idempotent."""
     variables = {}
     values = secret_values(job)
     for use in job.secrets:
@@ -67,16 +67,16 @@ def secret_variables(job: JobDocument) -> dict[str, str]:
 
 
 def pack_delivery(values: Mapping[str, bytes]) -> bytes:
-    """The content of a delivery file."""
+    """Return the content of a delivery file."""
     encoded = {name: base64.b64encode(value).decode() for name, value in values.items()}
     return json.dumps({"schema": _SCHEMA, "values": encoded}).encode()
 
 
 def read_delivery(path: Path) -> dict[str, bytes]:
-    """The values in a delivery file.
+    """Return the values in a delivery file.
 
     Raises:
-        AccessError: it is gone (`secret-missing`), others can read it (`secret-exposed`), or it is damaged.
+        AccessError: it is gone or damaged (`secret-missing`), or others can read it (`secret-exposed`).
     """
     try:
         check_private(path)
@@ -85,12 +85,12 @@ def read_delivery(path: Path) -> dict[str, bytes]:
     except FileNotFoundError as error:
         raise AccessError(
             f"the secrets of this run are no longer at {path}",
-            hint="they are removed at the verdict and when the machine restarts; launch again",
+            hint="secrets are removed at the verdict and when the machine restarts; launch again",
             code="secret-missing",
         ) from error
     except PermissionError as error:
         raise AccessError(
-            f"may not read {path}", hint="run it as the user who launched", code="secret-exposed"
+            f"no permission to read {path}", hint="run it as the user who launched", code="secret-exposed"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError):
         # `from None`: a decoding error quotes what it could not decode
@@ -105,16 +105,16 @@ def remove_delivery(path: Path) -> None:
 
 
 def delivery_token(path: Path) -> str:
-    """The token of the run to which a file in a delivery folder belongs."""
+    """Return the token of the run to which a file in a delivery folder belongs."""
     return path.name.lstrip(".").partition(".")[0]
 
 
 def check_private(path: Path) -> None:
-    """Refuse a file or folder that anybody else may read, or that somebody else made.
+    """Refuse a file or folder that other users may read, or that another user created.
 
     Raises:
-        AccessError: code `secret-exposed`, with the command that mends it.
-        FileNotFoundError: there is none.
+        AccessError: code `secret-exposed`, with the command that fixes it.
+        FileNotFoundError: it does not exist.
     """
     found = os.stat(str(path))
     mode = "700" if stat.S_ISDIR(found.st_mode) else "600"

@@ -1,6 +1,6 @@
-"""What a client elsewhere has cleared away here: a run that is over, checkpoints of one, environments nobody uses.
+"""Removal at a site on behalf of a client: an ended run, checkpoints of one, unused environments.
 
-The client decides by the rules that it knows; whether a run is over and an environment unused is looked at here, too.
+The client decides by its rules; whether a run is over and an environment unused is checked here as well.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from windlass.supervise.remote.sync import below
 __all__ = ["TRASH", "clear"]
 
 TRASH = ".trash-"
-"""How the name of a folder in `runs` begins that is being removed."""
+"""Name prefix of a folder in `runs` that is being removed."""
 
 
 def clear(source: BinaryIO) -> dict[str, Any]:
-    """One request; idempotent. The header says `what`:
+    """Execute one request; idempotent. The header has `what`:
 
-    `held`: the checkpoints of `task` in the run's folder `root`, those that fit `pattern` too. The answer: `held`: [name, step,
-    at, is_committed, bytes] of each, oldest first; `whole`: name of the newest one whose sizes are right, or empty.
+    `held`: list the checkpoints of `task` in the run's folder `root`, including those that match `pattern`. The answer:
+    `held`: [name, step, at, is_committed, bytes] of each, oldest first; `whole`: the newest one with correct sizes, or "".
     `checkpoints`: remove those with `names` of `task` in `root`.
-    `run`: remove `root`; the answer's `bytes` are what it held.
-    `environments`: of windlass's folder `state`, those unused for `older_than_s` that no run here may go on with, and that `keep`
-    (name: why) does not hold; with `is_dry` nothing goes. The answer: `environments`: [name, bytes, why it stays or empty].
+    `run`: remove `root`; `bytes` of the answer is its size.
+    `environments`: remove environments of windlass's folder `state` that were unused for `older_than_s`, that no run here
+    may resume with, and that are not in `keep` (name: why); with `is_dry` only list them. The answer: `environments`: [name,
+    bytes, why it is kept or ""].
 
     Raises:
-        PreconditionError: the run is in motion.
+        PreconditionError: the run is active.
         NotFoundError: there is no such run.
     """
     header, _ = unpack(source.read())
@@ -71,10 +72,10 @@ def _remove_checkpoints(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remove_run(header: dict[str, Any]) -> dict[str, Any]:
-    """Out of the way in one step, and then piece by piece; what an earlier removal left goes too."""
+    """Rename the folder, then delete it; also delete what an earlier removal left."""
     root = Path(header["root"])
     if root.parent.name != "runs" or not root.is_absolute():
-        raise PreconditionError(f"{root} is no run", code="run-not-found")
+        raise PreconditionError(f"{root} is not the folder of a run", code="run-not-found")
     trash = root.with_name(TRASH + root.name)
     num_bytes = 0
     if root.is_dir():
@@ -87,9 +88,11 @@ def _remove_run(header: dict[str, Any]) -> dict[str, Any]:
 
 def _check_over(root: Path) -> None:
     if not (root / "journal").is_dir():
-        raise NotFoundError(f"there is no run in {root}", hint="was its folder removed there?", code="run-gone-at-site")
+        raise NotFoundError(
+            f"no run in {root}", hint="check whether its folder was removed at the site", code="run-gone-at-site"
+        )
     if not _state(root).is_terminal:
-        raise PreconditionError(f"{root.name} is in motion there", hint="stop it first", code="run-in-motion")
+        raise PreconditionError(f"{root.name} is active at the site", hint="stop it first", code="run-in-motion")
 
 
 def _state(root: Path) -> State:
@@ -104,7 +107,7 @@ def _environments(header: dict[str, Any]) -> dict[str, Any]:
     for place in places:
         used_at = (place / READY).stat().st_mtime
         users = [run for run, text in needs.items() if place.name in text]
-        why = header["keep"].get(place.name, "") or (f"{users[0]} may go on with it" if users else "")
+        why = header["keep"].get(place.name, "") or (f"{users[0]} may resume with it" if users else "")
         if is_being_built(place):
             why = "it is being built"
         elif not why and used_at > before:
@@ -117,7 +120,7 @@ def _environments(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _needs(runs: Path) -> Iterator[tuple[str, str]]:
-    """What the plan and the places say of every run that did not succeed; one that cannot be read may go on."""
+    """Return plan and places of every run that did not succeed; an unreadable one may resume."""
     for root in sorted(runs.iterdir()) if runs.is_dir() else ():
         try:
             is_done = _state(root) is State.SUCCEEDED

@@ -1,6 +1,6 @@
-"""What a client elsewhere asks of a site: one request on standard input, one answer on standard output.
+"""Server at a site: one request of a client on standard input, one answer on standard output.
 
-The answer is a message of `windlass.supervise.remote.framing`, also where the request failed: then its header has `error`.
+The answer is a message of `windlass.supervise.remote.framing`, also if the request failed: then its header has `error`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def serve(command: str, source: BinaryIO, sink: BinaryIO) -> int:
-    """Do one of `COMMANDS` and answer; returns 0 whenever there is an answer."""
+    """Execute one of `COMMANDS` and answer; returns 0 whenever there is an answer."""
     pieces: list[bytes] = []
     try:
         header, pieces = _done(command, source)
@@ -47,11 +47,11 @@ def _done(command: str, source: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def explained(error: Exception) -> WindlassError:
-    """What a person at the other end is told of an error here."""
+    """Return the error to report to the client."""
     if isinstance(error, WindlassError):
         return error
     if not isinstance(error, OSError):
-        return UnreachableError(str(error), hint="the connection broke; try again", code="site-answer-broken")
+        return UnreachableError(str(error), hint="the connection may have broken; try again", code="site-answer-broken")
     place = error.filename or error.filename2 or "the shared folder"
     if error.errno in _FULL:
         message = f"cannot write {place}: {os.strerror(error.errno or 0)}"
@@ -59,7 +59,7 @@ def explained(error: Exception) -> WindlassError:
     if error.errno in _FORBIDDEN:
         message = f"no permission for {place}: {os.strerror(error.errno or 0)}"
         return PreconditionError(
-            message, hint="is `fs.shared` in the site's profile a folder of yours?", code="site-broken"
+            message, hint="set `fs.shared` in the site profile to a folder that you may write", code="site-broken"
         )
-    hint = "is `fs.shared` in the site's profile right?"
+    hint = "check `fs.shared` in the site profile"
     return PreconditionError(f"{place}: {error.strerror or error}", hint=hint, code="site-broken")

@@ -1,6 +1,6 @@
-"""The site's half of a mirror: tell a client what grew in a run's folder, and take in what grew in the client's.
+"""Site's half of a mirror: sends a client what grew in a run's folder, and appends what grew in the client's.
 
-All files here only grow, and each has one writer. So a number says where a copy of one ends, and doing a thing twice
+All files here only grow, and each has one writer. So a number says where a copy of one ends, and repeating a request
 changes nothing.
 """
 
@@ -25,7 +25,7 @@ _Answer = tuple[dict[str, Any], list[bytes]]
 
 
 def whole_end(content: bytes) -> int:
-    """Where the last whole record of a piece of a journal ends: what follows may still be cut off by its writer."""
+    """Return the end of the last complete record of a journal piece; the rest may be truncated."""
     end = content.rfind(b"\n") + 1
     while end:
         start = content.rfind(b"\n", 0, end - 1) + 1
@@ -36,24 +36,26 @@ def whole_end(content: bytes) -> int:
 
 
 def exchange_news(source: BinaryIO) -> _Answer:
-    """One turn. The header of the request says:
+    """Execute one turn. The header of the request has:
 
-    `root`: the run's folder. `appends`: [path, offset] of each piece that goes to the end of a journal file of the
-    client's. `puts`: paths of the pieces behind those, small files written whole. `own`: names of the client's journal
-    files. `sizes`: where the client's copy of each other file ends; None: it wants nothing. `logs`: whether it wants logs,
-    apart from the folders `closed`. `limit`: most bytes of the answer. The files of a job's links come with the journal.
+    `root`: the run's folder. `appends`: [path, offset] of each piece to append to a journal file of the client. `puts`:
+    paths of the pieces after those, small files written whole. `own`: names of the client's journal files. `sizes`: sizes
+    of the client's copies of other files; None: it needs nothing. `logs`: whether it needs logs, except the folders
+    `closed`. `limit`: maximum bytes of the answer. The files of a job's links are sent with the journal.
 
     The answer: `own`: sizes of the client's files here. `deltas`: [path, offset] of each piece. `more`: whether the limit
-    held anything back. The journal is read before the logs: what an attempt printed before its end comes with its end.
+    held anything back. The journal is read before the logs: the output of an attempt arrives with its end.
 
     Raises:
         NotFoundError: there is no such run here.
-        ValueError: the request is not whole; nothing was done.
+        ValueError: the request is not complete; nothing was done.
     """
     header, pieces = unpack(source.read())
     root = Path(header["root"])
     if not (root / "journal").is_dir():
-        raise NotFoundError(f"there is no run in {root}", hint="was its folder removed there?", code="run-gone-at-site")
+        raise NotFoundError(
+            f"no run in {root}", hint="check whether its folder was removed at the site", code="run-gone-at-site"
+        )
     appends = header["appends"]
     for (path, offset), piece in zip(appends, pieces):
         _append(below(root, path), offset, piece)
@@ -67,10 +69,10 @@ def exchange_news(source: BinaryIO) -> _Answer:
 
 
 def _append(path: Path, offset: int, piece: bytes) -> None:
-    """Write what is not there yet of a piece that belongs at `offset`; a gap before it is left to the next turn.
+    """Append the missing part of a piece that belongs at `offset`; a gap before it is left to the next turn.
 
     Raises:
-        PreconditionError: what is there is something else.
+        PreconditionError: the existing content differs.
     """
     is_new = not path.exists()
     with open(os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0) as file:
@@ -78,12 +80,12 @@ def _append(path: Path, offset: int, piece: bytes) -> None:
         size = os.fstat(file.fileno()).st_size
         if size < offset:
             return
-        held = os.pread(file.fileno(), len(piece), offset)
-        if piece[: len(held)] != held:
+        existing = os.pread(file.fileno(), len(piece), offset)
+        if piece[: len(existing)] != existing:
             raise PreconditionError(
-                f"{path} is not what was written into it", hint="restore it from the client's copy", code="run-damaged"
+                f"{path} was changed after it was written", hint="restore it from the client's copy", code="run-damaged"
             )
-        rest = piece[len(held) :]
+        rest = piece[len(existing) :]
         try:
             if rest and os.pwrite(file.fileno(), rest, size) != len(rest):
                 raise OSError(28, os.strerror(28), str(path))
@@ -118,7 +120,7 @@ def _candidates(root: Path, header: dict[str, Any]) -> Iterator[str]:
             yield f"journal/{name}"
     for job in _names(root / "jobs"):
         for name in _names(root / "jobs" / job):
-            if name.startswith("link-") and name.endswith(".json"):  # which job of the scheduler is this link
+            if name.startswith("link-") and name.endswith(".json"):  # names the scheduler's job of a link
                 yield f"jobs/{job}/{name}"
     if not header["logs"]:
         return
@@ -139,7 +141,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _grown(path: Path, offset: int, room: int) -> tuple[bytes, bool]:
-    """(what the file holds behind `offset` and will keep, whether there was no room for all of it)."""
+    """Return (the content after `offset` that is final, whether the limit cut it)."""
     size = _size(path)
     if size <= offset:
         return b"", False
@@ -162,17 +164,17 @@ def _size(path: Path) -> int:
 
 
 def below(root: Path, path: str) -> Path:
-    """A path of a request; raises ValueError where it leaves the run's folder."""
+    """Return a path of a request; raises ValueError if it leaves the run's folder."""
     if os.path.isabs(path) or ".." in Path(path).parts:
-        raise ValueError(f"{path!r} lies outside of the run's folder")
+        raise ValueError(f"{path!r} is outside the run's folder")
     return root / path
 
 
 def fetch_files(source: BinaryIO) -> _Answer:
-    """Pieces of files of a run. The header of the request says `root` and one of these.
+    """Return pieces of files of a run. The header of the request has `root` and one of these.
 
-    `under`: a file or folder; the answer's `entries` are [path, size, mode, mtime_ns, link] of everything in it. `pieces`: [path,
-    offset, length] of what the client wants; the answer has a piece for each, shorter at a file's end.
+    `under`: a file or folder; the answer's `entries` are [path, size, mode, mtime_ns, link] of everything in it. `pieces`:
+    [path, offset, length] of each requested piece; the answer has a piece for each, shorter at a file's end.
 
     Raises:
         NotFoundError: there is no such file.
@@ -189,12 +191,12 @@ def fetch_files(source: BinaryIO) -> _Answer:
 
 
 def _entries(root: Path, path: Path) -> Iterator[tuple[str, int, int, int, str]]:
-    """Everything at and below a path, folders before what is in them; links are not followed, other things left out."""
+    """Yield everything at and below a path, folders before their content; links are not followed."""
     name = path.relative_to(root).as_posix()
     try:
         found = os.lstat(str(path))
     except FileNotFoundError as error:
-        raise NotFoundError(f"there is no {name} in {root}", code="not-found") from error
+        raise NotFoundError(f"no {name} in {root}", code="not-found") from error
     if path.is_symlink():
         yield name, 0, 0, 0, os.readlink(str(path))
     elif path.is_dir():

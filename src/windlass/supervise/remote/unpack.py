@@ -1,6 +1,6 @@
-"""Take in what a client ships: folders as one archive, and secrets; each appears whole or not at all.
+"""Receive a client's uploads: folders as one archive, and secrets; each appears whole or not at all.
 
-A folder that is there already is left as it is: the names of what is shipped are unique to its content, or to one run.
+An existing folder is left as it is: names of uploads are unique to their content, or to one run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _STALE_S = 86400.0
 
 
 def receive_folders(source: BinaryIO) -> dict[str, Any]:
-    """Unpack an archive that comes in; the last folder named in its header appears last.
+    """Unpack an incoming archive; the last folder named in its header appears last.
 
     Returns:
-        `made`: the folders that were not there before.
+        `made`: the folders that were created.
 
     Raises:
-        ValueError: the archive was cut or changed on its way; nothing was made.
-        OSError: there is no room or no permission; no folder is there in part.
+        ValueError: the archive was truncated or changed on the way; nothing was created.
+        OSError: no space or no permission; no folder exists in part.
         PreconditionError: the file system has no locks (`no-file-locks`).
     """
     inflow = FrameReader(source)
@@ -60,7 +60,7 @@ def receive_folders(source: BinaryIO) -> dict[str, Any]:
 
 
 def _fresh_folder(target: Path) -> Path:
-    """A new folder beside the target; what an earlier call left there when it was killed goes."""
+    """Create a new folder beside the target; remove leftovers of killed calls."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in target.parent.glob(f".{target.name}.*.part"):
         with contextlib.suppress(OSError):
@@ -72,11 +72,11 @@ def _fresh_folder(target: Path) -> Path:
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, name: str) -> None:
-    """Make one member: a folder, a file, or a symbolic link, and nothing through a link or outside the folder."""
+    """Create one member: a folder, a file, or a symbolic link; nothing through a link or outside the folder."""
     path = folder / name
     is_outside = os.path.isabs(name) or ".." in Path(name).parts
     if is_outside or os.path.realpath(str(path.parent)) != os.path.join(os.path.realpath(str(folder)), *_parents(name)):
-        raise ValueError(f"the archive holds {name!r}, which lies outside of its folder")
+        raise ValueError(f"the archive holds {name!r}, which is outside its folder")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if member.isdir():
         path.mkdir(mode=0o700, exist_ok=True)
@@ -97,7 +97,7 @@ def _parents(name: str) -> list[str]:
 
 
 def _move(fresh: Path, target: Path) -> bool:
-    """Give a whole folder its name; False when somebody else was faster."""
+    """Rename a finished folder to its place; False if another process was faster."""
     try:
         os.rename(str(fresh), str(target))
     except OSError:
@@ -109,15 +109,17 @@ def _move(fresh: Path, target: Path) -> bool:
 
 
 def receive_secrets(source: BinaryIO) -> dict[str, Any]:
-    """Write a delivery of secrets for its owner alone, or take it away where the message holds none; idempotent.
+    """Write a delivery of secrets, readable by its owner only, or remove it if the message has none; idempotent.
 
     Raises:
-        AccessError: others can look into the folder.
+        AccessError: other users can read the folder.
     """
     header, pieces = unpack(source.read())
     path = Path(header["path"])
     if not path.is_absolute() or path.parent.name != "delivery":
-        raise PreconditionError(f"{path} is no place for secrets", code="job-broken")
+        raise PreconditionError(
+            f"{path} is not in a `delivery` folder, refusing to write secrets there", code="job-broken"
+        )
     if not pieces:
         remove_delivery(path)
         return {}
