@@ -169,7 +169,7 @@ def _build_overlay(recipe: EnvironmentRecipe, environment: Path, place: Path, fo
     for package in recipe.overlay:
         if not os.path.isdir(package.folder):
             raise PreconditionError(
-                f"the local package `{package.name}` is missing in the checkout: {package.folder}",
+                f"the local package `{package.name}` is not in the checkout: {package.folder}",
                 hint="keep it inside the repository",
                 code="local-package-missing",
             )
