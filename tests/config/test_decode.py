@@ -22,61 +22,60 @@ def refusals(text: str, *overrides: str) -> list[tuple[str, str, str]]:
     return [(problem.code, problem.message, problem.hint) for problem in caught.value.problems]
 
 
-@pytest.mark.parametrize(
-    ("text", "field", "value"),
-    [
-        ("text: yes", "text", "yes"),
-        ('text: ""', "text", ""),
-        ("whole: 0x1f", "whole", 31),
-        ("real: 1", "real", 1.0),
-        ("real: 1e-6", "real", 1e-6),
-        ("real: .inf", "real", float("inf")),
-        ("flag: true", "flag", True),
-        ("maybe: null", "maybe", None),
-        ("maybe: 5", "maybe", 5),
-        ("maybe_bounds: {high: 20}", "maybe_bounds", Bounds(high=20)),
-        ("level: high", "level", "high"),
-        ("level: 3", "level", 3),
-        ("level: true", "level", True),
-        ("color: blue", "color", Color.BLUE),
-        ("path: a/b", "path", Path("a/b")),
-        ("wait: 1h30m", "wait", 5400.0),
-        ("wait: 7ms", "wait", 0.007),
-        ("maybe_wait: null", "maybe_wait", None),
-        ("memory: 1.5 GiB", "memory", 3 << 29),
-        ("class: x", "class_", "x"),
-        ("words: [a, b]", "words", ("a", "b")),
-        ("words: []", "words", ()),
-        ("one_or_many: a", "one_or_many", ("a",)),
-        ("one_or_many: [a, b]", "one_or_many", ("a", "b")),
-        ("grid: [[1], [2, 3]]", "grid", ((1,), (2, 3))),
-        ("listed: [1]", "listed", [1]),
-        (
-            "environment: {A: 1, B: 1e-6, C: true, D: 007, E: x}",
-            "environment",
-            {"A": "1", "B": "1e-6", "C": "true", "D": "007", "E": "x"},
-        ),
-        ("points: {a: 3, b: '3,4', c: {x: 5}}", "points", {"a": Point(x=3), "b": Point(x=3, y=4), "c": Point(x=5)}),
-        ("origin: 3", "points", {"origin": Point(x=3)}),
-        ("path_of_points: 3", "path_of_points", (Point(x=3),)),
-        ("number: 1", "number", 1),
-        ("number: 1.0", "number", 1.0),
-        ("command: a b", "command", "a b"),
-        ("command: [a, b]", "command", ("a", "b")),
-        ("optimizer: {kind: sgd, momentum: 1}", "optimizer", Sgd(momentum=1.0)),
-        ("optimizer: {kind: adam}", "optimizer", Adam()),
-        (
-            "tree: {children: [{label: a, children: [{label: b}]}]}",
-            "tree",
-            Node(children=(Node(label="a", children=(Node(label="b"),)),)),
-        ),
-        ("free: {a: [1, {b: null}], c: 1.5}", "free", {"a": [1, {"b": None}], "c": 1.5}),
-    ],
-)
-def test_a_field_is_read(text: str, field: str, value: object) -> None:
-    found = getattr(read(text), field)
-    assert found == value
-    assert type(found) is type(value)
+_FIELDS: list[tuple[str, str, object]] = [
+    ("text: yes", "text", "yes"),
+    ('text: ""', "text", ""),
+    ("whole: 0x1f", "whole", 31),
+    ("real: 1", "real", 1.0),
+    ("real: 1e-6", "real", 1e-6),
+    ("real: .inf", "real", float("inf")),
+    ("flag: true", "flag", True),
+    ("maybe: null", "maybe", None),
+    ("maybe: 5", "maybe", 5),
+    ("maybe_bounds: {high: 20}", "maybe_bounds", Bounds(high=20)),
+    ("level: high", "level", "high"),
+    ("level: 3", "level", 3),
+    ("level: true", "level", True),
+    ("color: blue", "color", Color.BLUE),
+    ("path: a/b", "path", Path("a/b")),
+    ("wait: 1h30m", "wait", 5400.0),
+    ("wait: 7ms", "wait", 0.007),
+    ("maybe_wait: null", "maybe_wait", None),
+    ("memory: 1.5 GiB", "memory", 3 << 29),
+    ("class: x", "class_", "x"),
+    ("words: [a, b]", "words", ("a", "b")),
+    ("words: []", "words", ()),
+    ("one_or_many: a", "one_or_many", ("a",)),
+    ("one_or_many: [a, b]", "one_or_many", ("a", "b")),
+    ("grid: [[1], [2, 3]]", "grid", ((1,), (2, 3))),
+    ("listed: [1]", "listed", [1]),
+    (
+        "environment: {A: 1, B: 1e-6, C: true, D: 007, E: x}",
+        "environment",
+        {"A": "1", "B": "1e-6", "C": "true", "D": "007", "E": "x"},
+    ),
+    ("points: {a: 3, b: '3,4', c: {x: 5}}", "points", {"a": Point(x=3), "b": Point(x=3, y=4), "c": Point(x=5)}),
+    ("origin: 3", "points", {"origin": Point(x=3)}),
+    ("path_of_points: 3", "path_of_points", (Point(x=3),)),
+    ("number: 1", "number", 1),
+    ("number: 1.0", "number", 1.0),
+    ("command: a b", "command", "a b"),
+    ("command: [a, b]", "command", ("a", "b")),
+    ("optimizer: {kind: sgd, momentum: 1}", "optimizer", Sgd(momentum=1.0)),
+    ("optimizer: {kind: adam}", "optimizer", Adam()),
+    (
+        "tree: {children: [{label: a, children: [{label: b}]}]}",
+        "tree",
+        Node(children=(Node(label="a", children=(Node(label="b"),)),)),
+    ),
+    ("free: {a: [1, {b: null}], c: 1.5}", "free", {"a": [1, {"b": None}], "c": 1.5}),
+]
+
+
+def test_a_field_is_read() -> None:
+    for text, field, value in _FIELDS:
+        found = getattr(read(text), field)
+        assert (found, type(found)) == (value, type(value)), text
 
 
 def test_an_empty_file_is_fine_where_everything_has_a_default() -> None:
@@ -84,116 +83,116 @@ def test_an_empty_file_is_fine_where_everything_has_a_default() -> None:
     assert read("# nothing\n") == Config()
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "message", "hint"),
-    [
-        ("text: 5", "wrong-type", "`text` must be text, not the number `5`", 'quote it: "5"'),
-        ("text: [a]", "wrong-type", "`text` must be text, not a list", ""),
-        ("flag: 1", "wrong-type", "`flag` must be `true` or `false`, not the number `1`", ""),
-        ("flag: on", "wrong-type", "`flag` must be `true` or `false`, not the text `on`", "write `true`"),
-        ("whole: true", "wrong-type", "`whole` must be a whole number, not `true`", ""),
-        ("whole: 1.0", "wrong-type", "`whole` must be a whole number, not the number `1.0`", ""),
-        ("real: '1'", "wrong-type", "`real` must be a number, not the text `1`", "remove the quotes: 1"),
-        ("ratio: .nan", "out-of-range", "`ratio` is `.nan`, which is out of range", "it must be above 0 and at most 1"),
-        ("small: 10", "out-of-range", "`small` is `10`, which is out of range", "it must be between 1 and 9"),
-        ("level: 4", "wrong-value", "`level` cannot be the number `4`", "it must be one of low, high, 3, true"),
-        ("level: 1", "wrong-value", "`level` cannot be the number `1`", "it must be one of low, high, 3, true"),
-        (
-            "color: bleu",
-            "wrong-value",
-            "`color` cannot be the text `bleu`",
-            "did you mean `blue`? it must be one of red, blue",
-        ),
-        (
-            "color: null",
-            "wrong-type",
-            "`color` must be one of red, blue, not nothing (null)",
-            "write a value, or remove `color`",
-        ),
-        ("wait: 0.1ms", "out-of-range", "`wait` is `0.1ms`, finer than a millisecond", "the finest unit is `1ms`"),
-        (
-            "wait: 99999999999999999w",
-            "out-of-range",
-            "`wait` is `99999999999999999w`, which is out of range",
-            "it must be shorter than that",
-        ),
-        (
-            "memory: '64'",
-            "wrong-value",
-            "`memory` is `64`, which has no unit",
-            "a size is a number with a unit: 512MiB, 16GiB, 1.5TB",
-        ),
-        ("memory: 9PiB", "out-of-range", "`memory` is `9PiB`, which is out of range", "it must be at most 8PiB"),
-        ("memory: 0B", "out-of-range", "`memory` is `0B`, which is out of range", "it must be at least 1B"),
-        ("version: 1.2", "wrong-type", "`version` must be text, not the number `1.2`", 'quote it: "1.2"'),
-        ("version: x", "wrong-value", "`version` cannot be the text `x`", "a version is `v` and a number"),
-        ("words: a", "wrong-type", "`words` must be a list, not the text `a`", ""),
-        ("one_or_many: 5", "wrong-type", "`one_or_many` must be text, not the number `5`", 'quote it: "5"'),
-        (
-            "one_or_many: {a: 1}",
-            "wrong-type",
-            "`one_or_many` must be text, not a mapping",
-            "put quotes around text that holds `: `",
-        ),
-        (
-            "environment: {A: null}",
-            "wrong-type",
-            "`environment.A` must be text, not nothing (null)",
-            'write a value, or remove `A`; empty text is `""`',
-        ),
-        ("points: {a: 3;4}", "wrong-value", "`points.a` cannot be the text `3;4`", "a point is `3` or `3,4`"),
-        ("points: {a: -1}", "out-of-range", "`points.a.x` is `-1`, which is out of range", "it must be at least 0"),
-        (
-            "points: {a: 1.5}",
-            "wrong-type",
-            "`points.a` must be a whole number, text or a mapping, not the number `1.5`",
-            "",
-        ),
-        (
-            "command: {a: 1}",
-            "wrong-type",
-            "`command` must be text or a list, not a mapping",
-            "put quotes around text that holds `: `",
-        ),
-        (
-            "optimizer: {momentum: 1}",
-            "missing-key",
-            "missing key `kind` in optimizer",
-            "it must be one of adam, sgd, plain",
-        ),
-        (
-            "optimizer: {kind: sdg, momentum: 1}",
-            "wrong-value",
-            "`optimizer.kind` cannot be the text `sdg`",
-            "did you mean `sgd`? it must be one of adam, sgd, plain",
-        ),
-        ("optimizer: {kind: sgd}", "missing-key", "missing key `momentum` in optimizer", "add `momentum:`"),
-        ("bounds: {low: 11}", "settings-conflict", "low is above high", "swap them"),
-        (
-            "bounds:",
-            "wrong-type",
-            "`bounds` must be a mapping, not nothing (null)",
-            "indent what belongs to `bounds` below it, or remove `bounds`",
-        ),
-        ("bounds: {lwo: 1}", "unknown-key", "unknown key `lwo` in bounds", "did you mean `low`?"),
-        (
-            "momentum: 1",
-            "unknown-key",
-            "unknown key `momentum` at the top level",
-            "`momentum` belongs elsewhere: `optimizer.momentum`",
-        ),
-        ("bounds: {zzz: 1}", "unknown-key", "unknown key `zzz` in bounds", "the keys here are: low, high"),
-        ('text: "a\\0b"', "wrong-value", "`text` contains a NUL character", "remove it"),
-        (
-            "origin: 3\npoints: {}",
-            "settings-conflict",
-            "both `origin` and `points` are set",
-            "`origin` is short for `points.origin`; keep one of them",
-        ),
-    ],
-)
-def test_a_wrong_field_is_refused(text: str, code: str, message: str, hint: str) -> None:
-    assert refusals(text) == [(code, message, hint)]
+_WRONG_FIELDS: list[tuple[str, str, str, str]] = [
+    ("text: 5", "wrong-type", "`text` must be text, not the number `5`", 'quote it: "5"'),
+    ("text: [a]", "wrong-type", "`text` must be text, not a list", ""),
+    ("flag: 1", "wrong-type", "`flag` must be `true` or `false`, not the number `1`", ""),
+    ("flag: on", "wrong-type", "`flag` must be `true` or `false`, not the text `on`", "write `true`"),
+    ("whole: true", "wrong-type", "`whole` must be a whole number, not `true`", ""),
+    ("whole: 1.0", "wrong-type", "`whole` must be a whole number, not the number `1.0`", ""),
+    ("real: '1'", "wrong-type", "`real` must be a number, not the text `1`", "remove the quotes: 1"),
+    ("ratio: .nan", "out-of-range", "`ratio` is `.nan`, which is out of range", "it must be above 0 and at most 1"),
+    ("small: 10", "out-of-range", "`small` is `10`, which is out of range", "it must be between 1 and 9"),
+    ("level: 4", "wrong-value", "`level` cannot be the number `4`", "it must be one of low, high, 3, true"),
+    ("level: 1", "wrong-value", "`level` cannot be the number `1`", "it must be one of low, high, 3, true"),
+    (
+        "color: bleu",
+        "wrong-value",
+        "`color` cannot be the text `bleu`",
+        "did you mean `blue`? it must be one of red, blue",
+    ),
+    (
+        "color: null",
+        "wrong-type",
+        "`color` must be one of red, blue, not nothing (null)",
+        "write a value, or remove `color`",
+    ),
+    ("wait: 0.1ms", "out-of-range", "`wait` is `0.1ms`, finer than a millisecond", "the finest unit is `1ms`"),
+    (
+        "wait: 99999999999999999w",
+        "out-of-range",
+        "`wait` is `99999999999999999w`, which is out of range",
+        "it must be shorter than that",
+    ),
+    (
+        "memory: '64'",
+        "wrong-value",
+        "`memory` is `64`, which has no unit",
+        "a size is a number with a unit: 512MiB, 16GiB, 1.5TB",
+    ),
+    ("memory: 9PiB", "out-of-range", "`memory` is `9PiB`, which is out of range", "it must be at most 8PiB"),
+    ("memory: 0B", "out-of-range", "`memory` is `0B`, which is out of range", "it must be at least 1B"),
+    ("version: 1.2", "wrong-type", "`version` must be text, not the number `1.2`", 'quote it: "1.2"'),
+    ("version: x", "wrong-value", "`version` cannot be the text `x`", "a version is `v` and a number"),
+    ("words: a", "wrong-type", "`words` must be a list, not the text `a`", ""),
+    ("one_or_many: 5", "wrong-type", "`one_or_many` must be text, not the number `5`", 'quote it: "5"'),
+    (
+        "one_or_many: {a: 1}",
+        "wrong-type",
+        "`one_or_many` must be text, not a mapping",
+        "put quotes around text that holds `: `",
+    ),
+    (
+        "environment: {A: null}",
+        "wrong-type",
+        "`environment.A` must be text, not nothing (null)",
+        'write a value, or remove `A`; empty text is `""`',
+    ),
+    ("points: {a: 3;4}", "wrong-value", "`points.a` cannot be the text `3;4`", "a point is `3` or `3,4`"),
+    ("points: {a: -1}", "out-of-range", "`points.a.x` is `-1`, which is out of range", "it must be at least 0"),
+    (
+        "points: {a: 1.5}",
+        "wrong-type",
+        "`points.a` must be a whole number, text or a mapping, not the number `1.5`",
+        "",
+    ),
+    (
+        "command: {a: 1}",
+        "wrong-type",
+        "`command` must be text or a list, not a mapping",
+        "put quotes around text that holds `: `",
+    ),
+    (
+        "optimizer: {momentum: 1}",
+        "missing-key",
+        "missing key `kind` in optimizer",
+        "it must be one of adam, sgd, plain",
+    ),
+    (
+        "optimizer: {kind: sdg, momentum: 1}",
+        "wrong-value",
+        "`optimizer.kind` cannot be the text `sdg`",
+        "did you mean `sgd`? it must be one of adam, sgd, plain",
+    ),
+    ("optimizer: {kind: sgd}", "missing-key", "missing key `momentum` in optimizer", "add `momentum:`"),
+    ("bounds: {low: 11}", "settings-conflict", "low is above high", "swap them"),
+    (
+        "bounds:",
+        "wrong-type",
+        "`bounds` must be a mapping, not nothing (null)",
+        "indent what belongs to `bounds` below it, or remove `bounds`",
+    ),
+    ("bounds: {lwo: 1}", "unknown-key", "unknown key `lwo` in bounds", "did you mean `low`?"),
+    (
+        "momentum: 1",
+        "unknown-key",
+        "unknown key `momentum` at the top level",
+        "`momentum` belongs elsewhere: `optimizer.momentum`",
+    ),
+    ("bounds: {zzz: 1}", "unknown-key", "unknown key `zzz` in bounds", "the keys here are: low, high"),
+    ('text: "a\\0b"', "wrong-value", "`text` contains a NUL character", "remove it"),
+    (
+        "origin: 3\npoints: {}",
+        "settings-conflict",
+        "both `origin` and `points` are set",
+        "`origin` is short for `points.origin`; keep one of them",
+    ),
+]
+
+
+def test_a_wrong_field_is_refused() -> None:
+    for text, code, message, hint in _WRONG_FIELDS:
+        assert refusals(text) == [(code, message, hint)], text
 
 
 def test_all_problems_come_together_in_the_order_of_the_file() -> None:

@@ -36,35 +36,36 @@ def judged(
     return notes, []
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [
-        "{name: Any Name}",
-        "{hostNetworking: true, leaderSelection: false, propagateFailure: null, propagatePreemption: true}",
-        "{arguments: 1}",
-        "{arguments: [x]}",
-        "{arguments: []}",
-        "{arguments: null}",
-        "{command: [f, /results/a, x]}",
-        "{replicas: 2}",
-        "{timeout: null}",
-        "{synchronizedStartTimeout: 10m}",
-        "{envVars: []}",
-        "{constraints: {cluster: [lab/a]}}",
-        "{context: {cluster: lab/a, priority: null, preemptible: true, autoResume: true, minRuntime: 8h}}",
-        "{context: {priority: normal}}",
-        "{resources: {sharedMemory: null, cpuCount: 0}}",
-        "{result: {path: /output}}",
-        "{someday: null}",
-        "{result: {$literal: null}}",
-    ],
-)
-@pytest.mark.parametrize("site", [LOCAL, replace(LOCAL, backend="docker"), SLURM], ids=lambda site: site.backend)
-def test_what_the_place_does_anyway_is_noted_by_name(kept: str, site: Site) -> None:
-    notes, refused = judged(kept, site=site)
-    assert not refused
-    assert all(note.startswith("tasks.t.beaker.") for note in notes)
-    assert notes or kept == "{envVars: []}"
+_SATISFIED = [
+    "{name: Any Name}",
+    "{hostNetworking: true, leaderSelection: false, propagateFailure: null, propagatePreemption: true}",
+    "{arguments: 1}",
+    "{arguments: [x]}",
+    "{arguments: []}",
+    "{arguments: null}",
+    "{command: [f, /results/a, x]}",
+    "{replicas: 2}",
+    "{timeout: null}",
+    "{synchronizedStartTimeout: 10m}",
+    "{envVars: []}",
+    "{constraints: {cluster: [lab/a]}}",
+    "{context: {cluster: lab/a, priority: null, preemptible: true, autoResume: true, minRuntime: 8h}}",
+    "{context: {priority: normal}}",
+    "{resources: {sharedMemory: null, cpuCount: 0}}",
+    "{result: {path: /output}}",
+    "{someday: null}",
+    "{result: {$literal: null}}",
+]
+
+
+def test_what_the_place_does_anyway_is_noted_by_name() -> None:
+    for site in [LOCAL, replace(LOCAL, backend="docker"), SLURM]:
+        for kept in _SATISFIED:
+            case = f"{kept} at {site.name}"
+            notes, refused = judged(kept, site=site)
+            assert not refused, case
+            assert all(note.startswith("tasks.t.beaker.") for note in notes), case
+            assert notes or kept == "{envVars: []}", case
 
 
 @pytest.mark.parametrize(
