@@ -269,12 +269,19 @@ REFUSED: list[tuple[list[str], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("argv", "code", "words"), REFUSED, ids=[" ".join(line[0])[:60] for line in REFUSED])
-def test_bad_command_line_is_named(argv: list[str], code: str, words: str) -> None:
-    with pytest.raises(WindlassError) as refused:
+def refusal_of(argv: list[str]) -> WindlassError:
+    try:
         prepare(read_command_line(argv).recipe)
-    assert (refused.value.code, words in refused.value.message) == (code, True), refused.value.message
-    assert refused.value.hint
+    except WindlassError as error:
+        return error
+    raise AssertionError(f"not refused: {argv}")
+
+
+def test_bad_command_lines_are_refused() -> None:
+    for argv, code, words in REFUSED:
+        error = refusal_of(argv)
+        assert (error.code, words in error.message) == (code, True), f"{argv}: {error.message}"
+        assert error.hint, argv
 
 
 def test_the_nearest_option_is_named() -> None:
