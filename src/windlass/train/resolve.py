@@ -191,7 +191,7 @@ def _record_in(text: str, source: str) -> tuple[object, str] | None:
 
 
 def _only_function(module: ModuleType, name: str) -> str:
-    """The function of a file that is the recipe: `recipe`, or the only one that is said to return a Recipe."""
+    """The function of a file that is the recipe: `recipe`, or the only one annotated to return a Recipe."""
     own = {
         key: value
         for key, value in vars(module).items()
@@ -214,7 +214,7 @@ def _called(module: ModuleType, function: str, source: str) -> Recipe | type[Rec
 
 
 def _result(found: object, source: str) -> Recipe | type[Recipe]:
-    """The recipe that a function returns, or that stands under the name; a class of recipes as it is."""
+    """Return the recipe that a function returns, or the object itself; a recipe class as it is."""
     if isinstance(found, Recipe):
         return found
     if isinstance(found, type) and issubclass(found, Recipe):

@@ -77,7 +77,7 @@ class Trainer(Generic[T]):
         checkpoint: when they are written and what is loaded first.
         world: the processes of this job; None: this one alone, on the CPU.
         collect_every: steps between reductions of metrics over processes.
-        seed: of everything random that is no data.
+        seed: of all random numbers except the data order.
         config: the record of how all this was made, JSON-safe; goes into checkpoints.
         stop_on_nan: raise when a loss is not finite.
         stopper: source of stop requests.

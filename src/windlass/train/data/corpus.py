@@ -38,7 +38,7 @@ class Corpus:
 
     Attributes:
         name: as errors and reports name it.
-        digest: of content, or of what stands for it (sizes and times); equal digests are equal tokens.
+        digest: of content, or of sizes and times in its place; equal digests are equal tokens.
         max_id: largest token id; None if unknown.
     """
 

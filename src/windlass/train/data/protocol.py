@@ -58,4 +58,4 @@ class CountsPasses(Protocol):
         """Global batches in a pass over the data, at the present batch size, a part of one counted as that."""
 
     def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
-        """Batches from the position of a state until so many passes are complete."""
+        """Return the batches from the position of a state until that many passes are complete."""

@@ -29,7 +29,7 @@ class RowTable(Protocol):
         """Return whether the first token of a document is a label of the token before it."""
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """(start in the corpus, tokens) of what stands in a row, from its left; what is missing is padding."""
+        """Return (start in the corpus, tokens) of the pieces of a row, from its left; the rest is padding."""
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
         """Tokens of rows, without padding."""

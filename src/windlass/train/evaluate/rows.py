@@ -82,7 +82,7 @@ def open_held_out(
 
     Args:
         data: gives tokenizer, length and layout of rows, and tokens of a microbatch.
-        max_tokens: take rows from the start up to so many tokens; None: all.
+        max_tokens: take rows from the start up to this many tokens; None: all.
 
     Raises:
         SpecError: there is nothing in it, or no tokenizer.

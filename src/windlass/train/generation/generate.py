@@ -79,7 +79,7 @@ def keep_likely(logits_BV: Tensor, top_k: int | None, top_p: float | None) -> Te
 
 
 def _padded(prompts: list[list[int]], vocab_size: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Prompts that end together; what fills the left is a document of its own, so that nobody sees it."""
+    """Prompts that end together; padding on the left is a separate document, so no token attends to it."""
     for row, prompt in enumerate(prompts):
         wrong = [token for token in prompt if not 0 <= int(token) < vocab_size]
         if wrong or not prompt:

@@ -87,7 +87,7 @@ def tokenizer_companions(path: str | Path, ids: SpecialIds | None, *, max_length
 
     Args:
         path: a `tokenizer.json`, a folder with the files of a tokenizer, or `bytes`.
-        ids: those for config.json; None: as if nobody knew.
+        ids: those for config.json; None: unknown.
         max_length: longest sequence of the model.
 
     Raises:
@@ -149,7 +149,7 @@ def byte_tokenizer_files(ids: SpecialIds, max_length: int) -> Mapping[str, bytes
 
 
 def _names_of_bytes() -> dict[int, str]:
-    """The printable character that stands for each byte. Source: GPT-2's `bytes_to_unicode`."""
+    """Return the printable character for each byte. Source: GPT-2's `bytes_to_unicode`."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     names = {number: chr(number) for number in plain}
     rest = [number for number in range(256) if number not in names]

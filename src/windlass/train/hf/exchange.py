@@ -173,7 +173,7 @@ def _is_exported(path: Path) -> bool:
 
 
 def _publish(stage: Path, target: Path, *, overwrite: bool) -> None:
-    """Give the staged folder its name; what had it before stands aside until then."""
+    """Rename the staged folder to its name; the previous folder is moved aside until then."""
     if not (overwrite and os.path.lexists(target)):
         _refuse_existing(target, overwrite=False)
         os.rename(stage, target)
@@ -286,7 +286,7 @@ def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_b
     Each tensor is read, written and let go. Files are synced; the folder is the caller's to publish.
 
     Raises:
-        CheckpointError: a tensor has another shape than was said, or there is no room.
+        CheckpointError: a tensor has an unexpected shape, or the disk is full.
     """
     shards = list(_shards(entries, max_shard_bytes))
     names = (
@@ -313,7 +313,7 @@ def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_b
 
 
 def _shards(entries: Sequence[TensorToWrite], max_bytes: int) -> Iterator[list[TensorToWrite]]:
-    """Runs of tensors of at most so many bytes; a tensor larger than that has a file of its own."""
+    """Group tensors into files of at most `max_bytes`; a larger tensor has its own file."""
     shard: list[TensorToWrite] = []
     size = 0
     for entry in entries:

@@ -25,8 +25,8 @@ class Architecture:
         windows: none, one for all layers, or chosen layer by layer.
         defaults: what transformers takes where config.json is silent.
         ropes_by_layer: whether windowed layers may have a rotary embedding of their own.
-        expert_size: where the hidden size of an expert stands in config.json.
-        expert_count: where the number of experts stands.
+        expert_size: key of an expert's hidden size in config.json.
+        expert_count: key of the number of experts.
         always_normalizes: whether the weights of the chosen experts are made to sum to 1 without being asked.
     """
 
@@ -235,7 +235,7 @@ FAMILIES: tuple[Architecture, ...] = (
 
 
 def architecture_of(config: ModelConfig) -> Architecture | tuple[Architecture, tuple[str, ...]]:
-    """The architecture that a model is; where it is none, the nearest one with what stands in the way.
+    """Return the architecture of a model; if none matches, the nearest one and its obstacles.
 
     The model's family comes first, so that an OLMo 3 without windows stays one.
     """

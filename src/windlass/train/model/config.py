@@ -52,7 +52,7 @@ class YarnScaling:
     kind: Literal["yarn"] = "yarn"
 
     def channel(self, rotations: float, theta: float, size: int) -> float:
-        """The pair of `size` channels that makes so many rotations within the old length, as a fraction."""
+        """Return the pair of `size` channels with that many rotations within the old length, as a fraction."""
         return size * math.log(self.old_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
 
@@ -147,7 +147,7 @@ class ModelConfig:
             from windlass.train.hf.config import model_of_folder  # lazy: few recipes begin there
 
             return model_of_folder(value.removeprefix("hf:"))
-        from windlass.train.model.presets import preset  # lazy: the table is read only where a name stands
+        from windlass.train.model.presets import preset  # lazy: the table is read only for a name
 
         return preset(value)
 

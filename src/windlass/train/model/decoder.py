@@ -115,7 +115,7 @@ class Decoder(nn.Module):
             cache: keys and values of the tokens before these; grows.
             loss: what the loss is made of, with labels.
             positions_T: positions of the tokens where they are not 0, 1, ... (after the cache).
-            num_logits: logits of the last so many tokens only.
+            num_logits: logits of only this many last tokens.
         """
         x_BTD = tokens_BT if self.embed is None else self._embedded(tokens_BT)
         rotations, masks = self._surroundings(x_BTD, documents_BT, cache, positions_T)

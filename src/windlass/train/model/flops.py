@@ -38,7 +38,7 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
 
 def flops_per_token(config: ModelConfig, length: int) -> float:
-    """Floating point operations of forward and backward for each token of a row of so many.
+    """Return the floating point operations of forward and backward per token of a row of `length`.
 
     Six for each weight of a matrix product that the token meets (the embedding is a look-up, the head a product), and
     12 * heads * head size * tokens seen for each layer's attention, with no discount for causality: what published
@@ -68,7 +68,7 @@ def _block_without_experts(config: ModelConfig) -> int:
 
 
 def _feed_forward(config: ModelConfig) -> int:
-    """The dense layer, or what stands beside the experts: the router and the shared one."""
+    """Count the dense layer, or the router and the shared expert."""
     moe = config.moe
     if moe is None:
         return 3 * config.d_model * config.hidden

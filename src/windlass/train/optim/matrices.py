@@ -103,7 +103,7 @@ def _alone(parameter: DTensor, move: Tensor, num_iterations: int) -> Tensor:
 
 
 def _replicated(moves: list[Tensor], num_iterations: int, group: ProcessGroup) -> list[Tensor]:
-    """Each process does every so many-th matrix and tells the others."""
+    """Each process computes every N-th matrix and sends it to the others."""
     rank, size = dist.get_rank(group), group.size()
     found = []
     for number, move in enumerate(moves):

@@ -1,7 +1,7 @@
 """Learning-rate schedules, as pure functions of the position of training; importable without torch.
 
 The first step is number 1 and takes the factor at position 1, so no step is spent at a rate of zero and the last step of
-a cosine to zero is the only one that stands still.
+a cosine to zero is the only one without an update.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _sequential(schedule: SequentialConfig, position: float, total: float, unit:
 
 
 def _periods(schedule: WSDSConfig, position: float, unit: Unit, rates: Rates) -> float:
-    """The last step of a period stands at its end, and the step after it at the peak of the next one."""
+    """Map the last step of a period to its end, and the next step to the peak of the next period."""
     warmup, begin = convert(schedule.warmup, unit, rates), 0.0
     for number, period in enumerate(schedule.periods):
         length = convert(period, unit, rates)

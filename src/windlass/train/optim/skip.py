@@ -87,7 +87,7 @@ class SkipGuard:
 def guarded_step(optimizer: Optimizer, skipped: Tensor) -> None:
     """A step of the optimiser that changes nothing, neither weights nor state, where `skipped` is 1.
 
-    On a GPU the kernels look at `skipped` themselves; an unfused AdamW, or an optimiser of somebody else, cannot, and
+    On a GPU the kernels look at `skipped` themselves; an unfused AdamW, or a foreign optimiser, cannot, and
     makes the host wait for it.
     """
     if skipped.device.type != "cpu" and _can_look(optimizer):

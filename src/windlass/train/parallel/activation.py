@@ -68,7 +68,7 @@ def _wrap(block: nn.Module, contexts: Callable[[], Any] | None, *, is_random: bo
 
 
 class _Policy:
-    """Keep attention and each so many-th matrix product; compute all else again."""
+    """Keep attention and every N-th matrix product; recompute all else."""
 
     def __init__(self, keep_every: int) -> None:
         self._keep_every = keep_every

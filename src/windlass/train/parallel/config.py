@@ -68,7 +68,7 @@ class PipelineConfig:
         return self.stages * self.num_groups_each
 
     def microbatches_of(self, num_rows: int, rows_at_once: int) -> int:
-        """Into how many microbatches rows go, of which a process may handle so many at once."""
+        """Return the number of microbatches for some rows, given the rows that fit at once."""
         return self.num_microbatches or max(2 * self.stages, num_rows // rows_at_once)
 
     def misfit(self, num_rows: int, num_microbatches: int) -> str:

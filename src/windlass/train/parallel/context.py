@@ -62,7 +62,7 @@ def _with_value_of_all(own: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 class _Neighbours:
-    """Stands where a decoder's cache stands: the tokens before this part are those of other processes."""
+    """In place of a decoder's cache: the tokens before this part are those of other processes."""
 
     def __init__(self, model: Decoder, group: dist.ProcessGroup, part: slice, documents_BT: Tensor | None) -> None:
         self.length: int = part.start

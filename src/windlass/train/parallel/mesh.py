@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AUTO_FSDP_PARAMETERS", "MeshShape", "build_mesh", "check_model", "mesh_shape"]
 
 AUTO_FSDP_PARAMETERS = 1_000_000_000
-"""`data: auto` shards models of at least so many parameters: below, a copy on each process is small and faster."""
+"""`data: auto` shards models of at least this many parameters: below, a copy on each process is small and faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

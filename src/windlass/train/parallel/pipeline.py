@@ -108,7 +108,7 @@ class Pipeline:
         Collective. Returns sums that are not divided, equal on all processes of the pipeline.
 
         Raises:
-            SpecError: rows do not divide into microbatches, or the schedule cannot take so many.
+            SpecError: rows do not divide into microbatches, or there are too many for the schedule.
         """
         schedule = self._schedule(tokens_BT, rows_at_once or len(tokens_BT))
         if self._config.schedule == "zero-bubble":
@@ -188,7 +188,7 @@ class Pipeline:
 
 
 def _with_rows(x_BT: Tensor, missing: int) -> Tensor:
-    """A copy, with so many more rows at the end, which are like the last one."""
+    """Return a copy padded with copies of the last row."""
     return torch.cat([x_BT, x_BT[-1:].expand(missing, -1)])
 
 

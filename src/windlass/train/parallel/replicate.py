@@ -57,7 +57,7 @@ class Replicas:
         Args:
             dtype: in which gradients are summed.
             is_strict: sum by a fixed tree.
-            bucket_bytes: gradients go out together, about so many at a time; the last layers' first.
+            bucket_bytes: approximate size of the buckets in which gradients are sent, last layers first.
         """
         self.is_synced = True
         self._group = group

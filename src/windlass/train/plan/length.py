@@ -19,7 +19,7 @@ class Length:
         steps: None where it is given in epochs and the data is not here.
         tokens: padding counted; None likewise.
         is_exact: whether these are counts; else the data is estimated.
-        is_bound: whether the run may end before, after so many epochs of data that is not here.
+        is_bound: whether the run may end earlier, by a number of epochs of data that is not here.
     """
 
     steps: int | None

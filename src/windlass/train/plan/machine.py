@@ -71,7 +71,7 @@ class MachineSpec:
     """The processes of a plan, one on each GPU.
 
     Attributes:
-        gpu: of the table; empty: nothing is said about time and about what fits.
+        gpu: of the table; empty: no estimate of time and fit.
         mfu: share of the peak that training is expected to reach.
         per_node: GPUs of a node.
     """

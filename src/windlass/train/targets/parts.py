@@ -63,7 +63,7 @@ def complete(recipe: R, origins: Mapping[str, Place]) -> tuple[R, list[Problem],
 
 
 def _put(value: Any, path: list[str], new: object) -> Any:
-    """A copy of the value with what stands at a path replaced."""
+    """Return a copy of the value with the entry at a path replaced."""
     if not path:
         return new
     first, *rest = path
