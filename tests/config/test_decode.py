@@ -9,7 +9,7 @@ import pytest
 
 from tests.config.shapes import Adam, Bounds, Color, Config, Node, Point, Sgd
 from windlass.config import Doc, Range, from_data, load
-from windlass.core.errors import Place, SpecError
+from windlass.core.errors import SourcePlace, SpecError
 
 
 def read(text: str, *overrides: str) -> Config:
@@ -214,9 +214,9 @@ def test_a_check_is_silent_about_what_is_broken_anyway() -> None:
 
 def test_origins_say_where_every_value_was_written() -> None:
     loaded = load(Config, "whole: 1\npoints:\n  a: 3\n", source="c.yaml", overrides=["bounds.high=5"])
-    assert loaded.origins["whole"] == Place("c.yaml", 1, 8, "whole: 1")
-    assert loaded.origins["points.a.x"] == Place("c.yaml", 3, 6, "a: 3")
-    assert loaded.origins["bounds.high"] == Place("command line", excerpt="bounds.high=5")
+    assert loaded.origins["whole"] == SourcePlace("c.yaml", 1, 8, "whole: 1")
+    assert loaded.origins["points.a.x"] == SourcePlace("c.yaml", 3, 6, "a: 3")
+    assert loaded.origins["bounds.high"] == SourcePlace("command line", excerpt="bounds.high=5")
     assert "text" not in loaded.origins
 
 

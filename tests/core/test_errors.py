@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from windlass.core import errors
-from windlass.core.errors import Place, Problem, SpecError, UsageError, WindlassError
+from windlass.core.errors import Problem, SourcePlace, SpecError, UsageError, WindlassError
 
 EXIT_CODES = {
     "WindlassError": (1, "error"),
@@ -42,18 +42,18 @@ def test_an_error_without_hint_and_code() -> None:
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        (Place("exp.yaml"), "exp.yaml"),
-        (Place("exp.yaml", 24, 5), "exp.yaml:24:5"),
-        (Place("exp.yaml", 24, 5, "nodez: 10"), "exp.yaml:24:5   nodez: 10"),
-        (Place("--on", excerpt="labb"), "--on   labb"),
+        (SourcePlace("exp.yaml"), "exp.yaml"),
+        (SourcePlace("exp.yaml", 24, 5), "exp.yaml:24:5"),
+        (SourcePlace("exp.yaml", 24, 5, "nodez: 10"), "exp.yaml:24:5   nodez: 10"),
+        (SourcePlace("--on", excerpt="labb"), "--on   labb"),
     ],
 )
-def test_places(place: Place, text: str) -> None:
+def test_places(place: SourcePlace, text: str) -> None:
     assert str(place) == text
 
 
 def test_a_refused_experiment_holds_every_problem() -> None:
-    first = Problem("unknown key `nodez`", "unknown-key", Place("e.yaml", 2, 1), "did you mean `nodes`?")
+    first = Problem("unknown key `nodez`", "unknown-key", SourcePlace("e.yaml", 2, 1), "did you mean `nodes`?")
     second = Problem("missing key `run`", "missing-key")
     error = SpecError([first, second])
     assert (error.message, error.code, error.hint, error.place) == (
@@ -74,7 +74,9 @@ def test_a_refused_experiment_without_problems_still_says_something() -> None:
 
 
 def test_a_refusal_as_python_shows_it() -> None:
-    first = Problem("unknown key `nodez` in tasks.t", "unknown-key", Place("e.yaml", 3, 5, "nodez: 1"), "did you mean?")
+    first = Problem(
+        "unknown key `nodez` in tasks.t", "unknown-key", SourcePlace("e.yaml", 3, 5, "nodez: 1"), "did you mean?"
+    )
     second = Problem("missing key `run`", "missing-key")
     assert str(SpecError([first, second])) == (
         "unknown key `nodez` in tasks.t (e.yaml:3:5   nodez: 1); did you mean?\nmissing key `run`"
@@ -86,7 +88,9 @@ def shown(error: BaseException) -> str:
 
 
 def test_a_traceback_shows_place_hint_and_code() -> None:
-    error = UsageError("no run `x`", hint="`windlass ps` lists them", code="run-not-found", place=Place("e.yaml", 2, 1))
+    error = UsageError(
+        "no run `x`", hint="`windlass ps` lists them", code="run-not-found", place=SourcePlace("e.yaml", 2, 1)
+    )
     assert shown(error) == (
         "windlass.core.errors.UsageError: no run `x`\ne.yaml:2:1\nhint: `windlass ps` lists them\n"
         "[run-not-found]: `windlass explain run-not-found`\n"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.docker import BASE, DockerLab
 from windlass.launch import Run
-from windlass.record.manifest import Entry
+from windlass.record.manifest import ManifestEntry
 from windlass.runs.home import Home
 from windlass.runs.outputs import read_manifest
 from windlass.runs.store import run_ids
@@ -49,7 +49,7 @@ def windlass(folder: Path, *argv: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def results(run: Run) -> dict[str, tuple[Entry, ...]]:
+def results(run: Run) -> dict[str, tuple[ManifestEntry, ...]]:
     """What the tasks of a run put out, by task."""
     return {task: read_manifest(run.output(task)).entries for task in ("train", "score")}
 

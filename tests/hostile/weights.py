@@ -124,11 +124,11 @@ def _checkpoint(folder: Path, rng: random.Random) -> None:
 
 
 def _commit_again(step: Path, name: str, content: bytes) -> None:
-    from windlass.record.manifest import Entry, Manifest
+    from windlass.record.manifest import Manifest, ManifestEntry
 
     found = Manifest.from_data(json.loads((step / "manifest.json").read_text()))
     digest = hashlib.sha256(content).hexdigest()
-    entries = [Entry(name, len(content), digest) if entry.path == name else entry for entry in found.entries]
+    entries = [ManifestEntry(name, len(content), digest) if entry.path == name else entry for entry in found.entries]
     data = Manifest(tuple(entries), found.step, found.at).to_data()
     (step / "manifest.json").write_text(json.dumps(data))
 

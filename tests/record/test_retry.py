@@ -9,7 +9,7 @@ from windlass.record import events
 from windlass.record.causes import Cause, Kind, kind_of
 from windlass.record.frames import Record
 from windlass.record.retry import DOOMED_WITHIN_S, MAX_WITHOUT_PROGRESS, Budgets, Decision, decide
-from windlass.record.state import RunFacts, State, Task, fold
+from windlass.record.state import RunFacts, State, TaskFacts, fold
 
 INTERRUPTIONS = [str(cause) for cause in Cause if kind_of(cause) is Kind.INTERRUPTION]
 FAILURES = [str(cause) for cause in Cause if kind_of(cause) is Kind.FAILURE]
@@ -27,7 +27,7 @@ class Story:
         self.number = 0
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskFacts:
         return self.facts.task("a")
 
     def say(self, kind: str, **data: object) -> None:

@@ -19,7 +19,7 @@ from windlass.launch.reconcile import policy
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.retry import Budgets
-from windlass.record.state import End, RunFacts, State, Task
+from windlass.record.state import End, RunFacts, State, TaskFacts
 
 __all__ = ["Clients"]
 
@@ -303,9 +303,9 @@ class Clients:
             yield from self._submit(client, name, number)
 
 
-def _is_retried(task: Task) -> bool:
+def _is_retried(task: TaskFacts) -> bool:
     return task.state in (State.FAILED, State.STOPPED)
 
 
-def _is_resumed(task: Task) -> bool:
+def _is_resumed(task: TaskFacts) -> bool:
     return task.state is State.STOPPED

@@ -13,7 +13,7 @@ from tests.sim.world import World
 from windlass.core.clock import Clock
 from windlass.record import frames
 from windlass.record.frames import Record
-from windlass.record.state import RunFacts, Task
+from windlass.record.state import RunFacts, TaskFacts
 
 __all__ = ["Crash", "Disk", "Fate", "LockedError", "VirtualJournalView", "VirtualWriter"]
 
@@ -230,7 +230,7 @@ class VirtualJournalView:
             self.facts.apply(record)
             self._on_record(record)
 
-    def task(self) -> Task:
+    def task(self) -> TaskFacts:
         """The facts of this task, fresh from the disk."""
         self.poll()
         return self.facts.task(self._task)

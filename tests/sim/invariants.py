@@ -15,7 +15,7 @@ from tests.sim.world import Violation, World
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
-from windlass.record.state import TRANSITIONS, Attempt, End, RunFacts, State, Task
+from windlass.record.state import TRANSITIONS, Attempt, End, RunFacts, State, TaskFacts
 from windlass.supervise.gang.messages import Order
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class Monitor:
         if stopped_at is not None and task.is_stop_wanted and now > stopped_at + self._patience_s:
             self._fail(f"{what} of {name} starts although a stop was asked for at {stopped_at:.1f} s")
 
-    def _check_transition(self, name: str, before: State, task: Task) -> None:
+    def _check_transition(self, name: str, before: State, task: TaskFacts) -> None:
         if task.state is not before and task.state not in TRANSITIONS[before]:
             self._fail(f"{name} goes from {before} to {task.state}")
 

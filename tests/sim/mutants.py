@@ -18,7 +18,7 @@ from windlass.core.names import nearest
 from windlass.launch.reconcile import policy as reconcile_module
 from windlass.record import frames, retry
 from windlass.record.causes import Cause, Kind, kind_of
-from windlass.record.state import End, State, Task
+from windlass.record.state import End, State, TaskFacts
 from windlass.supervise.gang.core import GangCore
 from windlass.supervise.gang.messages import Phase, Release, Spawn
 from windlass.supervise.replica.core import ReplicaCore
@@ -66,7 +66,7 @@ def _no_attempt_check() -> list[Change]:
 def _budget_never_decremented() -> list[Change]:
     """Ended attempts use nothing of the budgets."""
 
-    def decide(task: Task, budgets: retry.Budgets) -> retry.Decision:
+    def decide(task: TaskFacts, budgets: retry.Budgets) -> retry.Decision:
         return _DECIDE(task, retry.Budgets(10**6, 10**6))
 
     return _decides(decide)
@@ -94,12 +94,12 @@ def _start_not_recorded() -> list[Change]:
 def _success_forgotten() -> list[Change]:
     """A job that a scheduler starts again after the task's success begins anew; neither leader nor replica notices."""
 
-    def leave_if_over(self: GangCore, task: Task) -> list[Command]:
+    def leave_if_over(self: GangCore, task: TaskFacts) -> list[Command]:
         if task.end is not None and task.end[0] is State.SUCCEEDED:
             return []
         return _LEAVE_IF_OVER(self, task)
 
-    def decide(task: Task, budgets: retry.Budgets) -> retry.Decision:
+    def decide(task: TaskFacts, budgets: retry.Budgets) -> retry.Decision:
         decision = _DECIDE(task, budgets)
         is_again = decision.verdict is State.SUCCEEDED and task.end is not None
         return retry.Decision(None) if is_again else decision
@@ -114,7 +114,7 @@ def _success_forgotten() -> list[Change]:
 def _unknown_is_gone() -> list[Change]:
     """A job that cannot be seen is taken for dead."""
 
-    def reconcile(task: Task, observed: Observation, budgets: retry.Budgets) -> reconcile_module.Action | None:
+    def reconcile(task: TaskFacts, observed: Observation, budgets: retry.Budgets) -> reconcile_module.Action | None:
         is_unknown = observed.state is JobState.UNKNOWN
         return _RECONCILE(task, Observation(state=JobState.GONE) if is_unknown else observed, budgets)
 
@@ -174,7 +174,7 @@ def _torn_tail_kept() -> list[Change]:
 def _superseded_goes_on() -> list[Change]:
     """A job runs on, or again, although a newer one took its task over."""
 
-    def leave_if_over(self: GangCore, task: Task) -> list[Command]:
+    def leave_if_over(self: GangCore, task: TaskFacts) -> list[Command]:
         return _LEAVE_IF_OVER(self, task) if task.end is not None else []
 
     return [(GangCore, "_leave_if_over", leave_if_over), (ReplicaCore, "on_alone", lambda self: [])]
@@ -183,7 +183,7 @@ def _superseded_goes_on() -> list[Change]:
 def _stop_ignored() -> list[Change]:
     """The retry policy does not ask whether somebody wants the run to stop."""
 
-    def decide(task: Task, budgets: retry.Budgets) -> retry.Decision:
+    def decide(task: TaskFacts, budgets: retry.Budgets) -> retry.Decision:
         kept, task.stopped_job = task.stopped_job, 0
         try:
             return _DECIDE(task, budgets)
@@ -219,7 +219,7 @@ def _doomed_loop() -> list[Change]:
     return [(retry, "MAX_WITHOUT_PROGRESS", 10**6)]
 
 
-def _decides(decide: Callable[[Task, retry.Budgets], retry.Decision]) -> list[Change]:
+def _decides(decide: Callable[[TaskFacts, retry.Budgets], retry.Decision]) -> list[Change]:
     from windlass.supervise.gang import core
 
     return [(core, "decide", decide), (reconcile_module, "decide", decide)]

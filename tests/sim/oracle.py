@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from windlass.record.causes import Cause, Kind, kind_of
 from windlass.record.retry import DOOMED_WITHIN_S, MAX_WITHOUT_PROGRESS, Budgets
-from windlass.record.state import Attempt, Task
+from windlass.record.state import Attempt, TaskFacts
 
 __all__ = ["refusal_to_go_on"]
 
 
-def refusal_to_go_on(task: Task, number: int, budgets: Budgets, *, has_true_time: bool) -> str:
+def refusal_to_go_on(task: TaskFacts, number: int, budgets: Budgets, *, has_true_time: bool) -> str:
     """Why attempt `number` of a task must not start; empty when it may."""
     reset = max((job.number for job in task.jobs.values() if job.resets_budgets), default=0)
     earlier = [task.attempts[n] for n in sorted(task.attempts) if n < number]
@@ -32,7 +32,7 @@ def refusal_to_go_on(task: Task, number: int, budgets: Budgets, *, has_true_time
     return _doomed(task, counted, has_true_time=has_true_time)
 
 
-def _doomed(task: Task, counted: list[Attempt], *, has_true_time: bool) -> str:
+def _doomed(task: TaskFacts, counted: list[Attempt], *, has_true_time: bool) -> str:
     last = counted[-MAX_WITHOUT_PROGRESS:]
     is_quick = has_true_time and all(attempt.ended_at - attempt.first_seen_at < DOOMED_WITHIN_S for attempt in last)
     is_doomed = len(last) == MAX_WITHOUT_PROGRESS and not any(attempt.has_progress for attempt in last)

@@ -7,7 +7,7 @@ from typing import Any
 from windlass.core.clock import FakeClock
 from windlass.record import events
 from windlass.record.frames import Record
-from windlass.record.state import End, RunFacts, Task
+from windlass.record.state import End, RunFacts, TaskFacts
 
 
 class MemoryJournalView:
@@ -23,7 +23,7 @@ class MemoryJournalView:
     def refresh(self) -> None:
         """There is nothing that is not known."""
 
-    def task(self) -> Task:
+    def task(self) -> TaskFacts:
         return self.facts.task("train")
 
     def append(self, kind: str, **data: Any) -> Record:

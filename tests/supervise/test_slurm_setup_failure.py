@@ -10,7 +10,7 @@ import pytest
 from windlass.core.clock import SystemClock
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
-from windlass.record.state import State, Task, fold
+from windlass.record.state import State, TaskFacts, fold
 from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
 from windlass.supervise.slurm.setup_failure import end_link
 
@@ -51,7 +51,7 @@ class Run:
         return end_link(self.job, link, "setup-failed", WORDS, {**ENVIRONMENT, "SLURM_JOB_ID": job_id})
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskFacts:
         return fold(read_journal(self.journal)).task("train")
 
 

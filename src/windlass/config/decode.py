@@ -34,7 +34,7 @@ from windlass.config.path import join_path, split_path
 from windlass.config.phrases import accepted, name_hint, one_of, type_hint, unknown_key
 from windlass.config.shorthand import long_form, move_shorthand_keys
 from windlass.config.union import assume_kind, bare_kind, kinds_with
-from windlass.core.errors import Place, Problem
+from windlass.core.errors import Problem, SourcePlace
 from windlass.core.names import nearest
 
 __all__ = ["DocumentDecoder"]
@@ -55,7 +55,7 @@ class DocumentDecoder:
     def __init__(self, root: type[object]) -> None:
         self._root = root
         self.problems: list[Problem] = []
-        self.origins: dict[str, Place] = {}
+        self.origins: dict[str, SourcePlace] = {}
         self._failed: list[_Path] = []
 
     def decode(self, node: Node, path: tuple[str, ...] = ()) -> object:
@@ -82,7 +82,7 @@ class DocumentDecoder:
             case _:
                 return self._scalar(node, field_type, path)
 
-    def _fail(self, path: _Path, message: str, code: str, place: Place, hint: str = "") -> _Failed:
+    def _fail(self, path: _Path, message: str, code: str, place: SourcePlace, hint: str = "") -> _Failed:
         self.problems.append(Problem(message, code, place, hint))
         self._failed.append(path)
         return _FAILED
@@ -142,7 +142,7 @@ class DocumentDecoder:
         value = self._any(tree_of_kind, field.type, inner)
         return _stand_in(field) if value is _FAILED else value
 
-    def _construct(self, cls: type[object], values: dict[str, object], place: Place, path: _Path) -> object:
+    def _construct(self, cls: type[object], values: dict[str, object], place: SourcePlace, path: _Path) -> object:
         try:
             value = cls(**values)
         except ValueError as error:
@@ -155,7 +155,7 @@ class DocumentDecoder:
                     self.problems.append(Problem(message, code, self._place_of(full, place), hint))
         return value
 
-    def _place_of(self, path: _Path, fallback: Place) -> Place:
+    def _place_of(self, path: _Path, fallback: SourcePlace) -> SourcePlace:
         for length in range(len(path), 0, -1):
             found = self.origins.get(join_path(path[:length]))
             if found is not None:

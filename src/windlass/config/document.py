@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from windlass.config.path import join_path
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import Place
+from windlass.core.errors import SourcePlace
 
 __all__ = [
     "MAX_DEPTH",
@@ -40,7 +40,7 @@ class ScalarNode:
 
     value: bool | int | float | str | None
     text: str
-    place: Place
+    place: SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SequenceNode:
     """List of nodes."""
 
     items: tuple[Node, ...]
-    place: Place
+    place: SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class MappingEntry:
     """Key, its place, and its value."""
 
     key: str
-    place: Place
+    place: SourcePlace
     node: Node
 
 
@@ -65,13 +65,13 @@ class MappingNode:
     """Mapping in the order written; keys are unique."""
 
     entries: tuple[MappingEntry, ...]
-    place: Place
+    place: SourcePlace
 
     def find(self, key: str) -> MappingEntry | None:
         """Return the entry of `key`, or None."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
-    def put(self, key: str, node: Node, place: Place) -> MappingNode:
+    def put(self, key: str, node: Node, place: SourcePlace) -> MappingNode:
         """Return this mapping with `key` set, in its old position or at the end."""
         entry = MappingEntry(key, place, node)
         if self.find(key) is None:
@@ -134,7 +134,7 @@ def _tree(data: object, source: str, path: str, depth: int) -> Node:
     if isinstance(data, enum.Enum):
         data = data.value
     if isinstance(data, Mapping):
-        place = Place(source, excerpt=path)
+        place = SourcePlace(source, excerpt=path)
         entries = []
         for key, value in data.items():
             if not isinstance(key, str):
@@ -145,11 +145,13 @@ def _tree(data: object, source: str, path: str, depth: int) -> Node:
         return MappingNode(tuple(entries), place)
     if isinstance(data, list | tuple):
         items = tuple(_tree(value, source, f"{path}.{index}", depth + 1) for index, value in enumerate(data))
-        return SequenceNode(items, Place(source, excerpt=path))
+        return SequenceNode(items, SourcePlace(source, excerpt=path))
     if isinstance(data, int) and abs(data) >= _MAX_INT:
         raise ValueError(f"{path}: a number of more than 1000 digits is too long")
     excerpt = f"{path} = {data!r}" if path else repr(data)
-    place = Place(source, excerpt=excerpt if len(excerpt) <= _MAX_EXCERPT else excerpt[: _MAX_EXCERPT - 3] + "...")
+    place = SourcePlace(
+        source, excerpt=excerpt if len(excerpt) <= _MAX_EXCERPT else excerpt[: _MAX_EXCERPT - 3] + "..."
+    )
     if isinstance(data, str) and has_surrogate(data):
         raise ValueError(f"{path}: {data!r} is not Unicode text")
     if data is None or isinstance(data, bool | int | float | str):

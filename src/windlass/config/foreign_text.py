@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.config.yaml_reader.text import MAX_TEXT, compose, too_large
-from windlass.core.errors import Place, SpecError
+from windlass.core.errors import SourcePlace, SpecError
 
 __all__ = ["load_foreign_yaml", "load_toml"]
 
@@ -28,7 +28,7 @@ def load_foreign_yaml(text: str, *, source: str) -> Any:
     import yaml  # lazy: PyYAML costs 25 ms
 
     if len(text) > MAX_TEXT:
-        raise SpecError([too_large(Place(source), MAX_TEXT)])
+        raise SpecError([too_large(SourcePlace(source), MAX_TEXT)])
     _, problems = compose(text, source=source, merges=True)
     limits = [problem for problem in problems if problem.code == "yaml-limits"]
     if limits:

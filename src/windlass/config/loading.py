@@ -10,7 +10,7 @@ from windlass.config.document import MappingNode, Node, ScalarNode, kind_of, nod
 from windlass.config.override import COMMAND_LINE, apply_overrides
 from windlass.config.yaml_reader.text import MAX_TEXT, compose, too_large
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 
 __all__ = ["LoadedConfig", "from_data", "load", "raise_any"]
 
@@ -22,7 +22,7 @@ class LoadedConfig(Generic[T]):
     """Loaded value, with the place of each part."""
 
     value: T
-    origins: Mapping[str, Place]
+    origins: Mapping[str, SourcePlace]
 
 
 def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = ()) -> LoadedConfig[T]:
@@ -36,12 +36,12 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
         SpecError: with every problem of the text and the overrides.
     """
     if len(text) > MAX_TEXT:
-        raise SpecError([too_large(Place(source), MAX_TEXT)])
+        raise SpecError([too_large(SourcePlace(source), MAX_TEXT)])
     node, problems = compose(text, source=source)
     if node is None:
         raise_any(problems)
     is_empty = node is None or (isinstance(node, ScalarNode) and node.value is None)
-    root: Node = MappingNode((), Place(source)) if node is None or is_empty else node
+    root: Node = MappingNode((), SourcePlace(source)) if node is None or is_empty else node
     if not isinstance(root, MappingNode):
         message = f"the file must contain a mapping, not {kind_of(root)}"
         raise SpecError([*problems, Problem(message, "wrong-type", root.place, "write `key: value` lines")])
@@ -50,11 +50,11 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     decoder = DocumentDecoder(schema)
     value = decoder.decode(changed)
     problems.extend(decoder.problems)
-    consequences = [problem for problem in problems if is_empty and problem.place == Place(source)]
+    consequences = [problem for problem in problems if is_empty and problem.place == SourcePlace(source)]
     if consequences:
         # Fine where every field has a default; all there is to say where one has none.
         problems = [problem for problem in problems if problem not in consequences]
-        problems.insert(0, Problem("the file is empty", "empty-file", Place(source), "write `key: value` lines"))
+        problems.insert(0, Problem("the file is empty", "empty-file", SourcePlace(source), "write `key: value` lines"))
     raise_any(problems)
     # `decode` gives a value of the schema whenever it finds no problem.
     return LoadedConfig(cast(T, value), decoder.origins)
@@ -70,7 +70,7 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
         node = node_of_data(data, source)
     except ValueError as error:
         hint = "use None, bool, int, float, str, list and dict"
-        raise SpecError([Problem(str(error), "wrong-type", Place(source), hint)]) from error
+        raise SpecError([Problem(str(error), "wrong-type", SourcePlace(source), hint)]) from error
     decoder = DocumentDecoder(schema)
     value = decoder.decode(node)
     raise_any(decoder.problems)
@@ -87,7 +87,7 @@ def _printable(problem: Problem) -> Problem:
     """Return the problem with control characters as escapes, so that none reaches a terminal."""
     place = problem.place
     if place is not None and not place.excerpt.isprintable():
-        place = Place(place.source, place.line, place.column, printable(place.excerpt))
+        place = SourcePlace(place.source, place.line, place.column, printable(place.excerpt))
     return Problem(printable(problem.message), problem.code, place, printable(problem.hint))
 
 

@@ -40,7 +40,7 @@ from windlass.config.union import DEFAULT, assume_kind, take_kind
 from windlass.config.yaml_reader.scalars import resolve_scalar
 from windlass.config.yaml_reader.text import compose
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.core.names import nearest
 
 __all__ = ["COMMAND_LINE", "apply_overrides", "parse_override"]
@@ -57,7 +57,7 @@ class _Override:
 
     parts: _Parts
     node: Node | None
-    place: Place
+    place: SourcePlace
     yielding: Container[str] = (DEFAULT,)
 
 
@@ -104,7 +104,7 @@ def apply_overrides(
 
 
 def _read(text: str) -> _Override:
-    place = Place(COMMAND_LINE, excerpt=printable(text))
+    place = SourcePlace(COMMAND_LINE, excerpt=printable(text))
     if has_surrogate(text):
         raise _refused(f"the override {text!r} is not UTF-8", place, "check the terminal's encoding")
     match = _HEAD.match(text)
@@ -128,11 +128,11 @@ def _read(text: str) -> _Override:
     return _Override(parts, _value(rest[1:].strip(), place) if rest else ScalarNode(True, "true", place), place)
 
 
-def _refused(message: str, place: Place, hint: str) -> _Refused:
+def _refused(message: str, place: SourcePlace, hint: str) -> _Refused:
     return _Refused(Problem(message, "bad-override", place, hint))
 
 
-def _value(text: str, place: Place) -> Node:
+def _value(text: str, place: SourcePlace) -> Node:
     if text[:1] not in ("[", "{", '"', "'"):
         try:
             return ScalarNode(resolve_scalar(text), text, place)

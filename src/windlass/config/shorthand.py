@@ -26,7 +26,7 @@ from windlass.config.field_types import (
     shorthand_type,
 )
 from windlass.config.path import split_path
-from windlass.core.errors import Place, Problem
+from windlass.core.errors import Problem, SourcePlace
 
 __all__ = ["long_form", "move_shorthand_keys"]
 
@@ -58,7 +58,7 @@ def _is_exactly(node: Node, field_type: FieldType) -> bool:
     return isinstance(field_type, kinds[type(node.value)])
 
 
-def _placed(node: Node, place: Place) -> Node:
+def _placed(node: Node, place: SourcePlace) -> Node:
     """Return the node with everything at one place."""
     if isinstance(node, ScalarNode):
         return ScalarNode(node.value, node.text, place)

@@ -7,7 +7,7 @@ from typing import Final
 
 from windlass.config.document import MappingEntry, MappingNode, Node, ScalarNode
 from windlass.config.field_types import FieldType, OneOfType, RecordType, fields_of, tag_of
-from windlass.core.errors import Place
+from windlass.core.errors import SourcePlace
 
 __all__ = ["DEFAULT", "assume_kind", "bare_kind", "kinds_with", "take_kind"]
 
@@ -39,7 +39,7 @@ def assume_kind(node: Node, field_type: FieldType, *, default: object = None, na
         kind = next((tag_of(cls)[0] for cls in assumed if not _is_of_another(node, cls, options)), None)
     if not isinstance(kind, str):
         return node
-    place = Place(DEFAULT, excerpt=f"kind = {kind!r}")
+    place = SourcePlace(DEFAULT, excerpt=f"kind = {kind!r}")
     return MappingNode((MappingEntry("kind", place, ScalarNode(kind, kind, place)), *node.entries), node.place)
 
 
@@ -55,7 +55,7 @@ def bare_kind(node: Node, field_type: FieldType, *, name: str) -> Node:
     for cls in _options(field_type):
         if values and values == getattr(cls, "BARE", None) and not _is_complete(name, _options(field_type)):
             kind = str(tag_of(cls)[0])
-            place = Place(DEFAULT, excerpt=f"kind = {kind!r}")
+            place = SourcePlace(DEFAULT, excerpt=f"kind = {kind!r}")
             rest = tuple(entry for entry in node.entries if entry.key != "kind")
             return MappingNode((MappingEntry("kind", place, ScalarNode(kind, kind, place)), *rest), node.place)
     return node

@@ -11,7 +11,7 @@ from windlass.config.encode import to_data
 from windlass.config.loading import LoadedConfig, raise_any
 from windlass.config.override import apply_overrides
 from windlass.config.union import DEFAULT
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 
 __all__ = ["with_overrides"]
 
@@ -37,7 +37,7 @@ def with_overrides(
         full = node_of_data(to_data(value, keep_defaults=True), source)
         written = node_of_data(to_data(value), source)
     except (TypeError, ValueError) as error:
-        raise SpecError([Problem(str(error), "wrong-type", Place(source), "")]) from error
+        raise SpecError([Problem(str(error), "wrong-type", SourcePlace(source), "")]) from error
     node = _marked(full, written)
     assert isinstance(node, MappingNode)  # data of a dataclass is a mapping
     changed, problems = apply_overrides(node, type(value), overrides, yielding=yielding)
@@ -49,7 +49,7 @@ def with_overrides(
 
 def _marked(node: Node, written: Node | None) -> Node:
     """Return the node with "default" as the source of all unwritten parts."""
-    place = node.place if written is not None else Place(DEFAULT, excerpt=node.place.excerpt)
+    place = node.place if written is not None else SourcePlace(DEFAULT, excerpt=node.place.excerpt)
     if isinstance(node, ScalarNode):
         return ScalarNode(node.value, node.text, place)
     if isinstance(node, SequenceNode):

@@ -25,9 +25,9 @@ __all__ = [
     "AccessError",
     "InternalError",
     "NotFoundError",
-    "Place",
     "PreconditionError",
     "Problem",
+    "SourcePlace",
     "SpecError",
     "UnreachableError",
     "UsageError",
@@ -37,7 +37,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """Where in a file (or on a command line) a problem is; line and column count from 1."""
 
     source: str
@@ -56,7 +56,7 @@ class Problem:
 
     message: str
     code: str
-    place: Place | None = None
+    place: SourcePlace | None = None
     hint: str = ""
 
     @property
@@ -87,7 +87,7 @@ class WindlassError(Exception):
     exit_code: ClassVar[int] = 1
     default_code: ClassVar[str] = "error"
 
-    def __init__(self, message: str, *, hint: str = "", code: str = "", place: Place | None = None) -> None:
+    def __init__(self, message: str, *, hint: str = "", code: str = "", place: SourcePlace | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint

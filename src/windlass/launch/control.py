@@ -13,7 +13,7 @@ from windlass.launch.remote.mirror import mirror_of_run
 from windlass.launch.submit import backend_of, deliver_secrets, intend, is_staged, submission_of, submit_all
 from windlass.plan import Plan
 from windlass.record import events
-from windlass.record.state import State, Task
+from windlass.record.state import State, TaskFacts
 from windlass.runs.archive.origin import is_imported
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
@@ -90,7 +90,7 @@ def resume(run: RunFolder, home: Home) -> list[str]:
     return _again(run, home, lambda task: task.state is State.STOPPED, resets_budgets=False)
 
 
-def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, resets_budgets: bool) -> list[str]:
+def _again(run: RunFolder, home: Home, is_wanted: Callable[[TaskFacts], bool], *, resets_budgets: bool) -> list[str]:
     _check_owner(run)
     if is_imported(run):
         message, hint = f"run {run.id} came in an archive and cannot go on here", f"windlass rerun {run.id}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from windlass import config, spec
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import Place, PreconditionError
+from windlass.core.errors import PreconditionError, SourcePlace
 from windlass.launch.sites.gpus import gpu_sites_named
 from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, EnvironmentPin, pin_code
 from windlass.pin.image import NO_IMAGE, ImagePin
@@ -74,7 +74,7 @@ class Prepared:
     base: Path
     home: Home
     options: Options
-    origins: Mapping[str, Place] = field(default_factory=dict)
+    origins: Mapping[str, SourcePlace] = field(default_factory=dict)
 
     @property
     def code_folder(self) -> Path:
@@ -131,7 +131,7 @@ def prepare(
     options: Options | None = None,
     *,
     overrides: tuple[str, ...] = (),
-    origins: Mapping[str, Place] | None = None,
+    origins: Mapping[str, SourcePlace] | None = None,
     home: Home | None = None,
     log: Callable[[str], None] = lambda line: None,
     preview: Preview | None = None,
@@ -306,7 +306,7 @@ def _with_built(
     site: Site,
     home: Home,
     base: Path,
-    origins: Mapping[str, Place] | None,
+    origins: Mapping[str, SourcePlace] | None,
 ) -> Pins:
     if not any(source.is_built for source in experiment.data.values()):
         return pins

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windlass import config
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import Place, PreconditionError, UsageError, WindlassError
+from windlass.core.errors import PreconditionError, SourcePlace, UsageError, WindlassError
 from windlass.launch.archive.plan import plan_here
 from windlass.launch.prepare import Options, Prepared, check_added, find_place
 from windlass.launch.verify.image_as_run import image_as_run
@@ -110,7 +110,7 @@ def _image_notes(run: RunFolder, old: Plan, new: Plan) -> tuple[str, ...]:
     return (f"the image of {run.id}, {used.used}, is not in {used.engine} any more: {what} {again}, and may differ",)
 
 
-def _experiment(run: RunFolder, old: Plan, overrides: tuple[str, ...]) -> tuple[Experiment, Mapping[str, Place]]:
+def _experiment(run: RunFolder, old: Plan, overrides: tuple[str, ...]) -> tuple[Experiment, Mapping[str, SourcePlace]]:
     experiment = config.from_data(Experiment, dict(old.experiment), source=run.id)
     if not overrides:
         return experiment, {}
@@ -119,7 +119,7 @@ def _experiment(run: RunFolder, old: Plan, overrides: tuple[str, ...]) -> tuple[
     return loaded.value, loaded.origins
 
 
-def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Mapping[str, Place]) -> Site:
+def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Mapping[str, SourcePlace]) -> Site:
     if not how.on:
         return old.site
     place = find_place(how.on, home)

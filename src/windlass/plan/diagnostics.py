@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from windlass.config import split_path
 from windlass.config.path import join_path
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 
 __all__ = ["Diagnostics", "spec_error"]
 
@@ -24,7 +24,7 @@ class Diagnostics:
         origins: dotted path of a setting to its place; a setting that is not in it gets the place of what holds it.
     """
 
-    def __init__(self, origins: Mapping[str, Place] | None = None) -> None:
+    def __init__(self, origins: Mapping[str, SourcePlace] | None = None) -> None:
         self._origins = origins or {}
         self._problems: dict[Problem, None] = {}
 
@@ -42,7 +42,7 @@ class Diagnostics:
         if self._problems:
             raise SpecError(self._problems)
 
-    def _place(self, path: str) -> Place | None:
+    def _place(self, path: str) -> SourcePlace | None:
         parts = split_path(path) if path else ()
         for length in range(len(parts), -1, -1):
             place = self._origins.get(join_path(parts[:length]))

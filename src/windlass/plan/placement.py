@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.placed import Placement
 from windlass.plan.site import Site
@@ -39,7 +39,7 @@ def choose_site(
     *,
     best_effort: bool = False,
     reshape: bool = False,
-    origins: Mapping[str, Place] | None = None,
+    origins: Mapping[str, SourcePlace] | None = None,
 ) -> Site:
     """Return the first site or partition that the experiment fits; pure.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from windlass.config import JsonValue, to_data
-from windlass.core.errors import InternalError, Place, SpecError
+from windlass.core.errors import InternalError, SourcePlace, SpecError
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.launchers import Launch, LaunchContext, launch
 from windlass.plan.pins import Pins, built_name
@@ -41,7 +41,7 @@ def make_plan(
     is_debug: bool = False,
     best_effort: bool = False,
     reshape: bool = False,
-    origins: Mapping[str, Place] | None = None,
+    origins: Mapping[str, SourcePlace] | None = None,
 ) -> Plan:
     """Make the plan: decide everything that can be decided before a launch.
 

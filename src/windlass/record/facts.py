@@ -9,7 +9,7 @@ from typing import Any
 from windlass.core.dataclass import dataclass
 from windlass.record.lifecycle import State
 
-__all__ = ["Attempt", "End", "Job", "Link", "Replica", "Task"]
+__all__ = ["Attempt", "End", "JobFacts", "Link", "Replica", "TaskFacts"]
 
 _QUEUES = frozenset({"slurm", "beaker"})
 """Backends whose jobs may wait in a queue, and so outlive everything that knows of them."""
@@ -142,7 +142,7 @@ class Link:
 
 
 @dataclass
-class Job:
+class JobFacts:
     """One submission of a task to a backend.
 
     Attributes:
@@ -166,13 +166,13 @@ class Job:
 
 
 @dataclass
-class Task:
+class TaskFacts:
     """A named step of the experiment, as far as the journal knows."""
 
     name: str
     after: tuple[str, ...] = ()
     num_replicas: int = 1
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: dict[int, JobFacts] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     ends: dict[int, tuple[State, str, str, float]] = field(default_factory=dict)
     stopped_job: int = 0

@@ -21,8 +21,8 @@ from windlass.core.tree import walk
 __all__ = [
     "FILE_SUFFIX",
     "FOLDER_MANIFEST",
-    "Entry",
     "Manifest",
+    "ManifestEntry",
     "build_manifest",
     "commit_manifest",
     "differences",
@@ -39,7 +39,7 @@ _PARALLEL_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """One file.
 
     Attributes:
@@ -59,7 +59,7 @@ class Entry:
 class Manifest:
     """What a folder or a file holds, sorted by path; `step` is the training step of a checkpoint, else -1."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
     step: int = -1
     at: float = 0.0
 
@@ -91,7 +91,7 @@ class Manifest:
         """Read back `to_data`; raises ValueError when the digest does not fit the entries."""
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']} is not {SCHEMA}")
-        entries = tuple(Entry(f["path"], f["size"], f["sha256"], f.get("link", "")) for f in data["files"])
+        entries = tuple(ManifestEntry(f["path"], f["size"], f["sha256"], f.get("link", "")) for f in data["files"])
         manifest = cls(entries, data["step"], data["at"])
         if manifest.digest != data["digest"]:
             raise ValueError("the digest does not fit the entries")
@@ -152,17 +152,17 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _entry(name: str, full: str, is_durable: bool) -> Entry:
+def _entry(name: str, full: str, is_durable: bool) -> ManifestEntry:
     if os.path.islink(full):
         import hashlib  # lazy: see above
 
         link = os.readlink(full)
         content = os.fsencode(link)
-        return Entry(name, len(content), hashlib.sha256(content).hexdigest(), link)
+        return ManifestEntry(name, len(content), hashlib.sha256(content).hexdigest(), link)
     if is_durable:
         _fsync(full)
     digest = sha256_file(Path(full))
-    return Entry(name, os.stat(full).st_size, digest)
+    return ManifestEntry(name, os.stat(full).st_size, digest)
 
 
 def _fsync(path: str) -> None:
@@ -232,7 +232,7 @@ def differences(path: Path, manifest: Manifest, *, reads: bool = True) -> list[t
     return found
 
 
-def _difference(entry: Entry, full: str, reads: bool) -> str:
+def _difference(entry: ManifestEntry, full: str, reads: bool) -> str:
     if not os.path.lexists(full):
         return "missing"
     if os.path.islink(full) != bool(entry.link):

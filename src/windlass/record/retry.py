@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause, Kind, cause_of, kind_of
-from windlass.record.state import Attempt, State, Task
+from windlass.record.state import Attempt, State, TaskFacts
 
 __all__ = ["DOOMED_WITHIN_S", "MAX_WITHOUT_PROGRESS", "Budgets", "Decision", "decide", "end_of_chain"]
 
@@ -36,7 +36,7 @@ class Decision:
     message: str = ""
 
 
-def decide(task: Task, budgets: Budgets) -> Decision:
+def decide(task: TaskFacts, budgets: Budgets) -> Decision:
     """The decision after the task's newest attempt, which must have ended."""
     newest = task.newest_attempt
     if newest is None or newest.end is None:
@@ -62,7 +62,7 @@ def decide(task: Task, budgets: Budgets) -> Decision:
     return Decision(None)
 
 
-def end_of_chain(task: Task, link: int, num_links: int) -> Decision | None:
+def end_of_chain(task: TaskFacts, link: int, num_links: int) -> Decision | None:
     """The end of a task that would go on in another link, after the last it may have; None while it may.
 
     Args:
@@ -76,13 +76,13 @@ def end_of_chain(task: Task, link: int, num_links: int) -> Decision | None:
     return Decision(State.FAILED, cause, f"all {num_links} jobs of its chain are used up")
 
 
-def _counted(task: Task) -> list[Attempt]:
+def _counted(task: TaskFacts) -> list[Attempt]:
     """The attempts since the budgets were last reset, in order."""
     reset = max((job.number for job in task.jobs.values() if job.resets_budgets), default=0)
     return [task.attempts[number] for number in sorted(task.attempts) if task.attempts[number].job >= reset]
 
 
-def _num_without_progress(task: Task, attempts: list[Attempt]) -> int:
+def _num_without_progress(task: TaskFacts, attempts: list[Attempt]) -> int:
     count = 0
     for attempt in reversed(attempts):
         if attempt.end is None or attempt.has_progress:

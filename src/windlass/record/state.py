@@ -14,7 +14,7 @@ from typing import Any, Callable
 from windlass.core.dataclass import dataclass
 from windlass.record import events
 from windlass.record.causes import Cause
-from windlass.record.facts import Attempt, End, Job, Link, Replica, Task
+from windlass.record.facts import Attempt, End, JobFacts, Link, Replica, TaskFacts
 from windlass.record.frames import Record
 from windlass.record.lifecycle import TRANSITIONS, State
 from windlass.record.shapes import is_well_formed
@@ -23,12 +23,12 @@ __all__ = [
     "TRANSITIONS",
     "Attempt",
     "End",
-    "Job",
+    "JobFacts",
     "Link",
     "Replica",
     "RunFacts",
     "State",
-    "Task",
+    "TaskFacts",
     "fold",
     "jobs_to_let_go",
 ]
@@ -49,7 +49,7 @@ class RunFacts:
     plan_hash: str = ""
     created_at: float = 0.0
     updated_at: float = 0.0
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[str, TaskFacts] = field(default_factory=dict)
     budgets: dict[str, tuple[int, int]] = field(default_factory=dict)
     notes: list[tuple[float, str, int, str, str]] = field(default_factory=list)
     outputs: dict[str, tuple[int, int, int, str]] = field(default_factory=dict)
@@ -93,10 +93,10 @@ class RunFacts:
         )
         return bad[0][1] if bad else (str(Cause.OK) if self.state is State.SUCCEEDED else "")
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> TaskFacts:
         """The task of that name, made if new."""
         if name not in self.tasks:
-            self.tasks[name] = Task(name)
+            self.tasks[name] = TaskFacts(name)
         return self.tasks[name]
 
     def apply(self, record: Record) -> None:
@@ -123,7 +123,7 @@ def fold(records: Iterable[Record]) -> RunFacts:
     return facts
 
 
-def jobs_to_let_go(facts: RunFacts) -> dict[str, Job]:
+def jobs_to_let_go(facts: RunFacts) -> dict[str, JobFacts]:
     """Jobs that wait in a queue although nothing has to be waited for any more, by their task.
 
     When a task before one of them did not succeed, it is to start too, and to find out.
@@ -165,11 +165,11 @@ def _is_first_of_job(facts: RunFacts, record: Record) -> bool:
     return _is_first(facts, record, record.data["task"], record.data["job"])
 
 
-def _job(facts: RunFacts, data: Mapping[str, Any]) -> Job:
+def _job(facts: RunFacts, data: Mapping[str, Any]) -> JobFacts:
     jobs = facts.task(data["task"]).jobs
     number = data["job"]
     if number not in jobs:
-        jobs[number] = Job(number)
+        jobs[number] = JobFacts(number)
     return jobs[number]
 
 

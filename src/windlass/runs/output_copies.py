@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory, sha256_file, write_atomic
-from windlass.record.manifest import FILE_SUFFIX, Entry, Manifest
+from windlass.record.manifest import FILE_SUFFIX, Manifest, ManifestEntry
 
 __all__ = ["copy_folder", "send_folder"]
 
@@ -58,14 +58,14 @@ def _in_the_way(place: Path, what: str) -> PreconditionError:
     return PreconditionError(f"{place} {what}", hint=hint, code="file-exists")
 
 
-def _is_there(place: Path, entry: Entry) -> bool:
+def _is_there(place: Path, entry: ManifestEntry) -> bool:
     if entry.link:
         return place.is_symlink() and os.readlink(place) == entry.link
     is_file = place.is_file() and not place.is_symlink()
     return is_file and place.stat().st_size == entry.size and sha256_file(place) == entry.sha256
 
 
-def _bring(source: Path, entry: Entry, place: Path, *, is_linked: bool) -> None:
+def _bring(source: Path, entry: ManifestEntry, place: Path, *, is_linked: bool) -> None:
     part = place.with_name(f".{place.name}.windlass-part")
     part.unlink(missing_ok=True)
     if entry.link:
@@ -77,7 +77,7 @@ def _bring(source: Path, entry: Entry, place: Path, *, is_linked: bool) -> None:
     os.rename(part, place)
 
 
-def _linked(source: Path, entry: Entry, part: Path) -> bool:
+def _linked(source: Path, entry: ManifestEntry, part: Path) -> bool:
     try:
         os.link(source, part)
     except OSError:
@@ -88,7 +88,7 @@ def _linked(source: Path, entry: Entry, part: Path) -> bool:
     return True
 
 
-def _copy(source: Path, entry: Entry, part: Path) -> None:
+def _copy(source: Path, entry: ManifestEntry, part: Path) -> None:
     with open(source, "rb") as file, open(part, "xb") as copy:
         copy.writelines(_checked(source, file, entry))
         copy.flush()
@@ -98,7 +98,7 @@ def _copy(source: Path, entry: Entry, part: Path) -> None:
     os.utime(part, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
-def _checked(source: Path, file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _checked(source: Path, file: BinaryIO, entry: ManifestEntry) -> Iterator[bytes]:
     """The pieces of a file; raises behind the last one when they are not what was recorded."""
     digest = hashlib.sha256()
     while piece := file.read(_PIECE_BYTES):
@@ -157,7 +157,7 @@ def _content(system: Any, path: str) -> bytes:
     return found
 
 
-def _send(system: Any, source: Path, entry: Entry, there: str) -> None:
+def _send(system: Any, source: Path, entry: ManifestEntry, there: str) -> None:
     """Send one file unless it is there; an object store shows it only when it is whole."""
     if system.exists(there) and system.size(there) == entry.size and _digest(system, there) == entry.sha256:
         return

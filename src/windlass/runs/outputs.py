@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 
 from windlass.core.dataclass import dataclass
-from windlass.record.manifest import Entry, Manifest, commit_manifest, differences, list_entries
+from windlass.record.manifest import Manifest, ManifestEntry, commit_manifest, differences, list_entries
 from windlass.record.manifest import read_manifest as _read
 
-__all__ = ["Entry", "Manifest", "OutputDifference", "read_manifest", "verify", "write_manifest"]
+__all__ = ["Manifest", "ManifestEntry", "OutputDifference", "read_manifest", "verify", "write_manifest"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from windlass.record.causes import Cause
 from windlass.record.frames import Record, read_frames
 from windlass.record.journal import SUFFIX, JournalReader
 from windlass.record.manifest import manifest_path, read_manifest
-from windlass.record.state import RunFacts, State, Task
+from windlass.record.state import RunFacts, State, TaskFacts
 from windlass.record.verdict import VERDICT, read_verdict
 
 __all__ = ["complete", "missing_records"]
@@ -77,11 +77,11 @@ def _open_tasks(path: Path, facts: RunFacts) -> list[str]:
     return [name for name in names if name not in facts.tasks or facts.tasks[name].end is None]
 
 
-def _has_witness(path: Path, task: Task | None, name: str) -> bool:
+def _has_witness(path: Path, task: TaskFacts | None, name: str) -> bool:
     return _verdict_of(path, task, name) is not None or manifest_path(path / "out" / name, is_beside=True).exists()
 
 
-def _verdict_of(path: Path, task: Task | None, name: str) -> Record | None:
+def _verdict_of(path: Path, task: TaskFacts | None, name: str) -> Record | None:
     """The copy of the newest job's verdict; an older job's says nothing of the task."""
     number = task.newest_job if task is not None else 0
     if not number:
@@ -144,7 +144,7 @@ def _lacks_outputs(path: Path, name: str) -> bool:
     return not any(record.kind == events.OUTPUTS and record.data["task"] == name for record in records)
 
 
-def _cut_behind_verdict(path: Path, task: Task) -> Iterator[str]:
+def _cut_behind_verdict(path: Path, task: TaskFacts) -> Iterator[str]:
     """Whether the file that says how the task ended is shorter than it was then."""
     verdict = _verdict_of(path, task, task.name)
     if verdict is not None and _num_records(path, verdict.writer) < verdict.seq:

@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Annotated, ClassVar
 
 from windlass.config import Diagnostic, Doc, JsonValue, Name, OneOrMany, Pattern
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.spec.command import Command
 from windlass.spec.data import DataSource
 from windlass.spec.env import Env
@@ -71,7 +71,9 @@ class Experiment:
             return
         if self.tasks:
             hint = "`run` is short for `tasks.main.run`; keep one of them"
-            raise SpecError([Problem("both `run` and `tasks` are set", "settings-conflict", Place("<python>"), hint)])
+            raise SpecError(
+                [Problem("both `run` and `tasks` are set", "settings-conflict", SourcePlace("<python>"), hint)]
+            )
         object.__setattr__(self, "tasks", {"main": Task(run=run)})
 
     def check(self) -> Iterator[Diagnostic]:

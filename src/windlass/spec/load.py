@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windlass import config
-from windlass.core.errors import AccessError, NotFoundError, Place, Problem, SpecError, WindlassError
+from windlass.core.errors import AccessError, NotFoundError, Problem, SourcePlace, SpecError, WindlassError
 from windlass.core.names import nearest
 from windlass.spec.experiment import Experiment
 
@@ -92,7 +92,7 @@ def _read(path: Path) -> bytes:
             f"`{path}` cannot be read: {reason}", hint="check the path", code="file-unreadable"
         ) from error
     if len(content) > _MAX_BYTES:
-        raise SpecError([config.too_large(Place(str(path)), _MAX_BYTES)])
+        raise SpecError([config.too_large(SourcePlace(str(path)), _MAX_BYTES)])
     return content
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from windlass.core.errors import NotFoundError, Place, UsageError, WindlassError
+from windlass.core.errors import NotFoundError, SourcePlace, UsageError, WindlassError
 from windlass.core.names import nearest
 
 __all__ = ["FILE_MODULE", "load_module", "load_reference", "place_of_error"]
@@ -71,16 +71,16 @@ def _failed(text: str, error: Exception | SystemExit) -> UsageError:
     return UsageError(f"cannot import `{text}`: {kind}{where}", hint=hint, code="user-code-failed")
 
 
-def place_of_error(error: BaseException, source: str) -> Place:
+def place_of_error(error: BaseException, source: str) -> SourcePlace:
     """The innermost line of the user's own code in a traceback; without one, `source` alone."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return Place(error.filename, error.lineno)
-    found, trace = Place(source), error.__traceback__
+        return SourcePlace(error.filename, error.lineno)
+    found, trace = SourcePlace(source), error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         module = str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0]
         if module not in ("windlass", "importlib", "torch") and not name.startswith("<"):
-            found = Place(name, trace.tb_lineno)
+            found = SourcePlace(name, trace.tb_lineno)
         trace = trace.tb_next
     return found
 

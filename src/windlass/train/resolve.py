@@ -13,7 +13,7 @@ from windlass.config import LoadedConfig, decode_text, from_data, join_path, loa
 from windlass.config.loading import raise_any
 from windlass.config.override import COMMAND_LINE
 from windlass.config.union import DEFAULT
-from windlass.core.errors import NotFoundError, Place, Problem, SpecError, UsageError, WindlassError
+from windlass.core.errors import NotFoundError, Problem, SourcePlace, SpecError, UsageError, WindlassError
 from windlass.core.json_text import decode_json
 from windlass.core.names import nearest
 from windlass.train.recipe import Recipe
@@ -276,7 +276,7 @@ def _origins(loaded: LoadedConfig[Recipe], source: str) -> Iterator[tuple[str, s
     yield from walk(to_data(loaded.value, keep_defaults=True), ())
 
 
-def _origin(places: Sequence[Place]) -> str:
+def _origin(places: Sequence[SourcePlace]) -> str:
     """The origin of a field: the last override, else its source."""
     if not places:
         return DEFAULT

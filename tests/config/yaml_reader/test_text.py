@@ -8,7 +8,7 @@ import yaml
 from windlass.config.document import Node, data_of_node
 from windlass.config.yaml_reader.scalars import resolve_scalar
 from windlass.config.yaml_reader.text import compose, decode_text
-from windlass.core.errors import Place, SpecError
+from windlass.core.errors import SourcePlace, SpecError
 
 
 @pytest.fixture(params=["libyaml", "pure"], autouse=True)
@@ -121,13 +121,13 @@ def test_a_yaml_directive_and_document_marks_are_legal() -> None:
 def test_places_count_from_one_and_show_the_line() -> None:
     node = read("a: 1\nb:\n  - x\n  - {y: 2}\n")
     entries = node.entries  # type: ignore[union-attr]
-    assert entries[1].place == Place("a.yaml", 2, 1, "b:")
-    assert entries[1].node.items[1].entries[0].node.place == Place("a.yaml", 4, 9, "- {y: 2}")  # type: ignore[union-attr]
+    assert entries[1].place == SourcePlace("a.yaml", 2, 1, "b:")
+    assert entries[1].node.items[1].entries[0].node.place == SourcePlace("a.yaml", 4, 9, "- {y: 2}")  # type: ignore[union-attr]
 
 
 def test_windows_line_ends_keep_the_places() -> None:
     node = read("a: 1\r\nb: 2\r\n")
-    assert node.entries[1].place == Place("a.yaml", 2, 1, "b: 2")  # type: ignore[union-attr]
+    assert node.entries[1].place == SourcePlace("a.yaml", 2, 1, "b: 2")  # type: ignore[union-attr]
 
 
 def test_a_very_long_line_is_shown_around_the_column() -> None:

@@ -25,7 +25,7 @@ from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.retry import Budgets
-from windlass.record.state import State, Task, fold
+from windlass.record.state import State, TaskFacts, fold
 
 GONE, QUEUED, RUNNING, UNKNOWN = (
     Observation(state=state) for state in (JobState.GONE, JobState.QUEUED, JobState.RUNNING, JobState.UNKNOWN)
@@ -77,7 +77,7 @@ def task_ended(verdict: str, job: int = 1) -> Fact:
     return events.TASK_ENDED, {"job": job, "attempt": 1, "verdict": verdict, "cause": "ok", "message": ""}
 
 
-def task_of(*facts: Fact) -> Task:
+def task_of(*facts: Fact) -> TaskFacts:
     records = [
         Record(kind, "w", seq, 1000.0 + seq, {"task": "main", **data}) for seq, (kind, data) in enumerate(facts, 1)
     ]

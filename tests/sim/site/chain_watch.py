@@ -9,7 +9,7 @@ from tests.sim.world import Violation
 from windlass.record import events
 from windlass.record.causes import Cause, cause_of
 from windlass.record.frames import Record
-from windlass.record.state import Task
+from windlass.record.state import TaskFacts
 from windlass.supervise.gang.incarnation import Incarnation
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class ChainWatch:
 
     # --- judgements --------------------------------------------------------------------------------------------------
 
-    def _job(self, task: Task) -> SiteJob | None:
+    def _job(self, task: TaskFacts) -> SiteJob | None:
         return self._slurm.jobs.get(f"jobs/{task.name}-{task.newest_job}")
 
     def _is_excused(self, job: SiteJob) -> bool:

@@ -25,7 +25,7 @@ from windlass.supervise.slurm.scheduler import SlurmScheduler
 if TYPE_CHECKING:
     from tests.sim.node import Node
     from tests.sim.site.job import SlurmLink
-    from windlass.record.state import Task
+    from windlass.record.state import TaskFacts
     from windlass.supervise.gang.incarnation import Incarnation
 
 __all__ = ["SITE_MUTANTS"]
@@ -40,7 +40,7 @@ def _successor_does_not_wait() -> list[Change]:
 
 def _lost_replica_forgotten() -> list[Change]:
     """The next link does not wait for a replica that its leader had lost when it ended the attempt."""
-    forgotten: Callable[[Task, str], list[tuple[int, int]]] = lambda task, incarnation: []  # noqa: E731
+    forgotten: Callable[[TaskFacts, str], list[tuple[int, int]]] = lambda task, incarnation: []  # noqa: E731
     return [(core, "open_processes", forgotten), (open_attempts, "open_processes", forgotten)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.system.stage import Stage
 from windlass.launch import Options, Run
 from windlass.runs.home import Home
-from windlass.testing.beaker import Experiment, FakeBeaker
+from windlass.testing.beaker import FakeBeaker, StoredExperiment
 
 __all__ = ["SITE", "BeakerStage"]
 
@@ -46,7 +46,7 @@ class BeakerStage(Stage):
         """Launch an experiment on the site."""
         return self.launch(spec, *overrides, name=name, options=Options(allow_dirty=True, on=on))
 
-    def experiment_of(self, run: Run, task: str = "main") -> Experiment:
+    def experiment_of(self, run: Run, task: str = "main") -> StoredExperiment:
         """The experiment of a task's newest job."""
         job = run.facts.task(task).jobs[run.facts.task(task).newest_job]
         return self.fake.experiment(job.backend_id)

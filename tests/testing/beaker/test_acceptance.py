@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from windlass.testing.beaker.acceptance import check_spec
-from windlass.testing.beaker.world import Refused, World
+from windlass.testing.beaker.world import BeakerState, Refused
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -71,18 +71,18 @@ BAD: list[tuple[Change, str]] = [
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path, user="me", organization="lab", workspace="lab/main")
+def world(tmp_path: Path) -> BeakerState:
+    world = BeakerState(tmp_path, user="me", organization="lab", workspace="lab/main")
     world.add_cluster("lab/alpha", num_nodes=1, gpus_per_node=8)
     return world
 
 
-def test_a_good_spec_is_accepted(world: World) -> None:
+def test_a_good_spec_is_accepted(world: BeakerState) -> None:
     check_spec(GOOD, world, world.workspaces[0])
 
 
 @pytest.mark.parametrize(("change", "message"), BAD)
-def test_what_is_wrong_is_named(change: Change, message: str, world: World) -> None:
+def test_what_is_wrong_is_named(change: Change, message: str, world: BeakerState) -> None:
     spec = copy.deepcopy(GOOD)
     change(spec["tasks"][0])
     with pytest.raises(Refused) as refused:
@@ -103,12 +103,12 @@ def test_what_is_wrong_is_named(change: Change, message: str, world: World) -> N
         ({"owner": "me"}, "unknown field 'owner'"),
     ],
 )
-def test_what_is_wrong_around_tasks(keys: dict[str, Any], message: str, world: World) -> None:
+def test_what_is_wrong_around_tasks(keys: dict[str, Any], message: str, world: BeakerState) -> None:
     with pytest.raises(Refused, match=message):
         check_spec({**GOOD, **keys}, world, world.workspaces[0])
 
 
-def test_an_uncommitted_dataset_cannot_be_mounted(world: World) -> None:
+def test_an_uncommitted_dataset_cannot_be_mounted(world: BeakerState) -> None:
     dataset = world.add_dataset("data", world.workspaces[0])
     spec = copy.deepcopy(GOOD)
     spec["tasks"][0]["datasets"].append({"mountPath": "/x", "source": {"beaker": "me/data"}})

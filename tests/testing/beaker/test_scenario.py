@@ -12,7 +12,7 @@ from beaker import Beaker, beaker_pb2
 from beaker.exceptions import BeakerError, BeakerPermissionsError, BeakerServerUnavailableError
 
 from tests.testing.beaker.conftest import Submit, make_spec
-from windlass.testing.beaker import CancelCode, FakeBeaker, Job, Status
+from windlass.testing.beaker import CancelCode, FakeBeaker, Status, StoredJob
 
 pytestmark = pytest.mark.system
 
@@ -29,7 +29,7 @@ COUNT = ("sh", "-c", COUNT_SCRIPT)
 SLEEP = ("sh", "-c", "echo up; sleep 1000")
 
 
-def outcomes(jobs: list[Job]) -> list[tuple[Status, CancelCode | None]]:
+def outcomes(jobs: list[StoredJob]) -> list[tuple[Status, CancelCode | None]]:
     return [(job.status, job.canceled_code) for job in jobs]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.config.foreign_text import load_foreign_yaml
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import AccessError, Place, PreconditionError
+from windlass.core.errors import AccessError, PreconditionError, SourcePlace
 from windlass.core.files import write_atomic
 from windlass.core.names import nearest
 
@@ -148,7 +148,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise PreconditionError(f"{path} cannot be read: {said}", hint=hint, code="beaker-config") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = Place(str(path), mark.line + 1, mark.column + 1) if mark is not None else Place(str(path))
+        place = SourcePlace(str(path), mark.line + 1, mark.column + 1) if mark is not None else SourcePlace(str(path))
         said = getattr(error, "problem", None) or "not YAML"
         raise PreconditionError(f"{path} is not YAML: {said}", hint=hint, code="beaker-config", place=place) from error
     if data is None:

@@ -12,7 +12,7 @@ from windlass.cli.render.progress import describe_end
 from windlass.cli.render.verdict import STATE_STYLES, first_failure
 from windlass.cli.screen import paint, printable
 from windlass.core.phrases import ago, count, duration, local_time, number, size
-from windlass.record.state import Attempt, End, RunFacts, State, Task
+from windlass.record.state import Attempt, End, RunFacts, State, TaskFacts
 from windlass.runs import metrics
 from windlass.runs.pending import PendingAction
 from windlass.runs.store import RunFolder
@@ -62,7 +62,7 @@ def _locator(facts: RunFacts) -> str:
     return max((job.locator for job in jobs if job.locator), default="")
 
 
-def _task_data(task: Task, wait: str) -> dict[str, object]:
+def _task_data(task: TaskFacts, wait: str) -> dict[str, object]:
     end = task.end
     return {
         "state": str(task.state),
@@ -188,7 +188,7 @@ def _last_output(facts: RunFacts) -> Iterator[str]:
         yield _line("log" if index == 0 else "", printable(line))
 
 
-def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Iterator[str]:
+def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: TaskFacts) -> Iterator[str]:
     end = task.end
     state = paint(str(task.state), STATE_STYLES.get(task.state, "cyan"))
     shown_above = first_failure(facts)  # shown in full above

@@ -14,7 +14,7 @@ from windlass.compat.gantry.options import GantryOption, names
 from windlass.compat.gantry.recipe import Recipe
 from windlass.config.foreign_text import load_toml
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import Place, PreconditionError, UsageError
+from windlass.core.errors import PreconditionError, SourcePlace, UsageError
 from windlass.core.names import nearest
 
 __all__ = ["GantryCommandLine", "GantrySettings", "Invocation", "read_command_line", "read_settings", "read_words"]
@@ -147,7 +147,7 @@ def read_settings(folder: Path) -> GantrySettings:
     except (ValueError, AttributeError, OSError) as error:
         hint = "it is TOML: https://toml.io"
         raise PreconditionError(f"cannot read {path}: {error}", hint=hint, code="manifest-broken") from error
-    place = Place(f"{path}: [tool.gantry]")
+    place = SourcePlace(f"{path}: [tool.gantry]")
     if not isinstance(table, dict):
         raise PreconditionError(
             "`tool.gantry` is not a table", hint="write [tool.gantry]", code="manifest-broken", place=place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.plan.beaker.keys import kept_keys
 from windlass.plan.capabilities import settings
 from windlass.plan.site import Site
@@ -59,12 +59,12 @@ def check_export(experiment: Experiment) -> tuple[str, ...]:
         text = _SPECIAL[pattern](value) if pattern in _SPECIAL else LEAVING[pattern]
         if text.startswith("!"):
             message = f"{path} cannot be written as a plain spec of Beaker"
-            problems.append(Problem(message, "beaker-export", Place(path), text.removeprefix("!")))
+            problems.append(Problem(message, "beaker-export", SourcePlace(path), text.removeprefix("!")))
         elif text:
             notes.append(f"{path} {text}" if text.startswith(("stays", "is ")) else f"{path}: {text}")
     if not experiment.env.image:
         message = "the experiment has no image, which Beaker requires"
-        problems.append(Problem(message, "beaker-export", Place("env.image"), "env.image=beaker:USER/NAME"))
+        problems.append(Problem(message, "beaker-export", SourcePlace("env.image"), "env.image=beaker:USER/NAME"))
     if problems:
         raise SpecError(problems)
     notes += [

@@ -23,7 +23,7 @@ from windlass.config.document import (
 from windlass.config.loading import raise_any
 from windlass.config.yaml_reader.text import compose, decode_text, too_large
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import AccessError, NotFoundError, Place, Problem, SpecError
+from windlass.core.errors import AccessError, NotFoundError, Problem, SourcePlace, SpecError
 from windlass.core.json_text import decode_json
 from windlass.plan.beaker.quantities import parse_duration_ns
 
@@ -63,7 +63,7 @@ def read_spec(path: Path) -> SpecFile:
     except (OSError, ValueError) as error:
         raise AccessError(f"cannot read `{path}`: {error}", hint="check the path", code="file-unreadable") from error
     if len(content) > _MAX_BYTES:
-        raise SpecError([too_large(Place(str(path)), _MAX_BYTES)])
+        raise SpecError([too_large(SourcePlace(str(path)), _MAX_BYTES)])
     node = _tree(decode_text(content, source=str(path)), str(path))
     node = as_client_reads(node)
     raise_any(problems_of(node))
@@ -80,7 +80,7 @@ def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, A
     try:
         node = node_of_data(spec, source)
     except ValueError as error:
-        raise SpecError([Problem(str(error), "beaker-spec", Place(source), "use plain JSON data")]) from error
+        raise SpecError([Problem(str(error), "beaker-spec", SourcePlace(source), "use plain JSON data")]) from error
     raise_any(problems_of(node))
     return cast(dict[str, Any], data_of_node(node))
 
@@ -125,7 +125,7 @@ def _tree(text: str, source: str) -> Node:
             return node_of_data(decode_json(text), source)  # JSON that is no YAML: escapes of half characters, tabs
     raise_any(problems)
     if node is None:
-        raise SpecError([Problem("the file is empty", "empty-file", Place(source), "write `tasks:` lines")])
+        raise SpecError([Problem("the file is empty", "empty-file", SourcePlace(source), "write `tasks:` lines")])
     return node
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import Scope, resolve_text
@@ -28,14 +28,14 @@ def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_sh
         return text
     pieces = _pieces(text, path)
     if any(isinstance(piece, Token) for piece in pieces):
-        diagnostics = Diagnostics({"": Place(path)})
+        diagnostics = Diagnostics({"": SourcePlace(path)})
         pieces = _pieces(resolve_text(text, _scope(experiment, task), diagnostics, path, is_shell=is_shell), path)
         diagnostics.raise_all()
     for piece in pieces:
         if isinstance(piece, Token):
             message = f"`{piece}` in {path} is defined only in a run of windlass"
             hint = "write its value, or launch at a Beaker site: windlass launch FILE --on SITE"
-            raise SpecError([Problem(message, "beaker-export", Place(path), hint)])
+            raise SpecError([Problem(message, "beaker-export", SourcePlace(path), hint)])
     return "".join(str(piece) for piece in pieces)
 
 
@@ -49,4 +49,6 @@ def _pieces(text: str, path: str) -> tuple[str | Token, ...]:
     try:
         return parse_tokens(text)
     except ValueError as error:
-        raise SpecError([Problem(f"{path}: {error}", "wrong-value", Place(path), "write `$${` for `${`")]) from error
+        raise SpecError(
+            [Problem(f"{path}: {error}", "wrong-value", SourcePlace(path), "write `$${` for `${`")]
+        ) from error

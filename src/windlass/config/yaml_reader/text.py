@@ -14,7 +14,7 @@ from windlass.config.document import MAX_DEPTH, MappingEntry, MappingNode, Node,
 from windlass.config.yaml_reader.scalars import resolve_scalar
 from windlass.config.yaml_reader.syntax import YamlMark, explain_syntax
 from windlass.core.dataclass import dataclass
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 
 if TYPE_CHECKING:
     import yaml
@@ -42,7 +42,7 @@ _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 def decode_text(content: bytes, *, source: str) -> str:
     """Decode the text of a file; raises SpecError unless it is UTF-8."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        problem = Problem("the file is UTF-16, not UTF-8", "yaml-syntax", Place(source), "save it as UTF-8")
+        problem = Problem("the file is UTF-16, not UTF-8", "yaml-syntax", SourcePlace(source), "save it as UTF-8")
         raise SpecError([problem])
     try:
         return content.decode("utf-8")
@@ -54,17 +54,21 @@ def decode_text(content: bytes, *, source: str) -> str:
         column = len(before[start:].decode("utf-8", "replace")) + 1
         message = f"the byte 0x{content[error.start]:02x} is not UTF-8"
         raise SpecError(
-            [Problem(message, "yaml-syntax", Place(source, line, column, _cut(excerpt)), "save the file as UTF-8")]
+            [
+                Problem(
+                    message, "yaml-syntax", SourcePlace(source, line, column, _cut(excerpt)), "save the file as UTF-8"
+                )
+            ]
         ) from None
 
 
-def too_large(place: Place, limit: int) -> Problem:
+def too_large(place: SourcePlace, limit: int) -> Problem:
     """Return the problem of a file above the size limit."""
     return Problem(f"the file is larger than {limit >> 20} MiB", "yaml-limits", place, "is it the right file?")
 
 
 def compose(
-    text: str, *, source: str, place: Place | None = None, merges: bool = False
+    text: str, *, source: str, place: SourcePlace | None = None, merges: bool = False
 ) -> tuple[Node | None, list[Problem]]:
     """Read a YAML document.
 
@@ -95,7 +99,7 @@ class _Part:
 class _Composer:
     """Composer of one text: a single pass over its events."""
 
-    def __init__(self, text: str, source: str, place: Place | None, *, merges: bool = False) -> None:
+    def __init__(self, text: str, source: str, place: SourcePlace | None, *, merges: bool = False) -> None:
         self._text = text
         self._merges = merges
         self._lines = _LINE_END.split(text)
@@ -131,7 +135,7 @@ class _Composer:
         if found is None:
             return
         before = _LINE_END.split(self._text[: found.start()])
-        place = self._place or Place(
+        place = self._place or SourcePlace(
             self._source, len(before), len(before[-1]) + 1, self._excerpt(len(before) - 1, len(before[-1]))
         )
         message = f"the character U+{ord(found.group()):04X} is not allowed in YAML"
@@ -183,11 +187,11 @@ class _Composer:
             self._anchors[anchor] = found
         return found
 
-    def _check_depth(self, depth: int, place: Place) -> None:
+    def _check_depth(self, depth: int, place: SourcePlace) -> None:
         if depth > MAX_DEPTH:
             self._refuse(f"nested more than {MAX_DEPTH} levels deep", "yaml-limits", place, "flatten it")
 
-    def _alias(self, anchor: str, place: Place, depth: int) -> _Part:
+    def _alias(self, anchor: str, place: SourcePlace, depth: int) -> _Part:
         if anchor in self._open:
             self._refuse(f"the alias `*{anchor}` is inside its own anchor", "yaml-limits", place, "write the value out")
         if anchor not in self._anchors:
@@ -203,14 +207,14 @@ class _Composer:
         self._count(part.size, place)
         return part
 
-    def _count(self, size: int, place: Place) -> None:
+    def _count(self, size: int, place: SourcePlace) -> None:
         self._num_trees += size
         if self._num_trees > _MAX_TREES:
             self._refuse(
                 f"the file expands to more than {_MAX_TREES} values", "yaml-limits", place, "use fewer aliases"
             )
 
-    def _leaf(self, event: yaml.ScalarEvent, place: Place) -> ScalarNode:
+    def _leaf(self, event: yaml.ScalarEvent, place: SourcePlace) -> ScalarNode:
         self._count(1, place)
         text: str = event.value
         if has_surrogate(text):
@@ -232,11 +236,11 @@ class _Composer:
             self._note(f"`{text}` does not fit its tag `{_tag_text(tag)}`", "yaml-syntax", place, "remove the tag")
         return ScalarNode(value, text, place)
 
-    def _check_collection_tag(self, tag: str | None, place: Place) -> None:
+    def _check_collection_tag(self, tag: str | None, place: SourcePlace) -> None:
         if tag is not None and tag != "!" and tag not in _COLLECTION_TAGS:
             self._note(f"unknown tag `{_tag_text(tag)}`", "yaml-syntax", place, "remove it; tags have no meaning here")
 
-    def _items(self, place: Place, depth: int) -> _Part:
+    def _items(self, place: SourcePlace, depth: int) -> _Part:
         import yaml  # lazy: as in `document`
 
         self._count(1, place)
@@ -245,7 +249,7 @@ class _Composer:
             parts.append(self._part(event, depth + 1))
         return _around(SequenceNode(tuple(part.node for part in parts), place), parts)
 
-    def _branch(self, place: Place, depth: int) -> _Part:
+    def _branch(self, place: SourcePlace, depth: int) -> _Part:
         import yaml  # lazy: as in `document`
 
         self._count(1, place)
@@ -273,7 +277,7 @@ class _Composer:
             entries[key] = MappingEntry(key, key_place, part.node)
         return _around(MappingNode(tuple((merged | entries).values()), place), parts)
 
-    def _merged(self, node: Node, place: Place) -> Iterator[MappingEntry]:
+    def _merged(self, node: Node, place: SourcePlace) -> Iterator[MappingEntry]:
         """Yield the entries merged by `<<: *a` or `<<: [*a, *b]`; the first of a key counts."""
         sources = node.items if isinstance(node, SequenceNode) else (node,)
         for source in sources:
@@ -282,7 +286,7 @@ class _Composer:
                 return
             yield from source.entries
 
-    def _key(self, node: Node, is_plain: bool, place: Place) -> str | None:
+    def _key(self, node: Node, is_plain: bool, place: SourcePlace) -> str | None:
         """Return the text of a key, or None after a problem."""
         if not isinstance(node, ScalarNode):
             self._note(
@@ -300,22 +304,22 @@ class _Composer:
             return node.text
         return None
 
-    def _at(self, mark: YamlMark | None) -> Place:
+    def _at(self, mark: YamlMark | None) -> SourcePlace:
         if self._place is not None:
             return self._place
         if mark is None:
-            return Place(self._source)
-        return Place(self._source, mark.line + 1, mark.column + 1, self._excerpt(mark.line, mark.column))
+            return SourcePlace(self._source)
+        return SourcePlace(self._source, mark.line + 1, mark.column + 1, self._excerpt(mark.line, mark.column))
 
     def _excerpt(self, line: int, column: int) -> str:
         text = self._lines[line] if line < len(self._lines) else ""
         # Of a very long line (a file in one line of JSON) the part around the column.
         return _cut(f"...{text[column - 40 :]}" if column >= _MAX_EXCERPT - 20 else text.strip())
 
-    def _note(self, message: str, code: str, place: Place, hint: str) -> None:
+    def _note(self, message: str, code: str, place: SourcePlace, hint: str) -> None:
         self.problems.append(Problem(message, code, place, hint))
 
-    def _refuse(self, message: str, code: str, place: Place, hint: str) -> NoReturn:
+    def _refuse(self, message: str, code: str, place: SourcePlace, hint: str) -> NoReturn:
         self._note(message, code, place, hint)
         raise _Refused
 

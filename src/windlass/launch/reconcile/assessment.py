@@ -33,7 +33,7 @@ from windlass.plan import Plan
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.retry import Budgets
-from windlass.record.state import RunFacts, Task, jobs_to_let_go
+from windlass.record.state import RunFacts, TaskFacts, jobs_to_let_go
 from windlass.runs.home import Home
 from windlass.runs.pending import Assessment, PendingAction
 from windlass.runs.store import RunFolder
@@ -164,7 +164,7 @@ def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, reads_requests: bool) 
             yield name, action
 
 
-def _action_for(facts: RunFacts, task: Task, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Action | None:
+def _action_for(facts: RunFacts, task: TaskFacts, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Action | None:
     observed = seen.newest.get(task.name, Observation(state=JobState.UNKNOWN))
     budgets = Budgets(*facts.budgets.get(task.name, (50, 0)))
     return reconcile(task, observed, budgets, plan.task(task.name).chain.num_links, reads_requests=reads_requests)

@@ -10,7 +10,7 @@ from windlass.backends import JobState, Observation
 from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause, cause_of
 from windlass.record.retry import Budgets, Decision, decide, end_of_chain
-from windlass.record.state import Job, State, Task
+from windlass.record.state import JobFacts, State, TaskFacts
 
 __all__ = [
     "Action",
@@ -100,13 +100,13 @@ class RecordGone:
 Action = Submit | Cancel | MarkLost | NextJob | EndTask | EndLeftovers | Unqueue | RecordGone
 
 
-def has_loose_ends(task: Task) -> bool:
+def has_loose_ends(task: TaskFacts) -> bool:
     """Whether the task ended while nobody knows the end of a process of it: guard and supervisor were both killed."""
     return task.end is not None and _sweep(task) is not None
 
 
 def reconcile(
-    task: Task, seen: Observation, budgets: Budgets, num_links: int = 0, *, reads_requests: bool = True
+    task: TaskFacts, seen: Observation, budgets: Budgets, num_links: int = 0, *, reads_requests: bool = True
 ) -> Action | None:
     """The one next thing to do for a task, or None; call again with fresh facts after it was done.
 
@@ -151,7 +151,7 @@ def reconcile(
     return MarkLost(job=number, attempt=attempt + 1, cause=_cause(seen), message=message)
 
 
-def _after_refusal(task: Task, job: Job, attempt: int) -> EndTask:
+def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
     """The end of a task whose job its place would not take."""
     if task.is_stop_wanted:
         verdict, cause, message = State.STOPPED, Cause.CANCELLED, task.stop_reason
@@ -160,7 +160,7 @@ def _after_refusal(task: Task, job: Job, attempt: int) -> EndTask:
     return EndTask(job=job.number, attempt=attempt, verdict=verdict, cause=str(cause), message=message)
 
 
-def after_end(task: Task, job: int, seen: Observation, now: float) -> Action | None:
+def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Action | None:
     """What to do about a job of a task that has ended: nothing of it may stay in a queue.
 
     A job that runs is about to leave; only one that has not done so for `LEAVING_S` is ended.
@@ -175,7 +175,7 @@ def after_end(task: Task, job: int, seen: Observation, now: float) -> Action | N
     return None
 
 
-def _lost(task: Task, job: int, attempt: int, seen: Observation) -> MarkLost:
+def _lost(task: TaskFacts, job: int, attempt: int, seen: Observation) -> MarkLost:
     """What became of an attempt of which nobody is left to say it; a stop that was asked for ended it by force."""
     if task.is_stop_wanted:
         return MarkLost(job=job, attempt=attempt, cause=Cause.CANCELLED, message=task.stop_reason)
@@ -183,7 +183,7 @@ def _lost(task: Task, job: int, attempt: int, seen: Observation) -> MarkLost:
     return MarkLost(job=job, attempt=attempt, cause=_cause(seen), message=message)
 
 
-def _after(task: Task, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:
+def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:
     """What follows the newest attempt, which ended, when its job is gone."""
     decision = decide(task, budgets)
     if decision.verdict is None and _was_cancelled_there(task, seen):
@@ -202,7 +202,7 @@ def _after(task: Task, job: int, budgets: Budgets, num_links: int, seen: Observa
     )
 
 
-def _was_cancelled_there(task: Task, seen: Observation) -> bool:
+def _was_cancelled_there(task: TaskFacts, seen: Observation) -> bool:
     """Whether what the job took for a preemption was a person at its place, who does not want it back."""
     newest = task.newest_attempt
     was_told_to_go = newest is not None and newest.end is not None and newest.end.cause == Cause.PREEMPTED
@@ -215,7 +215,7 @@ def _cause(seen: Observation) -> Cause:
     return Cause.UNKNOWN if cause is Cause.OK else cause
 
 
-def _sweep(task: Task) -> EndLeftovers | None:
+def _sweep(task: TaskFacts) -> EndLeftovers | None:
     for number in sorted(task.attempts, reverse=True):
         replicas = task.attempts[number].replicas
         ranks = tuple(sorted(rank for rank, replica in replicas.items() if replica.is_starting and not replica.end))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from windlass.core.errors import NotFoundError, Place, PreconditionError, WindlassError
+from windlass.core.errors import NotFoundError, PreconditionError, SourcePlace, WindlassError
 from windlass.core.json_text import decode_json
 from windlass.core.names import nearest
 from windlass.launch.verify.finding import Finding
@@ -33,7 +33,7 @@ def with_built(
     home: Home,
     *,
     code_folder: Path | None,
-    origins: Mapping[str, Place] | None = None,
+    origins: Mapping[str, SourcePlace] | None = None,
 ) -> Pins:
     """The pins with those of prepared data: their keys, and what of them is there at the site.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from windlass.config import JsonValue, parse_override
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.core.names import nearest
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.tokens.expressions import is_expression, names_in
@@ -30,7 +30,7 @@ def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnosti
         if not path.startswith(_PREFIX) or value is None or _is_used(path, used):
             continue
         overridden.add(path)
-        place = Place("command line", excerpt=override)
+        place = SourcePlace("command line", excerpt=override)
         message = f"no command or variable uses `{path}`, so this override has no effect"
         diagnostics.take(SpecError([Problem(message, "unknown-name", place, _hint(path, used))]), path)
     unused = [name for name in _leaves(known) if not _is_used(name, used) and name not in overridden]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from windlass.core.clock import format_time
 from windlass.core.version import VERSION
-from windlass.record.state import RunFacts, State, Task
+from windlass.record.state import RunFacts, State, TaskFacts
 from windlass.runs.archive.contents import ROCRATE, Item
 
 __all__ = ["CRATE", "PROFILE", "metadata"]
@@ -189,7 +189,7 @@ def _actions(facts: RunFacts, plan: Mapping[str, Any], files: list[str], used: l
         }
 
 
-def _times(task: Task) -> Entity:
+def _times(task: TaskFacts) -> Entity:
     started = min((each.started_at for each in task.attempts.values() if each.started_at), default=0.0)
     times = {"startTime": format_time(started)} if started else {}
     return {**times, **({"endTime": format_time(task.end[3])} if task.end else {})}

@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.core.files import sha256_file
 from windlass.core.json_text import decode_json
 from windlass.runs.compare.tolerance import Tolerance, apart, value_names
-from windlass.runs.outputs import Entry, Manifest
+from windlass.runs.outputs import Manifest, ManifestEntry
 
 __all__ = ["compare_files", "json_names"]
 
@@ -44,11 +44,11 @@ def compare_files(
     return found
 
 
-def _is_same(old: Entry, new: Entry) -> bool:
+def _is_same(old: ManifestEntry, new: ManifestEntry) -> bool:
     return (old.sha256, old.link, old.size) == (new.sha256, new.link, new.size)
 
 
-def _problem(before: Path, old: Entry, after: Path, new: Entry, tolerances: Sequence[Tolerance]) -> str:
+def _problem(before: Path, old: ManifestEntry, after: Path, new: ManifestEntry, tolerances: Sequence[Tolerance]) -> str:
     """What is wrong with a file whose bytes differ; empty where its values are near enough."""
     if old.size != new.size:
         bytes_differ = f"has {new.size} bytes instead of {old.size}"

@@ -11,7 +11,7 @@ from enum import StrEnum
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
 from windlass.core.json_text import read_json
-from windlass.record.state import Attempt, RunFacts, Task
+from windlass.record.state import Attempt, RunFacts, TaskFacts
 from windlass.runs.store import RunFolder
 from windlass.supervise.builds.built_data import RECORD
 
@@ -317,7 +317,7 @@ def _add_task(draft: _Draft, run: str, name: str, planned: Mapping[str, object],
         draft.add(f"output.{name}", NodeKind.OUTPUT, f"output of {name}", f"sha256:{content}", details, *attempts)
 
 
-def _add_attempts(draft: _Draft, task: Task, name: str) -> list[str]:
+def _add_attempts(draft: _Draft, task: TaskFacts, name: str) -> list[str]:
     """Nodes of the attempts, one after the other; returns the last one's id, which made the output."""
     numbers, last = sorted(task.attempts), f"task.{name}"
     if len(numbers) > _MAX_ATTEMPTS:

@@ -19,7 +19,7 @@ from windlass.core.errors import PreconditionError
 from windlass.record import events
 from windlass.record.causes import Cause, cause_of
 from windlass.record.retry import Decision, end_of_chain
-from windlass.record.state import Attempt, Task, jobs_to_let_go
+from windlass.record.state import Attempt, TaskFacts, jobs_to_let_go
 from windlass.supervise.chain.background_calls import Answer, BackgroundCalls, ImmediateCalls
 from windlass.supervise.chain.requests import UNCERTAIN, PastLinkQuery, QueueLinksRequest
 from windlass.supervise.chain.scheduler import JobScheduler, PastLink, SchedulerError, scheduler_of
@@ -143,7 +143,7 @@ class LinkManager:
                 host=os.uname().nodename,
             )
 
-    def after_last(self, task: Task) -> Decision | None:
+    def after_last(self, task: TaskFacts) -> Decision | None:
         """Return the end of a task whose chain has no link left; None while there is one."""
         return end_of_chain(task, self._ordinal(), self._job.chain.num_links)
 

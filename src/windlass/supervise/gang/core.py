@@ -17,7 +17,7 @@ from __future__ import annotations
 from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.retry import decide, end_of_chain
-from windlass.record.state import Attempt, End, State, Task
+from windlass.record.state import Attempt, End, State, TaskFacts
 from windlass.supervise.gang import ends
 from windlass.supervise.gang.config import GangConfig
 from windlass.supervise.gang.deadlines import Deadlines
@@ -200,20 +200,20 @@ class GangCore:
 
     # --- decisions of others ------------------------------------------------------------------------------
 
-    def _leave_if_over(self, task: Task) -> list[Command]:
+    def _leave_if_over(self, task: TaskFacts) -> list[Command]:
         """Leave a task that ended, whoever ended it, or that a newer job took over."""
         if task.end is not None:
             return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
         return self._leave(1) if task.newest_job > self._gang.job else []
 
-    def _catch_up(self, task: Task, now: float) -> list[Command]:
+    def _catch_up(self, task: TaskFacts, now: float) -> list[Command]:
         """Continue from an end that another leader recorded; a client's claim of an end is not trusted."""
         attempt = task.attempts.get(self.order.attempt)
         if self.order.step is Step.WAIT or attempt is None or attempt.end is None or attempt.is_end_doubtful:
             return []
         return self._go_on(now)
 
-    def _check_open_attempt(self, task: Task, now: float) -> list[Command]:
+    def _check_open_attempt(self, task: TaskFacts, now: float) -> list[Command]:
         """Continue when the leader of an earlier start has recorded the end of its attempt."""
         attempt = task.attempts.get(self.open_attempt)
         if (
@@ -228,7 +228,7 @@ class GangCore:
 
     # --- requests and deadlines -------------------------------------------------------------------------------
 
-    def _handle_requests(self, task: Task, now: float) -> list[Command]:
+    def _handle_requests(self, task: TaskFacts, now: float) -> list[Command]:
         if not task.is_stop_wanted:
             return []
         if self.order.step is Step.WAIT:
@@ -445,7 +445,7 @@ class GangCore:
         attempt, step = 1 + max(task.attempts, default=0), Step.GATHER if self._is_gate_open else Step.WAIT
         return self._set(now, attempt=attempt, step=step, level=StopLevel.NONE, cause="", address="", port=0)
 
-    def _must_leave(self, task: Task, now: float) -> bool:
+    def _must_leave(self, task: TaskFacts, now: float) -> bool:
         """Return whether the next attempt needs the next link: notice, lost node, or too little time."""
         if self._is_superseded or self.membership.notice() is not None:
             return True
@@ -458,7 +458,7 @@ class GangCore:
             return True
         return self._deadlines.is_link_too_short(now)
 
-    def _leave_link(self, task: Task, now: float) -> list[Command]:
+    def _leave_link(self, task: TaskFacts, now: float) -> list[Command]:
         """Leave the rest to the next link; after the last link the task is over."""
         last = end_of_chain(task, self._gang.link, self._gang.max_links)
         if last is not None and last.verdict is not None and not self._is_superseded:

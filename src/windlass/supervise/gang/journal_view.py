@@ -10,7 +10,7 @@ from windlass.core.clock import Clock
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader, JournalWriter
-from windlass.record.state import RunFacts, Task
+from windlass.record.state import RunFacts, TaskFacts
 from windlass.record.verdict import write_verdict
 
 __all__ = ["RunJournalView"]
@@ -83,7 +83,7 @@ class RunJournalView:
         """Read only this replica's records again: its leader knows the rest. Idempotent."""
         self._all = None
 
-    def task(self) -> Task:
+    def task(self) -> TaskFacts:
         """Return the facts of this task, freshly read from the files."""
         self.poll()
         return self.facts.task(self._task)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Union
 
 from windlass.core.dataclass import dataclass
 from windlass.record.frames import Record
-from windlass.record.state import End, Task
+from windlass.record.state import End, TaskFacts
 
 __all__ = [
     "Command",
@@ -151,7 +151,7 @@ class JournalView(Protocol):
     def refresh(self) -> None:
         """Read everything appended so far, bypassing caches of network file systems."""
 
-    def task(self) -> Task:
+    def task(self) -> TaskFacts:
         """Return the facts as of now, own records included."""
 
     def append(self, kind: str, **data: Any) -> Record:

@@ -5,7 +5,7 @@ A leader may end an attempt without a replica that it lost and that may still ru
 
 from __future__ import annotations
 
-from windlass.record.state import Attempt, Task
+from windlass.record.state import Attempt, TaskFacts
 
 __all__ = ["is_of_other_start", "newest_open_attempt", "open_processes"]
 
@@ -15,13 +15,13 @@ def is_of_other_start(attempt: Attempt | None, incarnation: str) -> bool:
     return attempt is not None and bool(incarnation) and attempt.started_at > 0 and attempt.incarnation != incarnation
 
 
-def open_processes(task: Task, incarnation: str) -> list[tuple[int, int]]:
+def open_processes(task: TaskFacts, incarnation: str) -> list[tuple[int, int]]:
     """Return (attempt, rank) of processes of other starts whose end is not recorded."""
     others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     return [(a.number, rank) for a in others for rank, r in sorted(a.replicas.items()) if r.is_starting and not r.end]
 
 
-def newest_open_attempt(task: Task, incarnation: str) -> int:
+def newest_open_attempt(task: TaskFacts, incarnation: str) -> int:
     """Return the newest attempt of another start of which something may run; 0: none."""
     others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     unended = [attempt.number for attempt in others if attempt.end is None]

@@ -14,7 +14,7 @@ from windlass.core.clock import SystemClock
 from windlass.record import events
 from windlass.record.causes import cause_of
 from windlass.record.retry import Budgets, Decision, decide
-from windlass.record.state import End, Task
+from windlass.record.state import End, TaskFacts
 from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.gang.incarnation import enter_link
 from windlass.supervise.gang.journal_view import RunJournalView
@@ -62,11 +62,11 @@ def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping
     return 0
 
 
-def _decide(links: LinkManager, task: Task, budgets: Budgets) -> Decision:
+def _decide(links: LinkManager, task: TaskFacts, budgets: Budgets) -> Decision:
     decision = decide(task, budgets)
     return links.after_last(task) or decision if decision.verdict is None else decision
 
 
-def _next(task: Task) -> int:
+def _next(task: TaskFacts) -> int:
     newest = task.newest_attempt
     return newest.number + 1 if newest is not None else 1

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.testing.beaker.records import Workspace
-from windlass.testing.beaker.world import Refused, World
+from windlass.testing.beaker.world import BeakerState, Refused
 
 __all__ = ["check_spec", "constrained_to"]
 
@@ -37,7 +37,7 @@ _MOST_REPLICAS = 1000
 """Each is a process of this machine."""
 
 
-def check_spec(spec: Any, world: World, workspace: Workspace) -> None:
+def check_spec(spec: Any, world: BeakerState, workspace: Workspace) -> None:
     """Raise Refused (400) with the first thing that is wrong with a spec."""
     if not isinstance(spec, Mapping):
         raise Refused(400, "invalid spec: not an object")
@@ -59,7 +59,7 @@ def check_spec(spec: Any, world: World, workspace: Workspace) -> None:
         _check_task(task, f"tasks[{index}]", world, tasks)
 
 
-def _check_task(task: Any, where: str, world: World, tasks: Sequence[Any]) -> None:
+def _check_task(task: Any, where: str, world: BeakerState, tasks: Sequence[Any]) -> None:
     if not isinstance(task, Mapping):
         raise Refused(400, f"invalid spec: {where} is not an object")
     _known(task, _TASK_KEYS, where)
@@ -110,7 +110,7 @@ def _check_retry(retry: Any) -> None:
         raise Refused(400, f"invalid spec: retry.allowedTaskRetries must be 0 to 10, is {count!r}")
 
 
-def _check_image(image: Any, where: str, world: World) -> None:
+def _check_image(image: Any, where: str, world: BeakerState) -> None:
     given = [key for key in ("beaker", "docker") if (image or {}).get(key)]
     if len(given) != 1:
         raise Refused(400, f"invalid spec: {where}.image needs exactly one of beaker and docker")
@@ -118,7 +118,7 @@ def _check_image(image: Any, where: str, world: World) -> None:
         _must_exist(lambda: world.image(image["beaker"]))
 
 
-def _check_context(task: Mapping[str, Any], where: str, world: World) -> None:
+def _check_context(task: Mapping[str, Any], where: str, world: BeakerState) -> None:
     context = task.get("context")
     if context is None:
         raise Refused(400, f"invalid spec: {where}.context is required")
@@ -166,7 +166,7 @@ def _check_variables(variables: Sequence[Any], where: str) -> None:
     _unique([variable["name"] for variable in variables], f"{where}: variable")
 
 
-def _check_mounts(task: Mapping[str, Any], where: str, world: World, tasks: Sequence[Any]) -> None:
+def _check_mounts(task: Mapping[str, Any], where: str, world: BeakerState, tasks: Sequence[Any]) -> None:
     mounts = task.get("datasets") or ()
     for mount in mounts:
         _known(mount, {"mountPath", "subPath", "mode", "source"}, f"{where}.datasets")
@@ -188,7 +188,7 @@ def _check_mounts(task: Mapping[str, Any], where: str, world: World, tasks: Sequ
 
 
 def _check_source(
-    kind: str, value: str, mount: Mapping[str, Any], where: str, world: World, tasks: Sequence[Any]
+    kind: str, value: str, mount: Mapping[str, Any], where: str, world: BeakerState, tasks: Sequence[Any]
 ) -> None:
     allowed = {"beaker": "readonly", "secret": "readonly", "hostPath": "readwrite", "weka": "readwrite"}.get(kind)
     mode = mount.get("mode")

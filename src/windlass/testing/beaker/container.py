@@ -17,7 +17,7 @@ from pathlib import Path
 from windlass.core.dataclass import dataclass
 from windlass.core.process import find_by_environment, send_signal
 from windlass.testing.beaker import enclose
-from windlass.testing.beaker.records import Job, LogLine
+from windlass.testing.beaker.records import StoredJob, StoredLogLine
 
 __all__ = ["Container", "Mount", "can_enclose", "end", "read_output", "stamp", "start", "why_not_started"]
 
@@ -129,10 +129,10 @@ def why_not_started(folder: Path, code: int) -> str:
 
 
 def read_output(
-    job: Job,
+    job: StoredJob,
     process: subprocess.Popen[bytes],
-    on_line: Callable[[Job, bytes], None],
-    on_end: Callable[[Job], None],
+    on_line: Callable[[StoredJob, bytes], None],
+    on_end: Callable[[StoredJob], None],
 ) -> threading.Thread:
     """Collect a job's output as it comes, in a thread of its own, until the last of its processes closes it."""
 
@@ -150,13 +150,13 @@ def read_output(
     return thread
 
 
-def stamp(job: Job, message: bytes) -> LogLine:
+def stamp(job: StoredJob, message: bytes) -> StoredLogLine:
     """Give a line its time: now, or just after the line before."""
     last_ns = job.log[-1].at_ns if job.log else 0
-    return LogLine(at_ns=max(time.time_ns(), last_ns + 1), message=message)
+    return StoredLogLine(at_ns=max(time.time_ns(), last_ns + 1), message=message)
 
 
-def end(job: Job, number: int = signal.SIGKILL) -> None:
+def end(job: StoredJob, number: int = signal.SIGKILL) -> None:
     """Kill all processes of a job, or tell its command; ended ones are left in peace. Idempotent."""
     assert job.process is not None
     if not can_enclose():

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from windlass.testing.beaker import container
 from windlass.testing.beaker.furnishing import Furnishing, Unfurnishable
-from windlass.testing.beaker.records import CancelCode, Event, Experiment, Job, Status, Task
+from windlass.testing.beaker.records import CancelCode, Event, Status, StoredExperiment, StoredJob, StoredTask
 from windlass.testing.beaker.scenario import Scenario, Trigger
-from windlass.testing.beaker.world import World
+from windlass.testing.beaker.world import BeakerState
 
 __all__ = ["Engine"]
 
@@ -25,7 +25,7 @@ _LOST = (CancelCode.NODE_UNAVAILABLE, CancelCode.NODE_UNHEALTHY, CancelCode.HEAL
 class Engine:
     """Runs the jobs of a world until it is closed."""
 
-    def __init__(self, world: World, scenario: Scenario, furnishing: Furnishing) -> None:
+    def __init__(self, world: BeakerState, scenario: Scenario, furnishing: Furnishing) -> None:
         self._world = world
         self._scenario = scenario
         self._furnishing = furnishing
@@ -47,7 +47,7 @@ class Engine:
         for reader in self._readers.values():
             reader.join(timeout=5.0)
 
-    def cancel(self, experiment: Experiment, reason: str) -> None:
+    def cancel(self, experiment: StoredExperiment, reason: str) -> None:
         """Cancel all that is not finished of an experiment. Idempotent."""
         with self._world.changed:
             if not experiment.canceled_ns:
@@ -57,13 +57,13 @@ class Engine:
                 self._cancel(task.job, CancelCode.MANUAL, reason)
             self._world.changed.notify_all()
 
-    def preempt(self, job: Job, code: CancelCode, reason: str) -> None:
+    def preempt(self, job: StoredJob, code: CancelCode, reason: str) -> None:
         """Take a job's place away now."""
         with self._world.changed:
             self._cancel(job, code, reason)
             self._world.changed.notify_all()
 
-    def restart(self, experiment: Experiment) -> None:
+    def restart(self, experiment: StoredExperiment) -> None:
         """Start new jobs for every task that failed or was canceled."""
         with self._world.changed:
             experiment.canceled_ns, experiment.canceled_for = 0, ""
@@ -88,19 +88,19 @@ class Engine:
             assert job.process is not None
             job.process.wait()
 
-    def _jobs(self) -> list[Job]:
+    def _jobs(self) -> list[StoredJob]:
         return [job for experiment in self._world.experiments for job in experiment.jobs]
 
     def _until_next_limit(self) -> float | None:
         limits = [limit for job in self._jobs() if not job.finalized_ns for limit in job.deadlines.values()]
         return max(0.0, min(limits) - time.monotonic()) if limits else None
 
-    def _advance(self, experiment: Experiment) -> bool:
+    def _advance(self, experiment: StoredExperiment) -> bool:
         """Move each task one step on; whether any moved."""
         steps = [self._step(task, task.job) for task in experiment.tasks]
         return any(steps)
 
-    def _step(self, task: Task, job: Job) -> bool:
+    def _step(self, task: StoredTask, job: StoredJob) -> bool:
         if job.finalized_ns:
             return False
         if job.exited_ns:
@@ -119,7 +119,7 @@ class Engine:
 
     # the way up ----------------------------------------------------------------------------------------------------
 
-    def _schedule(self, job: Job) -> bool:
+    def _schedule(self, job: StoredJob) -> bool:
         if any(other.job.canceled_ns and not other.job.finalized_ns for other in self._siblings(job.task)):
             return False  # a group starts again when all of it has stopped
         needed = [
@@ -150,13 +150,13 @@ class Engine:
             job.deadlines["synchronized start"] = time.monotonic() + wait_ns / 1e9
         return self._say(job, "scheduled", f"Scheduled on {job.node.hostname}")
 
-    def _make_ready(self, job: Job) -> bool:
+    def _make_ready(self, job: StoredJob) -> bool:
         if job.task.rank in self._scenario.unready_ranks and job.task.is_replica:
             return self._say(job, "pulling", "Pulling the image")
         job.ready_ns = time.time_ns()
         return self._say(job, "ready", "Ready to start")
 
-    def _start(self, job: Job) -> bool:
+    def _start(self, job: StoredJob) -> bool:
         siblings = self._siblings(job.task)
         if "synchronized start" in job.deadlines:
             if not all(other.job.ready_ns or other.job.finalized_ns for other in siblings):
@@ -178,7 +178,7 @@ class Engine:
             job.deadlines["timeout"] = time.monotonic() + job.task.spec["timeout"] / 1e9
         return self._say(job, "started", "Started")
 
-    def _hear(self, job: Job, line: bytes) -> None:
+    def _hear(self, job: StoredJob, line: bytes) -> None:
         """A line came: keep it, and do what waits for it."""
         with self._world.changed:
             job.log.append(container.stamp(job, line))
@@ -187,12 +187,12 @@ class Engine:
                     self._pull_one(job, trigger)
             self._world.changed.notify_all()
 
-    def _silence(self, job: Job) -> None:
+    def _silence(self, job: StoredJob) -> None:
         with self._world.changed:
             job.has_ended = True
             self._world.changed.notify_all()
 
-    def _pull(self, job: Job) -> bool:
+    def _pull(self, job: StoredJob) -> bool:
         if not job.started_ns:
             return False
         for trigger in self._scenario.triggers:
@@ -205,7 +205,7 @@ class Engine:
                 return self._pull_one(job, trigger)
         return False
 
-    def _pull_one(self, job: Job, trigger: Trigger) -> bool:
+    def _pull_one(self, job: StoredJob, trigger: Trigger) -> bool:
         trigger.times -= 1
         if trigger.resumes is not None:
             self._resumes[job.id] = trigger.resumes
@@ -214,7 +214,7 @@ class Engine:
             container.end(job)
         return True
 
-    def _is_late(self, job: Job) -> bool:
+    def _is_late(self, job: StoredJob) -> bool:
         now = time.monotonic()
         if job.deadlines.get("timeout", now + 1) <= now:
             return self._cancel(job, CancelCode.TIMEOUT, "the task's timeout has passed")
@@ -228,7 +228,7 @@ class Engine:
 
     # the way down --------------------------------------------------------------------------------------------------
 
-    def _cancel(self, job: Job, code: CancelCode, reason: str) -> bool:
+    def _cancel(self, job: StoredJob, code: CancelCode, reason: str) -> bool:
         if job.canceled_ns or job.finalized_ns or job.exited_ns:
             return False
         job.canceled_ns = time.time_ns()
@@ -244,7 +244,7 @@ class Engine:
                 self._cancel(other.job, CancelCode.SIBLING_TASK_PREEMPTION, "a sibling task was preempted")
         return True
 
-    def _stop(self, job: Job) -> bool:
+    def _stop(self, job: StoredJob) -> bool:
         if job.process is None:
             return self._finalize(job)
         if job.deadlines.get("grace", 0.0) <= time.monotonic():
@@ -253,7 +253,7 @@ class Engine:
             job.deadlines["killed"] = time.monotonic() + 5.0
         return False
 
-    def _exited(self, job: Job) -> bool:
+    def _exited(self, job: StoredJob) -> bool:
         assert job.process is not None
         code = job.process.wait()
         container.end(job)
@@ -265,12 +265,12 @@ class Engine:
         job.exited_ns = time.time_ns()
         return self._say(job, "exited", f"Exited with code {job.exit_code}")
 
-    def _fail(self, job: Job, reason: str) -> bool:
+    def _fail(self, job: StoredJob, reason: str) -> bool:
         job.failed_ns = job.exited_ns = time.time_ns()
         job.message = reason  # no exit code: nothing ran
         return self._say(job, "failed", reason)
 
-    def _finalize(self, job: Job) -> bool:
+    def _finalize(self, job: StoredJob) -> bool:
         if job.results is not None:
             self._world.commit(job.results)
         job.finalized_ns = time.time_ns()
@@ -278,7 +278,7 @@ class Engine:
         self._draw_conclusions(job)
         return True
 
-    def _draw_conclusions(self, job: Job) -> None:
+    def _draw_conclusions(self, job: StoredJob) -> None:
         """What the end of one job means: a new job, the end of its siblings, or nothing."""
         task, experiment = job.task, job.task.experiment
         if experiment.canceled_ns:
@@ -302,16 +302,16 @@ class Engine:
             for other in experiment.tasks:
                 self._cancel(other.job, CancelCode.SIBLING_TASK_FAILED, "a sibling task failed")
 
-    def _renew(self, task: Task) -> None:
-        task.jobs.append(Job(task=task, retry_ancestor=task.job.id))
+    def _renew(self, task: StoredTask) -> None:
+        task.jobs.append(StoredJob(task=task, retry_ancestor=task.job.id))
         self._say(task.job, "created", "Created in the place of an earlier job")
 
-    def _siblings(self, task: Task) -> list[Task]:
+    def _siblings(self, task: StoredTask) -> list[StoredTask]:
         if not task.is_replica:
             return task.experiment.tasks if task.spec.get("propagatePreemption") else [task]
         return [other for other in task.experiment.tasks if other.group_id == task.group_id]
 
-    def _say(self, job: Job, status: str, message: str) -> bool:
+    def _say(self, job: StoredJob, status: str, message: str) -> bool:
         """Note an event; one that was just said counts up instead. Gives whether anything new was said."""
         is_new = not job.events or (job.events[-1].status, job.events[-1].message) != (status, message)
         if is_new:
@@ -319,7 +319,7 @@ class Engine:
         return is_new
 
 
-def _auto_resumes(task: Task) -> bool:
+def _auto_resumes(task: StoredTask) -> bool:
     """The service's default is true; a spec that still says `preemptible` never resumes by itself."""
     context: Mapping[str, object] = task.spec.get("context") or {}
     if "preemptible" in context:
@@ -327,5 +327,5 @@ def _auto_resumes(task: Task) -> bool:
     return context.get("autoResume") is not False
 
 
-def _allowed_retries(experiment: Experiment) -> int:
+def _allowed_retries(experiment: StoredExperiment) -> int:
     return int((experiment.spec.get("retry") or {}).get("allowedTaskRetries") or 0)

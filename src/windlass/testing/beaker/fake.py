@@ -19,11 +19,11 @@ from windlass.testing.beaker.authority import trusted_here, write_certificates
 from windlass.testing.beaker.engine import Engine
 from windlass.testing.beaker.furnishing import Furnishing
 from windlass.testing.beaker.messages import Messages
-from windlass.testing.beaker.records import Cluster, Dataset, Experiment, Image, Secret, Status
+from windlass.testing.beaker.records import Cluster, Dataset, Status, StoredExperiment, StoredImage, StoredSecret
 from windlass.testing.beaker.scenario import Scenario
 from windlass.testing.beaker.small_disks import SmallDisks
 from windlass.testing.beaker.web import Routes, WebServer
-from windlass.testing.beaker.world import World
+from windlass.testing.beaker.world import BeakerState
 
 __all__ = ["FakeBeaker"]
 
@@ -52,7 +52,7 @@ class FakeBeaker:
         self.token = f"fake-token-{os.urandom(8).hex()}"
         self.calls: collections.Counter[str] = collections.Counter()
         self._certificates = write_certificates(self.folder)
-        self._world = World(self.folder, user=self.user, organization=self.organization, workspace=self.workspace)
+        self._world = BeakerState(self.folder, user=self.user, organization=self.organization, workspace=self.workspace)
         self._disks = SmallDisks(self.folder / "disks")
         self.scenario = Scenario(
             lock=self._world.lock,
@@ -152,25 +152,25 @@ class FakeBeaker:
     # what tests read and prepare -----------------------------------------------------------------------------------
 
     @property
-    def experiments(self) -> list[Experiment]:
+    def experiments(self) -> list[StoredExperiment]:
         """Every experiment that was accepted, oldest first."""
         with self._world.lock:
             return list(self._world.experiments)
 
-    def experiment(self, key: str) -> Experiment:
+    def experiment(self, key: str) -> StoredExperiment:
         """One experiment by its id or name; raises KeyError."""
         for experiment in self.experiments:
             if key in (experiment.id, experiment.name):
                 return experiment
         raise KeyError(key)
 
-    def wait(self, experiment: Experiment | str, *states: Status, timeout_s: float = 120.0) -> Experiment:
+    def wait(self, experiment: StoredExperiment | str, *states: Status, timeout_s: float = 120.0) -> StoredExperiment:
         """Block until an experiment has one of these states, by default until it has finished.
 
         Raises:
             TimeoutError: it did not; the message shows what its jobs printed.
         """
-        found = experiment if isinstance(experiment, Experiment) else self.experiment(experiment)
+        found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         with self._world.changed:
             is_there = self._world.changed.wait_for(
                 lambda: found.status in states if states else found.status.is_final, timeout=timeout_s
@@ -180,15 +180,15 @@ class FakeBeaker:
             raise TimeoutError(f"{found.name} is {found.status.name} after {timeout_s:g} s\n{printed}")
         return found
 
-    def wait_for_line(self, experiment: Experiment | str, text: str, *, timeout_s: float = 120.0) -> None:
+    def wait_for_line(self, experiment: StoredExperiment | str, text: str, *, timeout_s: float = 120.0) -> None:
         """Block until any job of an experiment has printed a text; raises TimeoutError."""
-        found = experiment if isinstance(experiment, Experiment) else self.experiment(experiment)
+        found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         with self._world.changed:
             if not self._world.changed.wait_for(lambda: any(text in job.text for job in found.jobs), timeout=timeout_s):
                 printed = "".join(f"--- {job.id} {job.status.name}\n{job.text}" for job in found.jobs)
                 raise TimeoutError(f"{found.name} never printed {text!r}\n{printed}")
 
-    def add_secret(self, name: str, value: str, *, workspace: str = "") -> Secret:
+    def add_secret(self, name: str, value: str, *, workspace: str = "") -> StoredSecret:
         """Put a secret into a workspace."""
         return self._world.write_secret(self._world.workspace(workspace or self.workspace), name, value)
 
@@ -199,7 +199,7 @@ class FakeBeaker:
         self._world.commit(dataset)
         return dataset
 
-    def add_image(self, name: str, *, docker_id: str = "", description: str = "") -> Image:
+    def add_image(self, name: str, *, docker_id: str = "", description: str = "") -> StoredImage:
         """An image that specs can name as `me/<name>`, or another author's (`author/name`); there is nothing in it."""
         workspace = self._world.workspace(self.workspace)
         image = self._world.add_image(
@@ -230,9 +230,9 @@ class FakeBeaker:
         """The folder behind a Weka bucket; made if missing."""
         return self._furnishing.weka(bucket)
 
-    def results(self, experiment: Experiment | str, *, rank: int = 0) -> Path:
+    def results(self, experiment: StoredExperiment | str, *, rank: int = 0) -> Path:
         """The results folder of a replica's latest job."""
-        found = experiment if isinstance(experiment, Experiment) else self.experiment(experiment)
+        found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         dataset = found.tasks[rank].job.results
         assert dataset is not None, f"{found.name} has not been scheduled"
         return dataset.folder

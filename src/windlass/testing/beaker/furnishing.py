@@ -13,8 +13,8 @@ from typing import Any
 
 from windlass.testing.beaker.acceptance import constrained_to
 from windlass.testing.beaker.container import Container, Mount, can_enclose
-from windlass.testing.beaker.records import Cluster, Dataset, Job, Node, Task
-from windlass.testing.beaker.world import Refused, World
+from windlass.testing.beaker.records import Cluster, Dataset, Node, StoredJob, StoredTask
+from windlass.testing.beaker.world import BeakerState, Refused
 
 __all__ = ["Furnishing", "Unfurnishable"]
 
@@ -32,14 +32,19 @@ class Furnishing:
     """
 
     def __init__(
-        self, world: World, *, environ: Mapping[str, str], hidden: Sequence[Path], small: Callable[[str], Path | None]
+        self,
+        world: BeakerState,
+        *,
+        environ: Mapping[str, str],
+        hidden: Sequence[Path],
+        small: Callable[[str], Path | None],
     ) -> None:
         self._world = world
         self._environ = environ
         self._hidden = hidden
         self._small = small
 
-    def folder(self, job: Job) -> Path:
+    def folder(self, job: StoredJob) -> Path:
         """The job's own folder on this machine."""
         return self._world.folder / "jobs" / job.id
 
@@ -49,7 +54,7 @@ class Furnishing:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def place(self, job: Job) -> Node:
+    def place(self, job: StoredJob) -> Node:
         """A machine for a job: the least used of the clusters it may run on.
 
         Raises:
@@ -75,7 +80,7 @@ class Furnishing:
         ]
         return min(fitting, key=lambda node: running.count(node.id))
 
-    def prepare_results(self, job: Job) -> None:
+    def prepare_results(self, job: StoredJob) -> None:
         """Let the results dataset be the folder that the job will write to, so that it is seen while it grows."""
         small = self._small("results")
         assert job.results is not None
@@ -83,7 +88,7 @@ class Furnishing:
             job.results.folder = small / job.id
             job.results.folder.mkdir(parents=True, exist_ok=True)
 
-    def furnish(self, job: Job) -> Container:
+    def furnish(self, job: StoredJob) -> Container:
         """Everything that a job is started with.
 
         Raises:
@@ -113,7 +118,7 @@ class Furnishing:
             names.append(spec["context"]["cluster"])
         return [self._world.cluster(name) for name in names] or self._world.clusters[:1]
 
-    def _variables(self, job: Job, *, is_enclosed: bool) -> dict[str, str]:
+    def _variables(self, job: StoredJob, *, is_enclosed: bool) -> dict[str, str]:
         folder = self.folder(job)
         image = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
@@ -123,7 +128,7 @@ class Furnishing:
         }
         return {**image, **self._given(job), **self._beaker(job, is_enclosed=is_enclosed)}
 
-    def _beaker(self, job: Job, *, is_enclosed: bool) -> dict[str, str]:
+    def _beaker(self, job: StoredJob, *, is_enclosed: bool) -> dict[str, str]:
         task, node, results = job.task, job.node, job.results
         assert node is not None
         assert results is not None
@@ -152,7 +157,7 @@ class Furnishing:
             variables["BEAKER_LEADER_REPLICA_JOB_ID"] = job.leader.id
         return variables
 
-    def _given(self, job: Job) -> dict[str, str]:
+    def _given(self, job: StoredJob) -> dict[str, str]:
         return {
             variable["name"]: self._secret(job.task, variable["secret"])
             if variable.get("secret")
@@ -160,20 +165,20 @@ class Furnishing:
             for variable in job.task.spec.get("envVars") or ()
         }
 
-    def _secret(self, task: Task, name: str) -> str:
+    def _secret(self, task: StoredTask, name: str) -> str:
         try:
             return self._world.secret(self._world.workspace(task.experiment.workspace_id), name).value
         except Refused as refused:
             raise Unfurnishable(refused.message) from refused
 
-    def _mounts(self, job: Job) -> list[Mount]:
+    def _mounts(self, job: StoredJob) -> list[Mount]:
         mounts = [self._mount(job, mount) for mount in job.task.spec.get("datasets") or ()]
         result = job.task.spec.get("result")
         if result and job.results is not None:
             mounts.append(Mount(source=job.results.folder, target=result["path"].rstrip("/")))
         return mounts
 
-    def _mount(self, job: Job, mount: Mapping[str, Any]) -> Mount:
+    def _mount(self, job: StoredJob, mount: Mapping[str, Any]) -> Mount:
         (kind, value) = next((kind, value) for kind, value in mount["source"].items() if value)
         source = self._source(job, kind, value)
         if mount.get("subPath"):
@@ -187,7 +192,7 @@ class Furnishing:
         is_readonly = kind in ("beaker", "secret", "result")
         return Mount(source=source, target=mount["mountPath"].rstrip("/"), is_readonly=is_readonly)
 
-    def _source(self, job: Job, kind: str, value: str) -> Path:
+    def _source(self, job: StoredJob, kind: str, value: str) -> Path:
         if kind == "weka":
             return self.weka(value)
         if kind == "beaker":

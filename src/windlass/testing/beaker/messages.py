@@ -17,16 +17,16 @@ from windlass.testing.beaker.acceptance import constrained_to
 from windlass.testing.beaker.records import (
     Cluster,
     Dataset,
-    Experiment,
     Group,
-    Image,
-    Job,
     Node,
-    Secret,
-    Task,
+    StoredExperiment,
+    StoredImage,
+    StoredJob,
+    StoredSecret,
+    StoredTask,
     Workspace,
 )
-from windlass.testing.beaker.world import World
+from windlass.testing.beaker.world import BeakerState
 
 __all__ = ["Messages", "asked", "dataset_names", "paged", "pb", "stamp"]
 
@@ -39,7 +39,7 @@ _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 class Messages:
     """Builds messages of one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BeakerState) -> None:
         self._world = world
 
     def user(self) -> Any:
@@ -83,7 +83,7 @@ class Messages:
             slot_limit_preemptible=workspace.slot_limit or None,
         )
 
-    def secret(self, secret: Secret) -> Any:
+    def secret(self, secret: StoredSecret) -> Any:
         """A secret, without its value."""
         return pb.Secret(
             name=secret.name,
@@ -122,7 +122,7 @@ class Messages:
             node_resources=pb.NodeResources(cpu_count=124, gpu_ids=gpus, gpu_type=cluster.gpu_type),
         )
 
-    def image(self, image: Image) -> Any:
+    def image(self, image: StoredImage) -> Any:
         """An image."""
         return pb.Image(
             id=image.id,
@@ -175,7 +175,7 @@ class Messages:
             digest = pb.DatasetFile.Digest(algorithm=pb.DatasetFile.ALGORITHM_TYPE_SHA256, value=dataset.digests[name])
         return pb.DatasetFile(path=name, size=info.st_size, updated=stamp(info.st_mtime_ns), digest=digest)
 
-    def workload(self, experiment: Experiment) -> Any:
+    def workload(self, experiment: StoredExperiment) -> Any:
         """An experiment with its tasks."""
         inner = pb.Experiment(
             id=experiment.id,
@@ -190,7 +190,7 @@ class Messages:
         )
         return pb.Workload(experiment=inner, status=int(experiment.status), budget_id=experiment.budget_id or None)
 
-    def task(self, task: Task) -> Any:
+    def task(self, task: StoredTask) -> Any:
         """A task, or one replica of it."""
         return pb.Task(
             id=task.id,
@@ -203,7 +203,7 @@ class Messages:
             status=int(task.job.status),
         )
 
-    def job(self, job: Job) -> Any:
+    def job(self, job: StoredJob) -> Any:
         """A job with its times and where it runs."""
         experiment = job.task.experiment
         return pb.Job(
@@ -224,7 +224,7 @@ class Messages:
             budget_id=experiment.budget_id or None,
         )
 
-    def _assignment(self, job: Job) -> Any:
+    def _assignment(self, job: StoredJob) -> Any:
         if job.node is None:
             return None
         resources = job.task.spec.get("resources") or {}
@@ -237,7 +237,7 @@ class Messages:
             ),
         )
 
-    def _system(self, task: Task) -> Any:
+    def _system(self, task: StoredTask) -> Any:
         context = task.spec.get("context") or {}
         kinds = (("cluster", 1), ("hostname", 2))
         placement = [
@@ -303,7 +303,7 @@ def _duration(nanoseconds: int | None) -> Any:
     return Duration(seconds=nanoseconds // 10**9, nanos=nanoseconds % 10**9)
 
 
-def _status(job: Job) -> Any:
+def _status(job: StoredJob) -> Any:
     return pb.JobStatus(
         status=int(job.status),
         created=stamp(job.created_ns),

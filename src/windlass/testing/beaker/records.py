@@ -21,15 +21,15 @@ __all__ = [
     "Cluster",
     "Dataset",
     "Event",
-    "Experiment",
     "Group",
-    "Image",
-    "Job",
-    "LogLine",
     "Node",
-    "Secret",
     "Status",
-    "Task",
+    "StoredExperiment",
+    "StoredImage",
+    "StoredJob",
+    "StoredLogLine",
+    "StoredSecret",
+    "StoredTask",
     "Workspace",
     "new_id",
 ]
@@ -85,7 +85,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
+class StoredLogLine:
     """A line of a job's output, without its newline; times never repeat within a job."""
 
     at_ns: int
@@ -102,7 +102,7 @@ class Event:
 
 
 @dataclass(slots=True, kw_only=True)
-class Secret:
+class StoredSecret:
     """A value of a workspace, by name."""
 
     name: str
@@ -123,7 +123,7 @@ class Workspace:
     is_archived: bool = False
     maximum_priority: int = 5
     slot_limit: int = 0
-    secrets: dict[str, Secret] = field(default_factory=dict)
+    secrets: dict[str, StoredSecret] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Dataset:
 
 
 @dataclass(slots=True, kw_only=True)
-class Image:
+class StoredImage:
     """An image by name; the fake keeps no layers and pulls nothing."""
 
     name: str
@@ -195,14 +195,14 @@ class Group:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class StoredJob:
     """One start of one task (of one replica of a task).
 
     Attributes:
         retry_ancestor: the job that it stands in for, after a preemption or a retry.
     """
 
-    task: Task
+    task: StoredTask
     id: str = field(default_factory=new_id)
     created_ns: int = field(default_factory=time.time_ns)
     retry_ancestor: str = ""
@@ -219,10 +219,10 @@ class Job:
     canceled_for: str = ""
     canceled_code: CancelCode | None = None
     node: Node | None = None
-    leader: Job | None = None
+    leader: StoredJob | None = None
     results: Dataset | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
-    log: list[LogLine] = field(default_factory=list)
+    log: list[StoredLogLine] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     has_ended: bool = False
@@ -252,10 +252,10 @@ class Job:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Task:
+class StoredTask:
     """A task of an experiment, or one replica of it."""
 
-    experiment: Experiment
+    experiment: StoredExperiment
     spec: Mapping[str, Any]
     name: str
     group_id: str = ""
@@ -263,10 +263,10 @@ class Task:
     size: int = 1
     id: str = field(default_factory=new_id)
     created_ns: int = field(default_factory=time.time_ns)
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[StoredJob] = field(default_factory=list)
 
     @property
-    def job(self) -> Job:
+    def job(self) -> StoredJob:
         """Its latest job."""
         return self.jobs[-1]
 
@@ -277,7 +277,7 @@ class Task:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Experiment:
+class StoredExperiment:
     """An experiment as it was submitted, and what became of it."""
 
     name: str
@@ -290,10 +290,10 @@ class Experiment:
     canceled_ns: int = 0
     canceled_for: str = ""
     num_retries: int = 0
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[StoredTask] = field(default_factory=list)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[StoredJob]:
         """Every job of every task, oldest first."""
         return sorted((job for task in self.tasks for job in task.jobs), key=lambda job: (job.created_ns, job.id))
 

@@ -13,10 +13,10 @@ from beaker import beaker_pb2_grpc as generated
 
 from windlass.testing.beaker.engine import Engine
 from windlass.testing.beaker.messages import Messages, asked, paged, pb, stamp
-from windlass.testing.beaker.records import CancelCode, Experiment, Job
-from windlass.testing.beaker.rpc_objects import Objects
+from windlass.testing.beaker.records import CancelCode, StoredExperiment, StoredJob
+from windlass.testing.beaker.rpc_objects import ProtocolObjects
 from windlass.testing.beaker.scenario import Scenario
-from windlass.testing.beaker.world import Refused, World
+from windlass.testing.beaker.world import BeakerState, Refused
 
 __all__ = ["Gate", "Workloads", "add_to_server"]
 
@@ -33,9 +33,9 @@ _CODES = {
 }
 
 
-def add_to_server(server: Any, world: World, engine: Engine, messages: Messages) -> None:
+def add_to_server(server: Any, world: BeakerState, engine: Engine, messages: Messages) -> None:
     """Register everything the fake answers; what it does not know is UNIMPLEMENTED, as the shipped servicer says."""
-    servicer = type("Servicer", (Workloads, Objects, generated.BeakerServicer), {})(world, engine, messages)
+    servicer = type("Servicer", (Workloads, ProtocolObjects, generated.BeakerServicer), {})(world, engine, messages)
     generated.add_BeakerServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
 
 
@@ -112,7 +112,7 @@ def _sleep(seconds: float, context: Any) -> None:
 class Workloads:
     """The calls about experiments, tasks, jobs, their logs and their events."""
 
-    def __init__(self, world: World, engine: Engine, messages: Messages) -> None:
+    def __init__(self, world: BeakerState, engine: Engine, messages: Messages) -> None:
         self._world = world
         self._engine = engine
         self._messages = messages
@@ -243,7 +243,7 @@ class Workloads:
         with self._world.changed:
             self._world.changed.notify_all()
 
-    def _is_listed(self, job: Job, options: Any) -> bool:
+    def _is_listed(self, job: StoredJob, options: Any) -> bool:
         rules: dict[str, Callable[[Any], bool]] = {
             "task_id": lambda wanted: job.task.id == wanted,
             "finalized": lambda wanted: bool(job.finalized_ns) == wanted,
@@ -256,7 +256,7 @@ class Workloads:
         return all(fits(getattr(options, key)) for key, fits in rules.items() if options.HasField(key))
 
 
-def _is_wanted(experiment: Experiment, options: Any) -> bool:
+def _is_wanted(experiment: StoredExperiment, options: Any) -> bool:
     is_final = experiment.status.is_final
     rules: dict[str, Callable[[Any], bool]] = {
         "workspace_id": lambda wanted: experiment.workspace_id == wanted,
@@ -271,7 +271,7 @@ def _is_wanted(experiment: Experiment, options: Any) -> bool:
     return all(fits(getattr(options, key)) for key, fits in rules.items() if options.HasField(key))
 
 
-def _first_line(job: Job, request: Any) -> int:
+def _first_line(job: StoredJob, request: Any) -> int:
     if request.HasField("since"):
         since_ns = request.since.ToNanoseconds()
         return next((index for index, line in enumerate(job.log) if line.at_ns >= since_ns), len(job.log))

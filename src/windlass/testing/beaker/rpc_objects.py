@@ -9,15 +9,15 @@ from typing import Any
 
 from windlass.testing.beaker.messages import Messages, asked, dataset_names, paged, pb
 from windlass.testing.beaker.records import Dataset
-from windlass.testing.beaker.world import Refused, World
+from windlass.testing.beaker.world import BeakerState, Refused
 
-__all__ = ["Objects"]
+__all__ = ["ProtocolObjects"]
 
 
-class Objects:
+class ProtocolObjects:
     """Half of the servicer; the other half is `rpc.Workloads`, which also holds the world."""
 
-    _world: World
+    _world: BeakerState
     _messages: Messages
 
     # people and places ---------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ class Objects:
         return pb.ListGroupTaskMetricsResponse(task_metrics=page, next_page_token=token)
 
 
-def _experiments(world: World, identities: Sequence[str]) -> list[str]:
+def _experiments(world: BeakerState, identities: Sequence[str]) -> list[str]:
     return [world.experiment(identity).id for identity in identities]
 
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Literal
 
 from windlass.core.dataclass import dataclass
-from windlass.testing.beaker.records import CancelCode, Experiment, Job
+from windlass.testing.beaker.records import CancelCode, StoredExperiment, StoredJob
 
 __all__ = ["Fault", "Scenario", "Trigger"]
 
@@ -53,7 +53,7 @@ class Trigger:
     after_s: float
     times: int
 
-    def fits(self, job: Job) -> bool:
+    def fits(self, job: StoredJob) -> bool:
         """Whether it is about this job and not spent."""
         experiment = job.task.experiment
         return (
@@ -86,7 +86,7 @@ class Scenario:
 
     def preempt(
         self,
-        experiment: Experiment | str = "",
+        experiment: StoredExperiment | str = "",
         *,
         rank: int = 0,
         after: str = "",
@@ -105,7 +105,7 @@ class Scenario:
 
     def lose_node(
         self,
-        experiment: Experiment | str = "",
+        experiment: StoredExperiment | str = "",
         *,
         rank: int = 0,
         after: str = "",
@@ -192,7 +192,7 @@ class Scenario:
         reason: str,
         is_sudden: bool,
         resumes: bool | None,
-        experiment: Experiment | str,
+        experiment: StoredExperiment | str,
         rank: int,
         after: str,
         after_s: float,

@@ -18,9 +18,9 @@ from typing import Any
 from windlass.core.json_text import decode_json
 from windlass.testing.beaker.acceptance import check_spec
 from windlass.testing.beaker.messages import Messages
-from windlass.testing.beaker.records import Dataset, Experiment, Job, Task, new_id
+from windlass.testing.beaker.records import Dataset, StoredExperiment, StoredJob, StoredTask, new_id
 from windlass.testing.beaker.scenario import Scenario
-from windlass.testing.beaker.world import Refused, World
+from windlass.testing.beaker.world import BeakerState, Refused
 
 __all__ = ["WebServer"]
 
@@ -37,7 +37,7 @@ class Answer:
 class Routes:
     """One method per operation; the table at the end says which address is which."""
 
-    def __init__(self, world: World, token: str) -> None:
+    def __init__(self, world: BeakerState, token: str) -> None:
         self._world = world
         self._token = token
         self._messages = Messages(world)
@@ -58,7 +58,7 @@ class Routes:
                 if any(experiment.name == name for experiment in world.experiments):
                     raise Refused(409, f"experiment name {name!r} is already in use")
             check_spec(spec, world, workspace)
-            experiment = Experiment(
+            experiment = StoredExperiment(
                 name=name or f"experiment-{len(world.experiments) + 1}",
                 spec=spec,
                 workspace_id=workspace.id,
@@ -361,14 +361,14 @@ def _inside(dataset: Dataset, name: str) -> Path:
     return path
 
 
-def _tasks(experiment: Experiment, given: Mapping[str, Any]) -> list[Task]:
+def _tasks(experiment: StoredExperiment, given: Mapping[str, Any]) -> list[StoredTask]:
     size = given.get("replicas") or 1
     group_id = new_id() if size > 1 else ""
     name = given.get("name") or ""
     tasks = [
-        Task(experiment=experiment, spec=given, name=name, group_id=group_id, rank=rank, size=size)
+        StoredTask(experiment=experiment, spec=given, name=name, group_id=group_id, rank=rank, size=size)
         for rank in range(size)
     ]
     for task in tasks:
-        task.jobs.append(Job(task=task))
+        task.jobs.append(StoredJob(task=task))
     return tasks

@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 from windlass.testing.beaker.records import (
     Cluster,
     Dataset,
-    Experiment,
     Group,
-    Image,
-    Job,
     Node,
-    Secret,
-    Task,
+    StoredExperiment,
+    StoredImage,
+    StoredJob,
+    StoredSecret,
+    StoredTask,
     Workspace,
     new_id,
 )
 
-__all__ = ["Refused", "World"]
+__all__ = ["BeakerState", "Refused"]
 
-_Named = TypeVar("_Named", Cluster, Dataset, Experiment, Group, Workspace)
+_Named = TypeVar("_Named", Cluster, Dataset, StoredExperiment, Group, Workspace)
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,127}\Z")
 
 
@@ -39,7 +39,7 @@ class Refused(Exception):
         self.message = message
 
 
-class World:
+class BeakerState:
     """The service's memory. Every change is made while holding `lock`; `changed` wakes those who wait for one."""
 
     def __init__(self, folder: Path, *, user: str, organization: str, workspace: str) -> None:
@@ -53,9 +53,9 @@ class World:
         self.workspaces: list[Workspace] = []
         self.clusters: list[Cluster] = []
         self.datasets: list[Dataset] = []
-        self.images: list[Image] = []
+        self.images: list[StoredImage] = []
         self.groups: list[Group] = []
-        self.experiments: list[Experiment] = []
+        self.experiments: list[StoredExperiment] = []
         self.hosts: dict[str, str] = {}
         # Other fakes of this machine have other addresses, so that fixed ports of their jobs do not meet.
         self._network = f"127.{secrets.randbelow(253) + 1}"
@@ -86,7 +86,7 @@ class World:
         """By id or `author/name`; raises Refused (404)."""
         return _find(self.datasets, key, "dataset", prefix=f"{self.user}/")
 
-    def image(self, key: str) -> Image:
+    def image(self, key: str) -> StoredImage:
         """By id or `author/name`; raises Refused (404)."""
         found = (image for image in self.images if key in (image.id, f"{image.author}/{image.name}"))
         return _first(found, f"image {key!r} not found")
@@ -95,16 +95,16 @@ class World:
         """By id or `author/name`; raises Refused (404)."""
         return _find(self.groups, key, "group", prefix=f"{self.user}/")
 
-    def experiment(self, key: str) -> Experiment:
+    def experiment(self, key: str) -> StoredExperiment:
         """By id or `author/name`; raises Refused (404)."""
         return _find(self.experiments, key, "experiment", prefix=f"{self.user}/")
 
-    def task(self, key: str) -> Task:
+    def task(self, key: str) -> StoredTask:
         """By id; raises Refused (404)."""
         found = (task for experiment in self.experiments for task in experiment.tasks if task.id == key)
         return _first(found, f"task {key!r} not found")
 
-    def job(self, key: str) -> Job:
+    def job(self, key: str) -> StoredJob:
         """By id; raises Refused (404)."""
         found = (job for experiment in self.experiments for job in experiment.jobs if job.id == key)
         return _first(found, f"job {key!r} not found")
@@ -122,7 +122,7 @@ class World:
         """By `organization/name` or id; raises Refused (404)."""
         return _id_of(self.budgets, key, "budget")
 
-    def secret(self, workspace: Workspace, name: str) -> Secret:
+    def secret(self, workspace: Workspace, name: str) -> StoredSecret:
         """By its name, case counting; raises Refused (404)."""
         if name not in workspace.secrets:
             raise Refused(404, f"secret {name!r} not found")
@@ -181,7 +181,7 @@ class World:
             dataset.committed_ns = dataset.committed_ns or time.time_ns()
             self.changed.notify_all()
 
-    def add_image(self, name: str, *, workspace: Workspace, docker_id: str, **more: Any) -> Image:
+    def add_image(self, name: str, *, workspace: Workspace, docker_id: str, **more: Any) -> StoredImage:
         """Make an image record, the user's or (`author/name`) another's; raises Refused (400, 409)."""
         author, _, short = name.rpartition("/")
         author = author or self.user
@@ -189,7 +189,9 @@ class World:
             self.check_name(short)
             if any((image.author, image.name) == (author, short) for image in self.images):
                 raise Refused(409, f"image name {name!r} is already in use")
-            self.images.append(Image(name=short, author=author, workspace_id=workspace.id, docker_id=docker_id, **more))
+            self.images.append(
+                StoredImage(name=short, author=author, workspace_id=workspace.id, docker_id=docker_id, **more)
+            )
             return self.images[-1]
 
     def add_group(self, name: str, workspace: Workspace, *, description: str, experiment_ids: Iterable[str]) -> Group:
@@ -205,10 +207,10 @@ class World:
             )
             return self.groups[-1]
 
-    def write_secret(self, workspace: Workspace, name: str, value: str) -> Secret:
+    def write_secret(self, workspace: Workspace, name: str, value: str) -> StoredSecret:
         """Set a secret's value, new or known."""
         with self.lock:
-            secret = workspace.secrets.setdefault(name, Secret(name=name, value=value))
+            secret = workspace.secrets.setdefault(name, StoredSecret(name=name, value=value))
             secret.value = value
             secret.updated_ns = time.time_ns()
             return secret

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from windlass.core.errors import WindlassError
-from windlass.record.manifest import Entry, Manifest
+from windlass.record.manifest import Manifest, ManifestEntry
 from windlass.report.checkpoints import Saving, saving_ended, sync_reports
 from windlass.train.checkpoint.collectives import Collectives
 from windlass.train.checkpoint.layout import Box, FileSums, Layout, Piece, TensorEntry
@@ -102,7 +102,7 @@ class Save:
             values=_merged(report["values"] for report in reports),
             files={name: FileSums(crc32=tuple(found)) for report in reports for name, found in report["sums"].items()},
         )
-        entries = [Entry(name, size, sha256) for report in reports for size, sha256, name in report["entries"]]
+        entries = [ManifestEntry(name, size, sha256) for report in reports for size, sha256, name in report["entries"]]
         for name, content in {**self.small, LAYOUT_FILE: layout.to_json()}.items():
             entries.append(write_bytes(files, name, content))
         entries.sort(key=lambda entry: entry.path)

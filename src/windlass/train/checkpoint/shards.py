@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from windlass.record.manifest import Entry
+from windlass.record.manifest import ManifestEntry
 from windlass.train.checkpoint.files import Files
 from windlass.train.checkpoint.layout import BLOCK_BYTES, Box, FileSums
 from windlass.train.checkpoint.tensors import bytes_of, dtype_name
@@ -40,7 +40,7 @@ class StagedTensor:
 class Shard:
     """A written file: its entry in the manifest, its checksums, and where each part begins."""
 
-    entry: Entry
+    entry: ManifestEntry
     sums: FileSums
     starts: tuple[int, ...]
 
@@ -66,9 +66,9 @@ class Sums:
                 self._blocks.append(self._crc32)
                 self._crc32 = 0
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> ManifestEntry:
         """Return the file's entry of the manifest."""
-        return Entry(name, self.size, self._sha256.hexdigest())
+        return ManifestEntry(name, self.size, self._sha256.hexdigest())
 
     def blocks(self) -> FileSums:
         """Return the checksums of its blocks."""
@@ -93,11 +93,11 @@ def write_shard(files: Files, name: str, parts: Sequence[StagedTensor]) -> Shard
     return Shard(entry=sums.entry(name), sums=sums.blocks(), starts=tuple(starts))
 
 
-def write_bytes(files: Files, name: str, content: bytes) -> Entry:
+def write_bytes(files: Files, name: str, content: bytes) -> ManifestEntry:
     """Write a small file. Blocking; durable when it returns."""
     with files.create(name) as file:
         file.write(content)
-    return Entry(name, len(content), hashlib.sha256(content).hexdigest())
+    return ManifestEntry(name, len(content), hashlib.sha256(content).hexdigest())
 
 
 def _header(parts: Sequence[StagedTensor]) -> tuple[bytes, list[int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.core.json_text import read_json
 from windlass.train.hf.families import FAMILIES, Architecture, architecture_of
 from windlass.train.hf.rope import RopeProblem, read_rope, write_rope
@@ -153,16 +153,16 @@ def from_hf(data: Mapping[str, Any], *, source: str = "config.json") -> ModelCon
     try:
         rope, window_rope = read_rope(known, full)
     except RopeProblem as problem:
-        raise SpecError([Problem(str(problem), "unsupported-architecture", Place(source), REMEDY)]) from problem
+        raise SpecError([Problem(str(problem), "unsupported-architecture", SourcePlace(source), REMEDY)]) from problem
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         message = f"cannot read the rotary embedding: {error}"
-        raise SpecError([Problem(message, "unsupported-architecture", Place(source), REMEDY)]) from error
+        raise SpecError([Problem(message, "unsupported-architecture", SourcePlace(source), REMEDY)]) from error
     try:
         model = _model(known, full, rope, window_rope)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         message = f"a setting has another type than transformers writes: {error!r:.200}"
         raise SpecError(
-            [Problem(message, "unsupported-architecture", Place(source), "copy config.json again")]
+            [Problem(message, "unsupported-architecture", SourcePlace(source), "copy config.json again")]
         ) from error
     return validated(model, source)
 
@@ -192,7 +192,7 @@ def _model(
 def _unknown_architecture(name: object, source: str) -> Problem:
     names = ", ".join(known.model_type for known in FAMILIES)
     message = f"unsupported model_type {name}" if name else "config.json has no `model_type`"
-    return Problem(message, "unsupported-architecture", Place(source), f"one of: {names}")
+    return Problem(message, "unsupported-architecture", SourcePlace(source), f"one of: {names}")
 
 
 def _attention(known: Architecture, full: Mapping[str, Any]) -> AttentionConfig:
@@ -353,7 +353,7 @@ def setting_problems(data: Mapping[str, Any], source: str) -> Iterator[Problem]:
             yield Problem(
                 f"`{key}` is {value!r}, not a count",
                 "unsupported-architecture",
-                Place(source),
+                SourcePlace(source),
                 "copy config.json again",
             )
     for key, value in sorted(data.items()):
@@ -363,10 +363,10 @@ def setting_problems(data: Mapping[str, Any], source: str) -> Iterator[Problem]:
                 yield Problem(
                     f"`{key}: {json.dumps(value)}` is not supported by our decoder",
                     "unsupported-architecture",
-                    Place(source),
+                    SourcePlace(source),
                     REMEDY,
                 )
         elif key not in _KNOWN and value is not None:
             yield Problem(
-                f"unknown setting `{key}: {json.dumps(value)}`", "unsupported-architecture", Place(source), REMEDY
+                f"unknown setting `{key}: {json.dumps(value)}`", "unsupported-architecture", SourcePlace(source), REMEDY
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.train.hf.config import validated
 from windlass.train.model.config import (
     AttentionConfig,
@@ -76,10 +76,10 @@ def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> M
         found = _model(model, _max_length(data))
     except _Misfit as misfit:
         message = f"`{misfit.setting}: {misfit.value}` of OLMo-core is not supported by our decoder"
-        raise SpecError([Problem(message, "unsupported-architecture", Place(source), _REMEDY)]) from misfit
+        raise SpecError([Problem(message, "unsupported-architecture", SourcePlace(source), _REMEDY)]) from misfit
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         message = f"{source} does not describe an OLMo-core model: {error!r}"
-        raise SpecError([Problem(message, "unsupported-architecture", Place(source), _REMEDY)]) from error
+        raise SpecError([Problem(message, "unsupported-architecture", SourcePlace(source), _REMEDY)]) from error
     return validated(found, source)
 
 

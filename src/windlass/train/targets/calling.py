@@ -10,7 +10,7 @@ from windlass.config.decode import DocumentDecoder
 from windlass.config.document import MappingEntry, MappingNode, Node, SequenceNode, node_of_data
 from windlass.config.field_types import fields_of
 from windlass.config.path import join_path
-from windlass.core.errors import Place, Problem, SpecError, WindlassError
+from windlass.core.errors import Problem, SourcePlace, SpecError, WindlassError
 from windlass.train.reference import place_of_error
 from windlass.train.targets.config import TargetConfig
 from windlass.train.targets.signature import Signature, read_signature
@@ -46,11 +46,13 @@ class Checked:
         self.problems: list[Problem] = []
         self.args: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
-        self.origins: dict[str, Place] = {}
+        self.origins: dict[str, SourcePlace] = {}
         self.signature: Signature | None = None
 
 
-def check_target(config: TargetConfig, part: str, where: str, origins: Mapping[str, Place] | None = None) -> Checked:
+def check_target(
+    config: TargetConfig, part: str, where: str, origins: Mapping[str, SourcePlace] | None = None
+) -> Checked:
     """Import a target and hold its `args` against its signature; calls nothing.
 
     Args:
@@ -80,7 +82,7 @@ def check_target(config: TargetConfig, part: str, where: str, origins: Mapping[s
     if signature.takes_any:
         extra = {name: known.pop(name) for name in list(known) if name not in fields}
     path = (*where.split("."), "args")
-    node = _placed(node_of_data(known, ""), path, places, here or Place(where))
+    node = _placed(node_of_data(known, ""), path, places, here or SourcePlace(where))
     decoder = DocumentDecoder(signature.schema)
     made = decoder.decode(node, path)
     found.problems += [_of_target(problem, config) for problem in decoder.problems]
@@ -98,7 +100,7 @@ def _of_target(problem: Problem, config: TargetConfig) -> Problem:
     return problem
 
 
-def _placed(node: Node, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> Node:
+def _placed(node: Node, path: tuple[str, ...], origins: Mapping[str, SourcePlace], outer: SourcePlace) -> Node:
     """The tree with the places where its parts were written."""
     place = origins.get(join_path(path), outer)
     if isinstance(node, MappingNode):
@@ -110,7 +112,9 @@ def _placed(node: Node, path: tuple[str, ...], origins: Mapping[str, Place], out
     return type(node)(node.value, node.text, place)
 
 
-def _entry(entry: MappingEntry, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> MappingEntry:
+def _entry(
+    entry: MappingEntry, path: tuple[str, ...], origins: Mapping[str, SourcePlace], outer: SourcePlace
+) -> MappingEntry:
     node = _placed(entry.node, path, origins, outer)
     return MappingEntry(entry.key, node.place, node)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from windlass.core.errors import Place, Problem, WindlassError
+from windlass.core.errors import Problem, SourcePlace, WindlassError
 from windlass.train.data.config import LoaderTarget, SourceTarget
 from windlass.train.optim.config import OptimTarget
 from windlass.train.optim.schedule_config import ScheduleTarget
@@ -46,13 +46,13 @@ def targets_of(recipe: Recipe) -> Iterator[tuple[str, str, TargetConfig]]:
             yield f"callbacks.{name}", "callback", config
 
 
-def complete(recipe: R, origins: Mapping[str, Place]) -> tuple[R, list[Problem], dict[str, Place]]:
+def complete(recipe: R, origins: Mapping[str, SourcePlace]) -> tuple[R, list[Problem], dict[str, SourcePlace]]:
     """The recipe with every argument of every target written out, what is wrong with them, and where each was written.
 
     Imports the code that the recipe names, and calls none of it.
     """
     problems: list[Problem] = []
-    places: dict[str, Place] = {}
+    places: dict[str, SourcePlace] = {}
     for where, part, config in targets_of(recipe):
         checked = check_target(config, part, where, origins)
         problems += checked.problems

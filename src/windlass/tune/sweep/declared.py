@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from windlass.config import join_path, split_path
-from windlass.core.errors import Place, Problem, SpecError, UsageError, WindlassError
+from windlass.core.errors import Problem, SourcePlace, SpecError, UsageError, WindlassError
 from windlass.spec import Sweep
 from windlass.tune import search
 from windlass.tune.arguments import check_known
@@ -35,7 +35,7 @@ __all__ = [
 
 _SPACES_IN = frozenset({"hyperparam_mutations", "param_space", "space"})
 """Arguments of schedulers and searchers that are search spaces themselves."""
-Origins = Mapping[str, Place]
+Origins = Mapping[str, SourcePlace]
 _COUNTED = ("training_iteration", "time_total_s", "timestamp")
 """Metrics that every report of a run has, whatever its code logs."""
 NO_ORIGINS: Origins = MappingProxyType({})
@@ -57,7 +57,7 @@ def at_place(origins: Origins, path: str) -> Iterator[None]:
         raise SpecError([Problem(message, code, _place(origins, path), hint)]) from error
 
 
-def _place(origins: Origins, path: str) -> Place | None:
+def _place(origins: Origins, path: str) -> SourcePlace | None:
     parts = split_path(path)
     for length in range(len(parts), -1, -1):
         found = origins.get(join_path(parts[:length]))

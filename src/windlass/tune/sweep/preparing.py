@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import Place, PreconditionError, Problem, SpecError
+from windlass.core.errors import PreconditionError, Problem, SourcePlace, SpecError
 from windlass.core.names import NAME_RULE, is_name, new_run_id
 from windlass.launch import Options, Prepared, prepare_file
 from windlass.runs.home import Home
@@ -90,7 +90,7 @@ def prepare_sweep(
         problem = Problem(
             f"{path} has no `sweep:`",
             "no-sweep",
-            Place(str(path)),
+            SourcePlace(str(path)),
             "add `sweep: {metric: loss, mode: min, samples: 20, space: {lr: {loguniform: [1e-5, 1e-1]}}}`",
         )
         raise SpecError([problem])
@@ -120,10 +120,10 @@ def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
         if path in varied:
             message = f"the sweep varies `{path}`, so no trial would have this value"
             hint = "leave it out, or take it out of `sweep.space`"
-            raise SpecError([Problem(message, "override-varied", Place("command line", excerpt=override), hint)])
+            raise SpecError([Problem(message, "override-varied", SourcePlace("command line", excerpt=override), hint)])
 
 
-def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, Place]) -> None:
+def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, SourcePlace]) -> None:
     """Refuse `keep` if this head cannot delete checkpoints at the site.
 
     Raises:
@@ -142,7 +142,11 @@ def _place_of(prepared: Prepared) -> str:
 
 
 def _example(
-    sweep: Sweep, space: Mapping[str, Any], template: TrialTemplate, prepared: Prepared, origins: Mapping[str, Place]
+    sweep: Sweep,
+    space: Mapping[str, Any],
+    template: TrialTemplate,
+    prepared: Prepared,
+    origins: Mapping[str, SourcePlace],
 ) -> Prepared:
     """Plan a trial, so that a name or value that the experiment refuses fails before anything starts."""
     if sweep.trainable:
@@ -156,7 +160,7 @@ def _example(
         raise SpecError([_of_the_space(problem, overrides, origins) for problem in error.problems]) from error
 
 
-def _of_the_space(problem: Problem, overrides: Sequence[str], origins: Mapping[str, Place]) -> Problem:
+def _of_the_space(problem: Problem, overrides: Sequence[str], origins: Mapping[str, SourcePlace]) -> Problem:
     """Move the problem of a trial's override to the place where the file names what varies."""
     for override in overrides:
         path = override.partition("=")[0]
