@@ -234,7 +234,7 @@ def test_a_changed_lock_and_a_wrong_machine_are_named(archive: Path, recipe: Env
     assert answer["code"] == "lock-changed"
     answer = build(archive, replace(recipe, arch="riscv64"), tmp_path / "envs")
     assert answer["code"] == "env-arch-mismatch"
-    assert answer["message"].endswith(f"is {os.uname().machine}, and the environment is for riscv64")
+    assert answer["message"].endswith(f"is {os.uname().machine}, but the environment is for riscv64")
 
 
 def test_check_keeps_the_recipe_for_a_build_job(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_forbidden_module_and_a_machine_without_modules(
     empty.write_text("unset -f module\n")
     answer = build(archive, replace(recipe, module_init=str(empty), modules=("cuda",)), tmp_path / "envs")
     assert answer["code"] == "modules-failed"
-    assert "the site's profile names modules: cuda" in answer["message"]
+    assert "but the site profile has modules: cuda" in answer["message"]
 
 
 # --- overrides, patches, imports -------------------------------------------------------------------------------------

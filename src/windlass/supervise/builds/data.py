@@ -83,7 +83,7 @@ class _CommandError(Exception):
 
 
 class _Build:
-    """One run of the command."""
+    """Run of the command."""
 
     def __init__(self, wrapped: WrappedCommand, place: Path, environ: Mapping[str, str]) -> None:
         self._wrapped, self._place, self._environ = wrapped, place, environ

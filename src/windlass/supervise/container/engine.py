@@ -35,7 +35,7 @@ def engine_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 class ContainerEngine:
-    """One engine; every method blocks, for 20 s at most unless stated otherwise.
+    """Container engine; every method blocks, for 20 s at most unless stated otherwise.
 
     Args:
         program: `docker` or `podman`.

@@ -125,7 +125,7 @@ def _with_generation(job: JobDocument, name: str) -> JobDocument:
 
 
 class _Replica:
-    """One container of a replica and the client that is attached to it."""
+    """Container of a replica and the client that is attached to it."""
 
     def __init__(
         self, job: JobDocument, folder: Path, rank: int, attempt: int, argv: list[str], environ: Mapping[str, str]

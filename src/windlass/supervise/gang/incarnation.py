@@ -1,4 +1,4 @@
-"""One start of a job's replicas by a scheduler, and the lock that lets only one job be a given link.
+"""Start of a job's replicas by a scheduler, and the lock that lets only one job be a given link.
 
 A scheduler may start the same job again (a requeue), and a submission whose reply was lost may exist twice. So every
 start has a name of its own, below which its guards keep their files, and the first job that begins as link n writes
@@ -33,7 +33,7 @@ OUTPUT = "WINDLASS_BATCH_OUTPUT"
 
 @dataclass(frozen=True)
 class Incarnation:
-    """One start of the replicas.
+    """Start of the replicas.
 
     Attributes:
         name: `<scheduler's id>.<restart>`, unique; empty if the job is a process tree on one machine.

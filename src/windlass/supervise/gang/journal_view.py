@@ -19,7 +19,7 @@ _FRESH_EVERY_S = 5.0
 
 
 class RunJournalView:
-    """One replica's view of the run's journal folder.
+    """View of the run's journal folder, for one replica.
 
     It reads the records of this replica and its user code, metrics included. A leader also reads all of the run except
     metrics, since they are many and decide nothing.

@@ -24,7 +24,7 @@ _MIN_STORE_BYTES = 80 << 20
 
 @dataclass(frozen=True)
 class RayPlace:
-    """One node of the Ray of an attempt.
+    """Node of the Ray of an attempt.
 
     Attributes:
         folder: Ray's sockets, logs and spilled objects, on this node's own disk.

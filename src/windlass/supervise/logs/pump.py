@@ -54,7 +54,7 @@ _DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 @dataclass(frozen=True)
 class PumpResult:
-    """What one turn of the pump did.
+    """Result of one turn of the pump.
 
     Attributes:
         num_bytes: bytes taken from the user's processes.
@@ -71,7 +71,7 @@ class PumpResult:
 
 
 class LogPump:
-    """One log stream: takes from a channel, appends to a log file and its index.
+    """Log stream: reads from a pipe, appends to a log file and its index.
 
     Making it recovers: it goes on where the last incarnation was killed. A log file of which the channel knows nothing
     (of an incarnation whose guard died too) is continued. A channel may serve one log after another: drain in between.

@@ -1,1 +1,1 @@
-"""What a client asks of a site over ssh."""
+"""Requests of a client to a site over ssh."""

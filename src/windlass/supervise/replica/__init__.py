@@ -1,1 +1,1 @@
-"""One replica: its supervisor and the user's process below it."""
+"""Replica: its supervisor and the user's process below it."""
