@@ -1,8 +1,9 @@
-"""Deterministic simulation of the decision cores: one seed replays one history, faults included.
+"""Deterministic simulation: one seed replays one history, faults included.
 
-The shipped `GangCore`, `ReplicaCore`, `Candidate`, `StallWatch`, `Gate`, `classify`, `decide`, `reconcile`, `fold` and
-journal frames run in virtual time among virtual nodes, disks, networks, processes, schedulers and clients. At virtual
-Slurm sites, a third of all seeds, so do `LinkManager`, `SlurmScheduler`, `Deadlines`, `FencingAgentCore` and `HeartbeatWatch`.
+The shipped `Supervisor`, `Leader`, `Restarts`, `Fencer` and `Heartbeat` with all that they drive run over virtual ports:
+processes, disks, network and clocks. At virtual Slurm sites, a third of all seeds, so do `LinkManager` and
+`SlurmScheduler`. Clients are copies still: their steps follow `launch.reconcile` and `launch.submit` by hand, around
+the shipped `reconcile` policy.
 """
 
 from __future__ import annotations
