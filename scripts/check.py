@@ -16,6 +16,7 @@ CHECKS: dict[str, list[str]] = {
     "in-job": [sys.executable, "-m", "scripts.check_in_job"],
     "docs": [sys.executable, "-m", "scripts.check_docs"],
     "committed": [sys.executable, "-m", "scripts.check_committed"],
+    "language": [sys.executable, "-m", "scripts.language"],
     "lines": [sys.executable, "-m", "scripts.count_lines"],
 }
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import re
 import sys
 import tokenize
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scripts.import_graph import circles, import_graph, single_importers
+from scripts.language import class_names, dialect_hits, docstring_nodes, question_docstrings
 from scripts.public_surface import surface
 from scripts.traces import collection, traces
 from scripts.tree import ROOT, python_files
@@ -28,16 +28,6 @@ FEW_LINES = 100
 CARRIERS = ("spec/", "plan/", "supervise/job", "record/")
 """Where the types are that a task's number of nodes goes through on its way from the file to job.json and the journal."""
 NODES = ("nodes", "num_nodes", "replicas", "num_replicas")
-DIALECT = {
-    "`is no`": r"(?<!\bthere )\b(?:is|are|was|were) no (?!longer\b|more\b)",
-    "`stands`": r"\b(?:stands?|stood)\b",
-    "`nobody`": r"\bnobody\b",
-    "`said`": r"(?<!\$)\bsaid\b(?!=)|\bsays? (?:nothing|so)\b|\bnothing says\b",
-    "inverted": r"\b(?:is|are|was) not there\b|\b(?:so|thus) which\b|\bends? well\b|\bby what (?:it|they) (?:is|are)\b"
-    r"|\b(?:told|asked) of\b|(?:^|[.:;] )(?:Nothing|None|No \w+) (?:stands|lies|goes|comes|speaks)\b",
-}
-"""Word or form -> pattern of the old dialect (HOUSE_STYLE, Language), searched in every text that is not a docstring."""
-QUESTION = re.compile(r"(?:What|Whether|One|Where|How)\b")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,7 +64,8 @@ def static_figures(source: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     carriers = carriers_of(trees, NODES)
     twice = {name: places for name, places in class_names(trees).items() if len(places) > 1}
     hits = dialect_hits(trees)
-    questions, docstrings = question_docstrings(trees)
+    questions = question_docstrings(trees)
+    docstrings = sum(1 for tree in trees.values() for _ in docstring_nodes(tree))
     figures = {
         "source files": len(texts),
         "lines": sum(lines.values()),
@@ -90,7 +81,7 @@ def static_figures(source: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
         "public names (`__all__` of packages)": surface().count("\n"),
         **{f"dialect in messages and other texts: {name}": len(found) for name, found in hits.items()},
         "docstrings": docstrings,
-        "of these beginning with What, Whether, One, Where, How": questions,
+        "of these beginning with What, Whether, One, Where, How": len(questions),
     }
     details = {
         "crowded folders": [f"{count:4d} {folder}" for folder, count in sorted(crowded.items())],
@@ -116,13 +107,6 @@ def num_code_lines(text: str) -> int:
     return len(lines)
 
 
-def docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
-    """Texts that stand alone as a statement: docstrings, and those of attributes."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.value
-
-
 def carriers_of(trees: Mapping[Path, ast.Module], names: Sequence[str]) -> list[str]:
     """Classes of `CARRIERS` with a field, or a parameter of `__init__`, of one of the names."""
     found = []
@@ -142,39 +126,6 @@ def fields_of(node: ast.ClassDef) -> set[str]:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             fields |= {argument.arg for argument in (*part.args.args, *part.args.kwonlyargs)}
     return fields
-
-
-def class_names(trees: Mapping[Path, ast.Module]) -> dict[str, list[str]]:
-    """Public class -> files that define one of that name."""
-    found = defaultdict(list)
-    for path, tree in trees.items():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(path))
-    return found
-
-
-# ------------------------------------------------------------------------------------------------------- language
-
-
-def dialect_hits(trees: Mapping[Path, ast.Module]) -> dict[str, list[str]]:
-    """Form of the old dialect -> `file:line: text` of every text with it, docstrings left out."""
-    patterns = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in DIALECT.items()}
-    found: dict[str, list[str]] = {name: [] for name in DIALECT}
-    for path, tree in trees.items():
-        docstrings = {id(node) for node in docstring_nodes(tree)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-                for name, pattern in patterns.items():
-                    if pattern.search(node.value):
-                        found[name].append(f"{path}:{node.lineno}: {' '.join(node.value.split())[:120]}")
-    return found
-
-
-def question_docstrings(trees: Mapping[Path, ast.Module]) -> tuple[int, int]:
-    """(docstrings that begin with a question word or `One`, all docstrings)."""
-    texts = [str(node.value) for tree in trees.values() for node in docstring_nodes(tree)]
-    return sum(QUESTION.match(text) is not None for text in texts), len(texts)
 
 
 # ------------------------------------------------------------------------------------------------------ the table

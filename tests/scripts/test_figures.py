@@ -3,8 +3,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from scripts.figures import class_names, dialect_hits, fields_of, num_code_lines, question_docstrings, with_column
+from scripts.figures import fields_of, num_code_lines, with_column
 from scripts.import_graph import circles, import_graph, single_importers
+from scripts.language import class_names, dialect_hits, question_docstrings
 from scripts.traces import count_called
 
 FILES = {
@@ -76,7 +77,7 @@ def test_docstrings_that_begin_with_a_question() -> None:
     text = (
         '"""What it is."""\ndef f():\n    """Return one."""\ndef g():\n    """Whatever."""\nX = 1\n"""Where it is."""\n'
     )
-    assert question_docstrings({Path("a.py"): ast.parse(text)}) == (2, 4)
+    assert question_docstrings({Path("a.py"): ast.parse(text)}) == ["a.py:1: What it is.", "a.py:7: Where it is."]
 
 
 def test_functions_and_files_called() -> None:

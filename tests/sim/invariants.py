@@ -272,7 +272,7 @@ class Monitor:
         calm_s = self._world.now - self.last_fault_at - self._plans[name].ready_timeout_s
         cause = attempt.end.cause if attempt.end is not None else ""
         was_hit = self.chains is not None and self.chains.was_hit(name)
-        if calm_s > _SETTLED_S and not was_hit and cause in (Cause.NEVER_READY, Cause.NODE_LOST):
+        if calm_s > _SETTLED_S and not was_hit and cause in (Cause.NEVER_READY, Cause.NODE_LOST, Cause.UNKNOWN):
             self._fail(f"{name} attempt {attempt.number} ends by {cause}, {calm_s:.0f} s after things were calm again")
 
     def _check_cause(self, record: Record) -> None:

@@ -281,6 +281,8 @@ class ChainWatch:
         expected = _OF_FAULT.get(next(iter(kinds)))
         if self._slurm.site.mode == "requeue" and cause is Cause.PREEMPTED:
             return  # a job that is put back into the queue is not told why
+        if cause is Cause.UNKNOWN and not self._slurm.site.has_accounting:
+            return  # Slurm has forgotten the job, and nothing else says how it ended
         is_other = expected is not None and cause not in (expected, Cause.WALLTIME, Cause.TIMEOUT, Cause.STALLED)
         if is_other and self._world.now > self._unanswered_at + _AGAIN_S:
             self._fail(f"{name} attempt {number} is said to end by {cause}, and it was {expected}")

@@ -248,7 +248,7 @@ def test_an_attempt_of_a_lost_start_is_waited_for(scene: Scene) -> None:
     assert scene.links.check_open_attempt(1, 19.0) is None
     assert scene.links.check_open_attempt(1, 20.0) is None
     assert scene.links.check_open_attempt(1, 39.0) is None
-    assert scene.links.check_open_attempt(1, 41.0) == (Cause.NODE_LOST, "its job ended without recording a result")
+    assert scene.links.check_open_attempt(1, 41.0) == (Cause.UNKNOWN, "its job ended without recording a result")
 
 
 def test_a_scheduler_that_heard_from_all_nodes_shortens_the_wait(scene: Scene) -> None:

@@ -410,7 +410,7 @@ def test_limit_time_counts_a_lost_attempt_until_it_was_last_heard_of() -> None:
     scene.journal.clock.advance(12 * 3600)
     scene.journal.intend(2)
     later = Scene(1, scene.journal, job=2, time_s=60.0)
-    assert scene.cause() == "node-lost"
+    assert scene.cause() == "unknown"
     assert scene.journal.task().attempts[1].running_s == pytest.approx(20.0)
     later.run(2)
     later.after(39)
@@ -531,7 +531,7 @@ def test_the_end_of_an_older_jobs_attempt_stays_with_that_job() -> None:
     scene.journal.intend(2)
     later = Scene(1, scene.journal, job=2)
     assert scene.journal.task().attempts[1].job == 1
-    assert scene.cause() == "node-lost"
+    assert scene.cause() == "unknown"
     assert (later.step(), later.core.order.attempt) == (Step.WAIT, 2)
 
 

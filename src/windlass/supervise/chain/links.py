@@ -294,7 +294,7 @@ class LinkManager:
             return None
         cause, message, _ = self._past
         if cause in (Cause.UNKNOWN, Cause.OK):
-            return Cause.NODE_LOST, "its job ended without recording a result"
+            return Cause.UNKNOWN, "its job ended without recording a result"
         return cause, message
 
     def first_silent(self, attempt: int) -> int:
@@ -357,7 +357,8 @@ class LinkManager:
             return Cause.KILLED, f"Slurm forgot its job, and gave the id {own.job_id} to the job of link {own.link}"
         if self._incarnation.is_unknown_restart:
             return Cause.KILLED, f"Slurm forgot start {restart} of its job, and started the job again"
-        return Cause.UNKNOWN, f"start {restart} of its job ended without recording a result"
+        # Slurm starts a job again by itself only when it lost a node; a preempted one was told so.
+        return Cause.NODE_LOST, f"start {restart} of its job ended without recording a result"
 
     def _on_past(self, answer: Answer) -> None:
         self._past = (Cause(answer["cause"]), answer["message"], answer["is_certain"])

@@ -109,7 +109,7 @@ class GangCore:
         if newest.end is not None:
             return self._follow(newest, now)
         if newest.job != self._gang.job:
-            end = End(str(Cause.NODE_LOST), message="its job ended without recording a result", at=newest.last_seen_at)
+            end = End(str(Cause.UNKNOWN), message="its job ended without recording a result", at=newest.last_seen_at)
             self._end_attempt(newest.number, end, newest.job)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
         self.membership.miss_all(now)
@@ -129,11 +129,13 @@ class GangCore:
         return self._set(now, step=Step.GATHER)
 
     def on_open_attempt_over(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
-        """Handle that an attempt of an earlier start is certainly over, although its end was not recorded.
+        """End an attempt of an earlier start that is certainly over.
 
         Args:
-            rank: the replica that fell silent first; -1: unknown.
+            rank: the replica whose heartbeat stopped well before the others', which says that its node was lost; -1: none.
         """
+        if cause is Cause.UNKNOWN and rank >= 0:
+            cause = Cause.NODE_LOST
         task = self._journal.task()
         attempt, self.open_attempt = task.attempts[self.open_attempt], 0
         is_ended = attempt.end is not None
@@ -468,7 +470,7 @@ class GangCore:
     def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
         attempt = self._journal.task().newest_attempt
         if self.open_attempt and attempt is not None and attempt.end is None:  # nothing waits for it any more
-            end = End(str(Cause.NODE_LOST), message="its job ended without recording a result", at=attempt.last_seen_at)
+            end = End(str(Cause.UNKNOWN), message="its job ended without recording a result", at=attempt.last_seen_at)
             self._end_attempt(attempt.number, end, attempt.job)
         self._journal.append(
             events.TASK_ENDED,
