@@ -177,7 +177,7 @@ def test_a_sweep_outlives_the_terminal_that_it_was_launched_in(hill: SweepStage)
     until(lambda: handle.row.state == "over", "it is over", timeout_s=300)
     assert handle.row.counts == {"TERMINATED": 4}, hill.words(handle)
     assert len(hill.runs("climb")) == 4
-    assert "its terminal is gone; its head is process" in hill.words(handle)
+    assert "terminal closed; continues as process" in hill.words(handle)
     until(lambda: not handle.has_head, "the head has left")
 
 
