@@ -74,7 +74,7 @@ def test_a_changed_output_is_not_pulled(windlass: Windlass, run: RunFolder, tmp_
     (run.out("train") / "result.json").write_text("[]")
     result = windlass("outputs", "pull", RUN, "--to", str(tmp_path / "here"))
     assert result.code == 8
-    assert "is not as its manifest says (sha256)" in result.err
+    assert "does not match its sha256 in the manifest" in result.err
     assert not (tmp_path / "here" / "train" / "result.json").exists()
 
 
@@ -82,7 +82,7 @@ def test_an_archive_that_is_none_is_refused(windlass: Windlass, home: Path, tmp_
     (tmp_path / "x.tar.gz").write_bytes(b"hello")
     result = windlass("archive", "import", str(tmp_path / "x.tar.gz"))
     assert result.code == 8
-    assert "is not a whole archive of a run" in result.err
+    assert "is not a valid archive of a run" in result.err
     assert windlass("archive", "import", str(tmp_path / "none.tar.gz")).code == 4
     assert list(Home(home).runs.iterdir()) == []
 
@@ -91,6 +91,6 @@ def test_a_run_that_goes_on_is_not_exported(windlass: Windlass, home: Path, tmp_
     RunScript(Home(home), RUN).submit().start().close()
     result = windlass("archive", "export", RUN, "-o", str(tmp_path / "x.tar.gz"))
     assert result.code == 8
-    assert f"error: run {RUN} is running, not at its end" in result.err
+    assert f"error: run {RUN} is running and has not ended" in result.err
     assert windlass("archive", "export", RUN, "-o", str(tmp_path / "x.zip")).code == 2
     assert list(tmp_path.glob("x.*")) == []

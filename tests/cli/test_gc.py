@@ -56,7 +56,7 @@ def test_an_old_run_whose_output_another_run_reads_stays(windlass: Windlass, hom
     (user.path / "plan.json").write_text(json.dumps({"name": "user", "pins": pins}))
     (user.path / "provenance.json").write_text("{}")
     result = windlass("gc", "--runs", "--older-than", "1d", "--yes")
-    assert f"kept          run          {good.path}  {user.id} takes data from it\n" in result.out
+    assert f"kept          run          {good.path}  {user.id} reads data from it\n" in result.out
     assert good.path.exists()
 
 
@@ -101,7 +101,7 @@ def test_environments_that_a_run_may_need_stay(windlass: Windlass, home: Path) -
         result = windlass("gc", "--environments")
     assert [path.exists() for path in (needed, unneeded, fresh, busy)] == [True, False, True, True]
     assert f"removed       environment  {unneeded}" in result.out
-    assert f"kept          environment  {needed}  {BAD} (failed) may go on with it\n" in result.out
+    assert f"kept          environment  {needed}  {BAD} (failed) may continue with it\n" in result.out
     assert f"{fresh}  used 10s ago\n" in result.out
     assert f"{busy}  it is being built\n" in result.out
     assert result.err.startswith("freed ")

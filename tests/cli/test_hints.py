@@ -86,7 +86,7 @@ def test_gpus_on_a_machine_without_one(
     monkeypatch.setenv("WINDLASS_GPUS", "")
     words = ("launch", "--gpus", "1", "--allow-dirty", "--", "true")
     assert "error: task `main` does not fit: 1 GPU, and `local` has 0 " in (done := windlass(*words)).err
-    assert "hint: you have added no site with GPUs; `windlass site add NAME` does, and windlass knows " in done.err
+    assert "hint: no site with GPUs is added; `windlass site add NAME` adds one, such as " in done.err
     save_site(Profile(name="lab", partitions={"gpu": Partition(num_nodes=4, gpus=4)}), home)
     assert "hint: sites with GPUs: `--on lab`; " in windlass(*words).err
 

@@ -307,7 +307,7 @@ def test_provenance_in_all_its_forms(windlass: Windlass, home: Path) -> None:
         (("--quick", "--on", "docker"), "`--on` has no effect with `--quick`, which executes nothing"),
         (("--quick", "params.lr=2"), "an override has no effect with `--quick`, which executes nothing"),
         (("--against", "last", "--on", "docker"), "`--on` has no effect with `--against`, which executes nothing"),
-        (("--tolerance", "loss"), "`loss` is no tolerance"),
+        (("--tolerance", "loss"), "invalid tolerance `loss`"),
     ],
 )
 def test_verify_refuses_what_has_no_effect(
@@ -346,7 +346,7 @@ def test_a_changed_checkpoint_is_found(tmp_path: Path, home: Path) -> None:
     assert (found.status, found.message) == ("failed", "1 of its files differ\nstate: has other content (sha256)")
     assert found.files == ("state",)
     found = _checkpoint(run, "train", f"{tmp_path}/step-2")
-    assert (found.status, found.message) == ("failed", f"{tmp_path}/step-2 is gone; it was the last one committed")
+    assert (found.status, found.message) == ("failed", f"{tmp_path}/step-2 is missing; it was the last committed one")
 
 
 def plan_as(run: RunFolder, **fields: object) -> None:

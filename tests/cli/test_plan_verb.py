@@ -48,13 +48,13 @@ def test_a_dirty_tree_is_planned_and_a_launch_of_it_refused(windlass: Windlass, 
     assert "differs from commit" in done.out
     assert "\n               train.py\n" in done.out
     assert (
-        f"  - a launch is refused: 1 file differs from the last commit in {project}: train.py; commit them, or"
+        f"  - a launch would be refused: 1 file differs from the last commit in {project}: train.py; commit them, or"
         in done.out
     )
     assert unpinned(project) == before, "a plan leaves nothing behind"
-    assert json.loads(windlass("plan", "e.yaml", "--json").out)["notes"][0].startswith("a launch is refused: ")
+    assert json.loads(windlass("plan", "e.yaml", "--json").out)["notes"][0].startswith("a launch would be refused: ")
     assert windlass("launch", "e.yaml").code == 8
-    assert "a launch is refused" not in windlass("plan", "e.yaml", "--snapshot").out
+    assert "a launch would be refused" not in windlass("plan", "e.yaml", "--snapshot").out
 
 
 def test_a_folder_without_a_repository_and_one_without_a_commit(
@@ -62,9 +62,11 @@ def test_a_folder_without_a_repository_and_one_without_a_commit(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("e.yaml").write_text(EXPERIMENT)
-    assert f"a launch is refused: {tmp_path} is not in a git repository" in windlass("plan", "e.yaml").out
+    assert f"a launch would be refused: {tmp_path} is not in a git repository" in windlass("plan", "e.yaml").out
     subprocess.run(["git", "init", "-q", "."], check=True)
-    assert f"a launch is refused: the repository at {tmp_path} has no commit yet" in windlass("plan", "e.yaml").out
+    assert (
+        f"a launch would be refused: the repository at {tmp_path} has no commit yet" in windlass("plan", "e.yaml").out
+    )
 
 
 def test_all_errors_are_told_together(windlass: Windlass, project: Path) -> None:
@@ -99,10 +101,7 @@ def test_a_question_over_the_network_is_announced(
     asked = "asking the registry example.org for the digest of `example.org/base:1`\n"
     named = windlass("plan", "e.yaml", "--on", "docker", "env.image=example.org/base:1")
     assert (named.code, named.err) == (0, asked)
-    assert (
-        "the digest of the image is not known, so the plan is another in a launch: the registry example.org"
-        in named.out
-    )
+    assert "cannot get the digest of the image, so a launch makes another plan: the registry example.org" in named.out
     built = windlass("plan", "e.yaml", "--on", "docker", "env.image=Dockerfile")
     assert built.code == 6
     assert built.err.startswith(asked)
@@ -153,7 +152,7 @@ def test_whether_the_image_is_there(windlass: Windlass, project: Path, monkeypat
     monkeypatch.setattr(image, "_engine", lambda site: ImageEngine(digest))
     assert f"image        example.org/base@{digest}\n             in docker on this machine\n" in windlass(*words).out
     monkeypatch.setattr(image, "_engine", lambda site: ImageEngine())
-    assert "             not in docker yet: the launch has it pulled\n" in windlass(*words).out
+    assert "             not in docker yet: it will be pulled at launch\n" in windlass(*words).out
     monkeypatch.setattr(pinning, "fetch_digest", lambda reference: digest)
     built = windlass("plan", "e.yaml", "--on", "docker", "env.image=Dockerfile")
-    assert "             not in docker yet: the launch has it built\n" in built.out
+    assert "             not in docker yet: it will be built at launch\n" in built.out

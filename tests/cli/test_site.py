@@ -134,7 +134,7 @@ def test_a_site_that_there_is_not_is_answered_with_the_nearest(windlass: Windlas
 def test_a_check_prints_its_table_and_its_exit_code(
     status: str, code: int, windlass: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    diagnostics = (
+    results = (
         CheckResult(name="login", nodes=0, status="ok", message="slurm 25.05"),
         CheckResult(name="port", nodes=2, status=status, message="n1: refused", hint="a firewall"),  # type: ignore[arg-type]
         CheckResult(name="clock", nodes=2, status="not-tried", message="no answer", hint="unseen"),
@@ -164,7 +164,7 @@ def test_showing_has_the_last_check(windlass: Windlass, home: Path) -> None:
     windlass("site", "add", "mine", "--no-probe")
     for message in ("first", "second"):
         finding = CheckResult(name="login", nodes=0, status="ok", message=message)
-        save_check(home, SiteCheck(site="mine", at="2026-11-21T05:04:09Z", findings=(finding,), facts={}))
+        save_check(home, SiteCheck(site="mine", at="2026-11-21T05:04:09Z", results=(finding,), facts={}))
     shown = windlass("site", "show", "mine").out
     assert "last check 2026-11-21T05:04:09Z: ok\nok        login    login       second\n" in shown
     assert "first" not in shown

@@ -139,10 +139,10 @@ def test_prepared_data_that_does_not_travel_is_told_and_made_again(
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)
     made = run.export(tmp_path / "run.tar.gz", data=True)
     key = run.plan.pins.builds["tokens"].key
-    assert made.left_out == {"data/tokens": f"it was prepared, and a rerun builds it again: key {key[:12]}"}
+    assert made.left_out == {"data/tokens": f"prepared data; a rerun builds it again: key {key[:12]}"}
     found = Run.import_archive(tmp_path / "run.tar.gz")
     told = {each.what: each for each in verify(found.folder)}["data tokens"]
-    assert (told.status, told.message) == ("skipped", "it did not come in the archive; a rerun builds it again")
+    assert (told.status, told.message) == ("skipped", "not included in the archive; a rerun builds it again")
     again = found.rerun()
     assert again.wait(300.0) is State.SUCCEEDED
     assert (again.output("main") / "t").read_text() == "WORDS"
@@ -239,7 +239,7 @@ def tampered(archive: Path, path: str, change: Callable[[bytes], bytes], *, heal
 
 TAMPERINGS = [
     ("run/out/main/deep/result.txt", False, "result.txt has other content"),
-    ("run/out/main/deep/result.txt", True, "is not the file that the job recorded"),
+    ("run/out/main/deep/result.txt", True, "differs from the file that the job recorded"),
     ("run/out/main.manifest.json", True, "main.manifest.json is damaged"),
     ("run/plan.json", True, "the plan was changed"),
     ("run/code/user.py", True, "is not a checkout of"),
@@ -281,7 +281,7 @@ def test_what_no_export_writes_is_refused(elsewhere: Home, tmp_path: Path, path:
         text = listing.to_bytes()
         archive.addfile(member(f"exp-00000001/{LIST}", len(text)), io.BytesIO(text))
         archive.addfile(member(f"exp-00000001/{path}", 2), io.BytesIO(content))
-    with pytest.raises(PreconditionError, match="is no part of a run"):
+    with pytest.raises(PreconditionError, match="unexpected file"):
         Run.import_archive(tmp_path / "x.tar.gz")
     assert list(elsewhere.runs.iterdir()) == []
 
@@ -393,8 +393,8 @@ def test_an_archive_with_the_value_of_a_secret_is_refused(stage: Stage, tmp_path
     with pytest.raises(PreconditionError) as caught:
         run.export(target)
     assert caught.value.code == "archive-secrets"
-    held = [f"run/out/main/{name} holds API_KEY" for name in ("config.json", "large.bin", "log.gz")]
-    assert caught.value.message == f"the archive would hold values of secrets: {'; '.join(held)}"
+    held = [f"run/out/main/{name} contains API_KEY" for name in ("config.json", "large.bin", "log.gz")]
+    assert caught.value.message == f"the archive would contain secrets: {'; '.join(held)}"
     assert caught.value.hint.endswith(f"windlass archive export {run.id} --with-secrets")
     assert value not in str(caught.value)
     assert not target.exists()

@@ -35,7 +35,7 @@ def test_a_kill_ends_what_waits(bench: Bench, backend: PickyBackend) -> None:
     run.stop(now=True)
     assert run.state is State.STOPPED
     ends = [task.end for task in run.facts.tasks.values()]
-    assert [end[:3] for end in ends if end] == [(State.STOPPED, "cancelled", "stopped at once by hand")] * 2
+    assert [end[:3] for end in ends if end] == [(State.STOPPED, "cancelled", "killed by the user")] * 2
     assert backend.schedule() == 0
     assert run.reconcile() == []
 
@@ -62,7 +62,7 @@ def test_one_question_for_all_jobs_of_a_run(bench: Bench, backend: PickyBackend)
 def test_a_lost_job_is_followed_by_the_next(bench: Bench, backend: PickyBackend) -> None:
     run = bench.launch({"run": "true", "retry": {"interrupted": 1}})
     backend.lose("main-1")
-    message = "its job is gone, it had not begun, and its place does not say why"
+    message = "its job is gone before it started; no reason is known"
     assert run.reconcile() == [f"job 1 of main was lost: {message}", "submitted job 2 of main"]
     assert run.state is State.QUEUED
     backend.lose("main-2")
@@ -77,8 +77,8 @@ def test_a_run_in_motion_is_not_started_again(verb: str, bench: Bench, backend: 
     run = bench.launch()
     with pytest.raises(PreconditionError) as caught:
         getattr(run, verb)()
-    assert caught.value.message == f"run {run.id} is queued, not at its end"
-    assert caught.value.hint == f"windlass stop {run.id}, or windlass logs {run.id} --follow"
+    assert caught.value.message == f"run {run.id} is queued and has not ended"
+    assert caught.value.hint == f"stop it (windlass stop {run.id}), or follow it: windlass logs {run.id} --follow"
     assert caught.value.code == "run-not-ended"
     assert backend.taken == ["main-1"]
 
@@ -86,8 +86,8 @@ def test_a_run_in_motion_is_not_started_again(verb: str, bench: Bench, backend: 
 @pytest.mark.parametrize(
     ("verb", "verdict", "cause", "remedy"),
     [
-        ("retry", "succeeded", "ok", "windlass rerun {} starts it anew"),
-        ("resume", "succeeded", "ok", "windlass rerun {} starts it anew"),
+        ("retry", "succeeded", "ok", "start it again as a new run: windlass rerun {}"),
+        ("resume", "succeeded", "ok", "start it again as a new run: windlass rerun {}"),
         ("resume", "failed", "user-error", "windlass retry {}"),
     ],
 )
@@ -179,8 +179,8 @@ def test_what_a_rerun_keeps(bench: Bench) -> None:
     run = bench.launch()
     with pytest.raises(UsageError) as caught:
         run.rerun(["data.corpus=file:other"])
-    assert caught.value.message == "`data.corpus=file:other` changes what a rerun keeps: data is pinned"
-    assert caught.value.hint == "windlass launch FILE makes a run with new pins"
+    assert caught.value.message == "`data.corpus=file:other` cannot change data: a rerun keeps the pins of the old run"
+    assert caught.value.hint == "to pin again, start a new run: windlass launch FILE"
     assert caught.value.code == "rerun-pinned"
     with pytest.raises(SpecError, match="unknown key `nodez`"):
         run.rerun(["tasks.main.nodez=2"])

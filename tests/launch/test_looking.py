@@ -304,7 +304,7 @@ def test_with_reconcile_what_is_left_of_a_run_that_ended_is_cancelled_once(
     bench: Bench, backend: PickyBackend, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = with_a_job_left_in_the_queue(bench, backend)
-    assert run.reconcile() == ["took job 2 of main out of the queue"]
+    assert run.reconcile() == ["cancelled job 2 of main"]
     assert run.facts.task("main").jobs[2].is_gone
     num_observations = backend.num_observations
     assert run.reconcile() == []

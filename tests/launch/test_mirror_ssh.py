@@ -107,10 +107,10 @@ class TestFirstContact:
         pen = JournalWriter(there.journal, "supervisor", SystemClock())
         pen.append("task-ended", task="main", job=1, attempt=1, verdict="succeeded", cause="ok", message="")
         pen.close()
-        answer, _ = mirror.transport.ask("clear", remove)
+        answer, _ = mirror.transport.request("clear", remove)
         assert answer["bytes"] > 0
         assert list(there.path.parent.iterdir()) == []
-        assert mirror.transport.ask("clear", remove) == ({"bytes": 0}, [])
+        assert mirror.transport.request("clear", remove) == ({"bytes": 0}, [])
 
     def test_the_zipapp_of_another_client_stays(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         mirror = self.mirror(run, tmp_path / "site", archive)
@@ -133,13 +133,13 @@ class TestFirstContact:
 
     def test_a_python_that_is_too_old_is_named(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         python = fake_python(tmp_path, "echo Python 3.8.10")
-        with pytest.raises(PreconditionError, match=r"is Python 3\.8; windlass needs 3\.9 or newer there") as caught:
+        with pytest.raises(PreconditionError, match=r"is Python 3\.8; windlass needs 3\.9 or newer") as caught:
             self.mirror(run, tmp_path / "site", archive, python).ship()
         assert (caught.value.code, "env.python" in caught.value.hint) == ("site-python", True)
         assert not (tmp_path / "site").exists()
 
     def test_a_python_that_is_not_there_is_named(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
-        with pytest.raises(PreconditionError, match=r"`/no/python3` is no Python that runs: .*No such file") as caught:
+        with pytest.raises(PreconditionError, match=r"cannot run `/no/python3`: .*No such file") as caught:
             self.mirror(run, tmp_path / "site", archive, "/no/python3").ship()
         assert caught.value.code == "site-python"
 
@@ -147,7 +147,7 @@ class TestFirstContact:
         python = fake_python(
             tmp_path, "cat >/dev/null; case $* in *version_info*) echo 3.11; exit; esac; echo trouble >&2; exit 9"
         )
-        with pytest.raises(PreconditionError, match="did not take the zipapp: trouble") as caught:
+        with pytest.raises(PreconditionError, match="failed to store the zipapp: trouble") as caught:
             self.mirror(run, tmp_path / "site", archive, python).ship()
         assert caught.value.code == "site-answer-broken"
 

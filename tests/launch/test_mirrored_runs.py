@@ -111,7 +111,7 @@ def test_outputs_are_pulled_and_exported_from_a_site(elsewhere: Elsewhere, tmp_p
     elsewhere.run.reconcile()
     assert (elsewhere.run.pull_output("main", tmp_path / "here") / "model").read_text() == "weights"
     (out / "model").write_text("spoiled")
-    with pytest.raises(PreconditionError, match="is not as its manifest says"):
+    with pytest.raises(PreconditionError, match="does not match its sha256 in the manifest"):
         elsewhere.run.pull_output("main", tmp_path / "again")
     (out / "model").write_text("weights")
     elsewhere.run.export(tmp_path / "run.tar.gz")
@@ -131,7 +131,7 @@ def test_a_run_whose_launch_died_before_it_was_shipped_ends(elsewhere: Elsewhere
     folder = elsewhere.run.folder
     for path in (*folder.journal.iterdir(), folder.path / "provenance.json"):
         path.unlink()
-    assert elsewhere.run.reconcile() == ["the command that launched it ended before everything was in place"]
+    assert elsewhere.run.reconcile() == ["the command that launched it ended before all files were staged"]
     assert elsewhere.run.state is State.FAILED
 
 

@@ -52,7 +52,7 @@ def test_an_override_that_is_given_twice_is_noted(bench: Bench) -> None:
     path = bench.code / "play.yaml"
     path.write_text("{name: play, params: {lr: 1}, run: 'train ${params.lr}'}\n")
     plan = prepare_file(path, ["params.lr=2", "--params.lr=3"], Options(allow_dirty=True), home=bench.home).plan
-    assert "params.lr is set twice; the last counts: --params.lr=3" in plan.notes
+    assert "params.lr is set twice; the last one is used: --params.lr=3" in plan.notes
 
 
 def test_a_secret_without_a_value(bench: Bench) -> None:

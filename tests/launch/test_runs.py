@@ -64,7 +64,7 @@ def test_names_that_a_run_does_not_have(stage: Stage) -> None:
 def test_waiting_has_an_end_and_the_run_has_not(stage: Stage) -> None:
     run = stage.launch(stage.python(WAITING))
     stage.wait_for_user(run)
-    with pytest.raises(WaitTimeoutError, match=f"run {run.id} had not ended after 0.1 s") as caught:
+    with pytest.raises(WaitTimeoutError, match=f"run {run.id} has not ended after 0.1 s") as caught:
         run.wait(timeout_s=0.1)
     assert caught.value.hint == "it goes on"
     assert run.state is State.RUNNING

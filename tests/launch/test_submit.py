@@ -213,7 +213,7 @@ def planned(bench: Bench) -> RunFolder:
 
 def test_a_run_without_its_things_fails(bench: Bench, backend: PickyBackend) -> None:
     run = planned(bench)
-    assert reconcile_run(run, bench.home) == ["the command that launched it ended before everything was in place"]
+    assert reconcile_run(run, bench.home) == ["the command that launched it ended before all files were staged"]
     facts = run.facts()
     assert facts.state is State.FAILED
     assert facts.cause == "start-failed"
@@ -226,7 +226,7 @@ def test_a_staged_run_is_taken_over(bench: Bench, backend: PickyBackend) -> None
     stage.stage_run(bench.prepare(bench.tasks("a", "b")), run, lambda line: None)
     done = reconcile_run(run, bench.home)
     assert done == [
-        "took over from a launching command that ended too early",
+        "took over an interrupted launch",
         "submitted job 1 of a",
         "submitted job 1 of b",
     ]

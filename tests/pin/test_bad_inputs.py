@@ -233,15 +233,15 @@ DATA = [
         "data `d`: no such file or folder: {t}/x/y", DATA_HINT, 4),
     Bad("a link that leaves", shell("mkdir d && ln -s /etc/hostname d/l"), lambda t: pin_data("d", "file:d", t), "data-link-escapes",
         "data `d`: the link {t}/d/l leaves the folder (to /etc/hostname)",
-        "copy it with `cp -rL`, or name the folder that holds the files themselves"),
+        "copy the data with `cp -rL`, or use the folder with the files themselves"),
     Bad("a link to nothing", shell("mkdir d && ln -s gone d/l"), lambda t: pin_data("d", "file:d", t), "data-missing",
-        "data `d`: the link {t}/d/l points at nothing ({t}/d/gone)", "remove or mend the link", 4),
+        "data `d`: broken link {t}/d/l (to {t}/d/gone)", "remove or repair the link", 4),
     Bad("a link in a circle", shell("ln -s b a && ln -s a b"), lambda t: pin_data("d", "file:a", t), "data-unreadable",
         "data `d`: cannot read {t}/a: ...", "ls -ld {t}/a", 5),
     Bad("a pipe", shell("mkfifo p"), lambda t: pin_data("d", "file:p", t), "data-special-file",
-        "data `d`: {t}/p is a pipe, which has no content to pin", "keep only files, folders and links there"),
+        "data `d`: {t}/p is a pipe, which cannot be pinned", "keep only files, folders and links in the data"),
     Bad("a socket in a folder", make_socket, lambda t: pin_data("d", "file:d", t), "data-special-file",
-        "data `d`: {t}/d/s is a socket, which has no content to pin", "keep only files, folders and links there"),
+        "data `d`: {t}/d/s is a socket, which cannot be pinned", "keep only files, folders and links in the data"),
 ]  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def test_a_home_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PreconditionError) as caught:
         _ = Home(tmp_path / "file" / "home").runs
-    assert caught.value.message == f"cannot make {tmp_path}/file/home/runs: Not a directory"
+    assert caught.value.message == f"cannot create {tmp_path}/file/home/runs: Not a directory"
     assert "export WINDLASS_HOME=" in caught.value.hint
     assert caught.value.code == "home-not-writable"
 

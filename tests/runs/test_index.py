@@ -134,7 +134,7 @@ def test_damaged_runs_are_rows_with_a_note(tmp_path: Path) -> None:
     assert (rows["good"].state, rows["good"].note) == ("queued", "")
     assert (rows["empty"].state, rows["empty"].note) == (
         "unknown",
-        "the journal does not say what was started; run empty-00000000 has no plan.json",
+        "the journal has no record of the launch; run empty-00000000 has no plan.json",
     )
     assert rows["garbage"].state == "unknown"
     assert rows["garbage"].note.endswith(" passed over")

@@ -56,7 +56,7 @@ def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError) as caught:
         read(run, task="train", rank=3, attempt=1)
     assert caught.value.message == "run exp-abcdefgh has no log of task 'train', replica 3, attempt 1"
-    assert caught.value.hint == "there is train.0 of attempt 1"
+    assert caught.value.hint == "existing logs: train.0 of attempt 1"
     with pytest.raises(NotFoundError) as caught:
         read(RunFolder(tmp_path / "exp-other123"), task="train")
     assert caught.value.hint == "nothing has been started yet"

@@ -84,7 +84,7 @@ def test_nothing_is_overwritten(tmp_path: Path, source: Path, manifest: Manifest
     (target / "deep" / "b.bin").write_text("mine")
     with pytest.raises(PreconditionError) as caught:
         copy_folder(source, manifest, target)
-    assert caught.value.message == f"{target}/deep/b.bin is another file"
+    assert caught.value.message == f"{target}/deep/b.bin already exists with different content"
     assert (target / "deep" / "b.bin").read_text() == "mine"
     assert not (target / "a.txt").exists()
 
@@ -94,13 +94,13 @@ def test_a_link_in_the_way_is_not_written_through(tmp_path: Path, source: Path, 
     target.mkdir()
     (target / "a.txt").symlink_to(tmp_path / "precious")
     (tmp_path / "precious").write_text("a")
-    with pytest.raises(PreconditionError, match="is another file"):
+    with pytest.raises(PreconditionError, match="already exists with different content"):
         copy_folder(source, manifest, target)
 
 
 def test_the_manifest_of_another_output_is_not_replaced(tmp_path: Path, source: Path, manifest: Manifest) -> None:
     (tmp_path / "t.manifest.json").write_text(json.dumps({"files": []}))
-    with pytest.raises(PreconditionError, match="is of another output"):
+    with pytest.raises(PreconditionError, match="belongs to another output"):
         copy_folder(source, manifest, tmp_path / "t")
 
 
@@ -151,6 +151,6 @@ def test_a_place_that_refuses_is_told_as_such(
         raise PermissionError("no")
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", refuse)
-    with pytest.raises(AccessError, match="not allowed to use memory://shut/train/") as caught:
+    with pytest.raises(AccessError, match=r"access to memory://shut/train/.* denied") as caught:
         send_folder(source, manifest, "memory://shut", "train")
     assert caught.value.code == "remote-forbidden"

@@ -30,7 +30,7 @@ def test_a_new_run_has_its_folders_and_files(tmp_path: Path) -> None:
 
 def test_an_id_is_used_once(tmp_path: Path) -> None:
     make(tmp_path, "exp-abcdefgh")
-    with pytest.raises(PreconditionError, match="there is a run exp-abcdefgh already"):
+    with pytest.raises(PreconditionError, match="run exp-abcdefgh already exists"):
         create(home_in(tmp_path), "exp-abcdefgh", {})
     assert os.listdir(home_in(tmp_path).runs) == ["exp-abcdefgh"]
 
@@ -67,7 +67,7 @@ def test_several_that_fit_are_listed(tmp_path: Path) -> None:
     make(tmp_path, *(f"exp-a{number:07d}" for number in range(10)))
     with pytest.raises(UsageError) as caught:
         find(home_in(tmp_path), "exp-a")
-    assert caught.value.message.startswith("'exp-a' fits 10 runs: exp-a0000000, exp-a0000001, ")
+    assert caught.value.message.startswith("'exp-a' matches 10 runs: exp-a0000000, exp-a0000001, ")
     assert caught.value.message.endswith("exp-a0000007 and 2 more")
     assert caught.value.hint == "give more letters"
 

@@ -76,7 +76,7 @@ def test_folder_that_the_place_names(memory: Path) -> None:
 
 
 def test_token_that_is_no_file_name(memory: Path) -> None:
-    with pytest.raises(InternalError, match="cannot name a delivery"):
+    with pytest.raises(InternalError, match="invalid delivery token"):
         deliver(VALUES, "../../etc/cron", memory / "home")
 
 

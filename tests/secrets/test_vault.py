@@ -43,7 +43,7 @@ def test_names_are_sorted_and_values_replaced(vault: Vault) -> None:
 def test_removed_is_gone(vault: Vault) -> None:
     vault.remove("HF_TOKEN")
     assert vault.names() == []
-    with pytest.raises(NotFoundError, match="there is no secret `HF_TOKEN`"):
+    with pytest.raises(NotFoundError, match="no secret `HF_TOKEN`"):
         vault.remove("HF_TOKEN")
 
 
@@ -85,10 +85,10 @@ def test_missing_key(vault: Vault, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("identity", b"AGE-SECRET-KEY-WRONG\n", "cannot be opened with .*identity: no age key"),
-        ("identity", b"\xff\xfe", "holds no age key"),
-        ("vault.age", b"", "cannot be opened"),
-        ("vault.age", b"age-encryption.org/v1\n", "cannot be opened"),
+        ("identity", b"AGE-SECRET-KEY-WRONG\n", "cannot decrypt .*identity: invalid age key"),
+        ("identity", b"\xff\xfe", "no valid age key"),
+        ("vault.age", b"", "cannot decrypt"),
+        ("vault.age", b"age-encryption.org/v1\n", "cannot decrypt"),
     ],
 )
 def test_damage(vault: Vault, tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -108,7 +108,7 @@ def test_key_of_another_vault(vault: Vault, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "A=B", "A\n", "\u00c4"])
 def test_name_that_is_no_variable(vault: Vault, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot name a secret") as caught:
+    with pytest.raises(UsageError, match="invalid secret name") as caught:
         vault.set(name, VALUE)
     assert caught.value.code == "secret-refused"
 
@@ -117,9 +117,9 @@ def test_name_that_is_no_variable(vault: Vault, name: str) -> None:
     ("value", "message"),
     [
         (b"", "is empty"),
-        (b"abc", "is shorter than 4 bytes and could not be hidden in logs"),
+        (b"abc", "is shorter than 4 bytes and cannot be masked in logs"),
         (b"  abc \n", "is shorter than 4 bytes"),
-        (b"ab\0cdef", "holds a NUL byte"),
+        (b"ab\0cdef", "contains a NUL byte"),
         (b"x" * 70_000, "has 70000 bytes"),
     ],
 )

@@ -27,16 +27,16 @@ def test_a_whole_profile() -> None:
 
 
 WRONG = [
-    ("beaker.workspace=main", "`main` is no full name", "wrong-value"),
-    ("beaker.clusters=lab/alpah", "`lab/alpah` is not among the clusters", "unknown-queue"),
-    ("beaker.image=me/image", "says neither whose image", "wrong-value"),
-    ("beaker.mounts=[{path: /weka/a}]", "names neither a bucket nor a folder", "site-contradiction"),
-    ("beaker.mounts=[{path: /weka/a, weka: a, host_path: /b}]", "both a bucket and a folder", "site-contradiction"),
-    ("beaker.mounts=[{path: /weka/a, host_path: a}]", "no absolute path", "wrong-value"),
-    ("beaker.mounts=[{path: /weka/a, weka: a, clusters: lab/b}]", "none of `beaker.clusters`", "unknown-queue"),
-    ("beaker.mounts=[{path: /weka/a, weka: a, read_only: true}]", "may only read", "site-contradiction"),
-    ("beaker.results=results", "no absolute path", "wrong-value"),
-    ("fs.shared=/home/me", "is on none of `beaker.mounts`", "site-contradiction"),
+    ("beaker.workspace=main", "`main` is not a full name", "wrong-value"),
+    ("beaker.clusters=lab/alpah", "cluster `lab/alpah` is not in `partitions`", "unknown-queue"),
+    ("beaker.image=me/image", "invalid image `me/image`", "wrong-value"),
+    ("beaker.mounts=[{path: /weka/a}]", "has neither `weka` nor `host_path`", "site-contradiction"),
+    ("beaker.mounts=[{path: /weka/a, weka: a, host_path: /b}]", "has both `weka` and `host_path`", "site-contradiction"),
+    ("beaker.mounts=[{path: /weka/a, host_path: a}]", "not an absolute path", "wrong-value"),
+    ("beaker.mounts=[{path: /weka/a, weka: a, clusters: lab/b}]", "not in `beaker.clusters`", "unknown-queue"),
+    ("beaker.mounts=[{path: /weka/a, weka: a, read_only: true}]", "fs.shared is on the read-only mount", "site-contradiction"),
+    ("beaker.results=results", "not an absolute path", "wrong-value"),
+    ("fs.shared=/home/me", "is not on any of `beaker.mounts`", "site-contradiction"),
     ("containers.kind=apptainer", "is a container itself", "setting-unused"),
     ("kind=slurm", "`beaker` has settings", "setting-unused"),
 ]

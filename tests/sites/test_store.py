@@ -36,7 +36,7 @@ def test_an_unknown_site_is_answered_with_the_nearest_and_the_list(tmp_path: Pat
     with pytest.raises(UsageError) as caught:
         find_site("isambrad", tmp_path)
     assert caught.value.code == "unknown-site"
-    assert caught.value.hint.startswith("did you mean `isambard`? There are: local, ai2-google, ")
+    assert caught.value.hint.startswith("did you mean `isambard`? Sites: local, ai2-google, ")
     assert "`windlass site add isambrad --ssh USER@HOST` makes one" in caught.value.hint
 
 
@@ -57,12 +57,12 @@ def test_a_broken_profile_is_refused_with_every_place(tmp_path: Path) -> None:
 
 def test_a_profile_is_called_like_its_file(tmp_path: Path) -> None:
     put(tmp_path, "mine", "name: other\n")
-    with pytest.raises(UsageError, match=r"the profile in mine.yaml is called `other`"):
+    with pytest.raises(UsageError, match=r"the profile in mine.yaml has the name `other`"):
         find_site("mine", tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AccessError, match="cannot be read"):
+    with pytest.raises(AccessError, match="cannot read the site profile"):
         load_profile(tmp_path)
 
 
@@ -72,7 +72,7 @@ def test_what_is_saved_is_found(tmp_path: Path) -> None:
     )
     path = save_site(profile, tmp_path)
     assert find_site("mine", tmp_path) == profile
-    assert "# Not known yet:\n#   fs.shared\n" in path.read_text()
+    assert "# Unknown so far:\n#   fs.shared\n" in path.read_text()
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [entry.name for entry in path.parent.iterdir()] == ["mine.yaml"]
 

@@ -42,8 +42,8 @@ def test_a_version_is_found_by_name_digest_and_beginning(store: LocalStore, data
     with pytest.raises(NotFoundError, match="no data `e`") as caught:
         store.resolve("e")
     assert caught.value.code == "data-version-missing"
-    assert caught.value.hint == "`windlass data ls` lists them; `windlass data pull` fetches one"
-    with pytest.raises(UsageError, match="no name for data"):
+    assert caught.value.hint == "list data with `windlass data ls`, fetch it with `windlass data pull`"
+    with pytest.raises(UsageError, match="invalid name for data"):
         store.set_alias("../x", digest)
 
 
@@ -99,7 +99,7 @@ def test_damaged_bytes_are_never_used_and_adding_heals_them(store: LocalStore, d
     with pytest.raises(PreconditionError, match=r"the bytes of `a\.txt` in the store .* changed") as caught:
         store.verify(entry)
     assert caught.value.code == "store-damaged"
-    with pytest.raises(PreconditionError, match=r"lacks the bytes of `a\.txt`"):
+    with pytest.raises(PreconditionError, match=r"missing bytes of `a\.txt`"):
         store.verify(entry)
     store.add(data)
     assert store.verify(entry).read_text() == "alpha"
@@ -110,7 +110,7 @@ def test_a_quota_refuses_new_bytes_only(data: Path, tmp_path: Path) -> None:
     store.add(data)
     store.add(data)
     (data / "c").write_text("more")
-    with pytest.raises(PreconditionError, match="more than its quota of 13B") as caught:
+    with pytest.raises(PreconditionError, match="exceed its quota of 13B") as caught:
         store.add(data)
     assert caught.value.code == "store-quota"
     assert len(store.versions()) == 1
@@ -120,11 +120,11 @@ def test_the_store_is_where_the_environment_says(tmp_path: Path) -> None:
     assert LocalStore.of(tmp_path, {}).root == tmp_path / "store"
     assert LocalStore.of(tmp_path, {"WINDLASS_STORE": "/x"}).root == Path("/x")
     assert LocalStore.of(tmp_path, {"WINDLASS_STORE_QUOTA": "1GiB"}).quota_bytes == 1 << 30
-    with pytest.raises(UsageError, match="WINDLASS_STORE_QUOTA is `much`"):
+    with pytest.raises(UsageError, match="invalid size `much` in WINDLASS_STORE_QUOTA"):
         LocalStore.of(tmp_path, {"WINDLASS_STORE_QUOTA": "much"})
 
 
 def test_absolute_links_mean_nothing_elsewhere(store: LocalStore, data: Path) -> None:
     (data / "abs").symlink_to(data / "a.txt")
-    with pytest.raises(PreconditionError, match="the link abs names an absolute path"):
+    with pytest.raises(PreconditionError, match="the link abs has an absolute target"):
         store.add(data)

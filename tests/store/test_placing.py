@@ -31,7 +31,7 @@ def test_a_tree_that_was_changed_is_placed_anew(store: LocalStore, data: Path, t
     version = store.add(data)
     path = place(store, version, tmp_path / "placed")
     (path / "a.txt").unlink()
-    assert check_placed(path, version) == ["a.txt is gone"]
+    assert check_placed(path, version) == ["a.txt is missing"]
     assert (place(store, version, tmp_path / "placed") / "a.txt").read_text() == "alpha"
 
 

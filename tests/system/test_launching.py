@@ -23,7 +23,7 @@ def left_behind(stage: Stage) -> Run:
 def test_a_launch_that_died_early_ends_with_a_verdict(stage: Stage) -> None:
     run = left_behind(stage)
     assert run.state is State.PLANNED
-    assert run.reconcile() == ["the command that launched it ended before everything was in place"]
+    assert run.reconcile() == ["the command that launched it ended before all files were staged"]
     assert str(run.state) == "failed"
     assert run.facts.cause == "start-failed"
     assert run.facts.name == "play"

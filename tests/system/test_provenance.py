@@ -140,7 +140,7 @@ def test_outputs_that_are_not_the_same_twice(stage: Stage, project: Callable[...
     found = proved(stage, run)
     assert found.broken == (ProvenanceLink.OUTPUTS,)
     assert broken(found)["outputs main"] == ("metrics.json",)
-    assert "nothing before the outputs differs" in found.findings[-1].message
+    assert "all inputs of the two runs are equal" in found.findings[-1].message
     within = Reexecution(tolerances=(parse_tolerance("noise=1"),))
     assert proved(stage, run, within).is_verified
     assert proved(stage, run, Reexecution(ignored=("metrics.json",))).is_verified
@@ -167,7 +167,7 @@ def test_two_runs_differ_by_cause(stage: Stage, project: Callable[..., Run]) -> 
         ProvenanceLink.PARAMETERS,
         ProvenanceLink.OUTPUTS,
     )
-    assert against.verdict == "the chain breaks at code: train.py"
+    assert against.verdict == "code differs from the record: train.py"
 
 
 def test_what_cannot_be_carried_over(stage: Stage, project: Callable[..., Run]) -> None:

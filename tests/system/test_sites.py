@@ -31,8 +31,8 @@ def test_a_site_is_added_and_proved(at_slurm: SlurmLab, home: Path, shared: Path
     assert profile.partitions["main"].gpus == at_slurm.options.gpus
     assert profile.partitions["main"].num_nodes == at_slurm.options.num_nodes
     check = check_site(profile, home=home, shell=LocalShell(), archive=ensure_archive(tmp_path / "archives"))
-    verdicts = {(finding.nodes, finding.name): finding.status for finding in check.findings}
-    assert check.is_ok, check.findings
+    verdicts = {(finding.nodes, finding.name): finding.status for finding in check.results}
+    assert check.is_ok, check.results
     assert {key for key, status in verdicts.items() if status == "not-tried"} == {
         (1, "port"), (1, "clock"), (1, "all-reduce"), (2, "all-reduce"),
     }  # fmt: skip
@@ -54,7 +54,7 @@ def test_a_site_is_added_and_proved_over_ssh(
         profile = find_site("far", home)
         assert profile.ssh == "login"
         check = check_site(profile, home=home, shell=shell_for(profile), archive=ensure_archive(tmp_path / "archives"))
-        assert check.is_ok, check.findings
+        assert check.is_ok, check.results
     finally:
         SshShell("login").close()
 
@@ -64,9 +64,9 @@ def test_what_is_wrong_with_a_site_is_named(at_slurm: SlurmLab, home: Path, shar
     add_site("lab", home, overrides=[f"fs.shared={shared}", *wrong], today="2026-11-21")
     archive = ensure_archive(tmp_path / "archives")
     check = check_site(find_site("lab", home), home=home, shell=LocalShell(), archive=archive, num_nodes=1)
-    failed = {finding.name: finding.message for finding in check.findings if finding.status == "failed"}
+    failed = {finding.name: finding.message for finding in check.results if finding.status == "failed"}
     assert set(failed) == {"modules", "interface"}
-    assert failed["modules"] == "cannot be loaded: no/such"
+    assert failed["modules"] == "cannot load: no/such"
     assert "no network interface `hsn`" in failed["interface"]
 
 
@@ -77,7 +77,7 @@ def test_a_folder_that_only_the_login_node_sees_is_named(at_slurm: SlurmLab, hom
         add_site("lab", home, overrides=[f"fs.shared={private}"], today="2026-11-21")
         archive = ensure_archive(tmp_path / "archives")
         check = check_site(find_site("lab", home), home=home, shell=LocalShell(), archive=archive, num_nodes=1)
-        (shared,) = [finding for finding in check.findings if finding.status == "failed"]
+        (shared,) = [finding for finding in check.results if finding.status == "failed"]
         assert shared.name == "shared"
         assert f"does not see {private}/windlass/checks/" in shared.message
     finally:

@@ -1,4 +1,4 @@
-"""Submit, reconcile, follow, stop, retry: what clients do with runs. No process of ours needs to stay."""
+"""Launch, reconcile, follow, stop and retry runs. No process of windlass has to keep running."""
 
 from __future__ import annotations
 

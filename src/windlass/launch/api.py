@@ -1,4 +1,4 @@
-"""The Python face: an experiment that can plan and launch itself."""
+"""Python interface: experiments that can plan and launch themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Experiment", "launch", "launch_many", "load"]
 
 
 class Experiment(spec.Experiment):
-    """An experiment made in Python; the same fields as in a file.
+    """Experiment defined in Python, with the same fields as in a file.
 
     Relative paths in it are relative to the current folder.
     """
@@ -22,11 +22,11 @@ class Experiment(spec.Experiment):
     __slots__ = ()
 
     def plan(self, options: Options | None = None) -> Plan:
-        """Everything that would happen; nothing is done."""
+        """Return the plan; nothing is started."""
         return prepare(spec.checked(self), Path.cwd(), options or Options(is_dry=True)).plan
 
     def launch(self, options: Options | None = None) -> Run:
-        """Start it; returns when its jobs are made."""
+        """Launch the experiment; returns when its jobs are submitted."""
         return prepare(spec.checked(self), Path.cwd(), options).launch()
 
 
@@ -36,13 +36,13 @@ def load(path: str | Path, overrides: Sequence[str] = (), options: Options | Non
 
 
 def launch(prepared: Prepared, *, log: Callable[[str], None] = lambda line: None) -> Run:
-    """Carry a prepared plan out; returns when its jobs are made."""
+    """Launch a prepared plan; returns when its jobs are submitted."""
     return prepared.launch(log=log)
 
 
 def launch_many(prepared: Sequence[Prepared], *, log: Callable[[str], None] = lambda line: None) -> list[Run]:
-    """Carry several prepared plans out together; a scheduler gets the jobs of one shape as one array."""
-    from windlass.launch.start import start_runs  # lazy: a plan alone needs it not
+    """Launch several prepared plans; jobs of one shape become one array of the scheduler."""
+    from windlass.launch.start import start_runs  # lazy: not needed for a plan
 
     runs = start_runs(prepared, log=log)
     return [Run(run, one.home) for run, one in zip(runs, prepared, strict=True)]

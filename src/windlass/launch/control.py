@@ -1,4 +1,4 @@
-"""What a person may ask of a run afterwards: stop, retry, resume, run again."""
+"""Stop, kill, retry and resume a run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["kill", "resume", "retry", "stop"]
 
 
 def stop(
-    run: RunFolder, home: Home, *, reason: str = "stopped by hand", is_checkpoint_wanted: bool = False
+    run: RunFolder, home: Home, *, reason: str = "stopped by the user", is_checkpoint_wanted: bool = False
 ) -> list[str]:
-    """Ask a run to stop; its supervisors read the request within a second. Returns the tasks asked.
+    """Request a run to stop; its supervisors read the request within a second. Returns its running tasks.
 
     Args:
-        is_checkpoint_wanted: let code that listens (`report.should_stop`) save first, up to ten minutes.
+        is_checkpoint_wanted: let code that checks `report.should_stop` save first, for up to ten minutes.
     """
     _check_owner(run)
-    _hear(run, home)
+    _pull_mirror(run, home)
     facts = run.facts()
     tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
     if tasks:
@@ -41,20 +41,20 @@ def stop(
 
 
 def kill(run: RunFolder, home: Home) -> None:
-    """Stop a run by force: its backend ends all processes, and what they left is recorded. Blocking.
+    """Kill all processes of a run and record its end. Blocking.
 
-    The processes end also where nothing can be written down, on a full disk for one.
+    The processes are killed even if nothing can be recorded, such as on a full disk.
     """
     _check_owner(run)
     try:
-        stop(run, home, reason="stopped at once by hand")
+        stop(run, home, reason="killed by the user")
     finally:
         _cancel_all(run)
     reconcile_run(run, home)
 
 
-def _hear(run: RunFolder, home: Home) -> None:
-    """Ask a run's site for news, so that nothing is asked of a run that ended, and nothing is written that cannot go out."""
+def _pull_mirror(run: RunFolder, home: Home) -> None:
+    """Pull news of a run at a site: it may have ended, or its site may be unreachable."""
     mirror = mirror_of_run(run, home)
     if mirror is not None:
         mirror.pull()
@@ -70,40 +70,43 @@ def _cancel_all(run: RunFolder) -> None:
 
 
 def _check_owner(run: RunFolder) -> None:
-    """Nobody, root included, writes into another user's run: the owner could not go on with it."""
+    """Refuse to write into another user's run, root included: its owner could not continue it."""
     owner = run.path.stat().st_uid
     if owner != os.geteuid():
         raise AccessError(
             f"run {run.id} belongs to user {owner}, not to you",
-            hint="become that user first: sudo -u '#UID' windlass ...".replace("UID", str(owner)),
+            hint="run the command as that user: sudo -u '#UID' windlass ...".replace("UID", str(owner)),
             code="not-allowed",
         )
 
 
 def retry(run: RunFolder, home: Home) -> list[str]:
-    """Start what failed again, with fresh budgets, from the last committed checkpoint."""
+    """Restart failed and stopped tasks from the last committed checkpoint, with fresh budgets."""
     return _again(run, home, lambda task: task.state in (State.FAILED, State.STOPPED), resets_budgets=True)
 
 
 def resume(run: RunFolder, home: Home) -> list[str]:
-    """Go on with a run that was stopped, from the last committed checkpoint; budgets go on counting."""
+    """Continue a stopped run from the last committed checkpoint; budgets keep their counts."""
     return _again(run, home, lambda task: task.state is State.STOPPED, resets_budgets=False)
 
 
 def _again(run: RunFolder, home: Home, is_wanted: Callable[[TaskFacts], bool], *, resets_budgets: bool) -> list[str]:
     _check_owner(run)
     if is_imported(run):
-        message, hint = f"run {run.id} came in an archive and cannot go on here", f"windlass rerun {run.id}"
+        message, hint = (
+            f"run {run.id} was imported from an archive and cannot continue here",
+            f"windlass rerun {run.id}",
+        )
         raise PreconditionError(message, hint=hint, code="run-imported")
-    _hear(run, home)
+    _pull_mirror(run, home)
     reconcile_run(run, home)
     plan = Plan.from_data(run.plan())
     with lock(run.path / "reconcile.lock"):
         facts = run.facts()
         if not facts.state.is_terminal:
             raise PreconditionError(
-                f"run {run.id} is {facts.state}, not at its end",
-                hint=f"windlass stop {run.id}, or windlass logs {run.id} --follow",
+                f"run {run.id} is {facts.state} and has not ended",
+                hint=f"stop it (windlass stop {run.id}), or follow it: windlass logs {run.id} --follow",
                 code="run-not-ended",
             )
         wanted = {name: task.newest_job + 1 for name, task in facts.tasks.items() if is_wanted(task)}
@@ -111,15 +114,15 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[TaskFacts], bool], *
             verb = "retry" if resets_budgets else "resume"
             raise PreconditionError(
                 f"run {run.id} has nothing to {verb}: it {facts.state}",
-                hint=f"windlass rerun {run.id} starts it anew"
+                hint=f"start it again as a new run: windlass rerun {run.id}"
                 if facts.state is State.SUCCEEDED
                 else f"windlass retry {run.id}",
                 code="nothing-to-do",
             )
         if not is_staged(run):
             raise PreconditionError(
-                f"run {run.id} has nothing to go on with: its launch ended before everything was in its place",
-                hint="windlass launch FILE makes it anew",
+                f"run {run.id} cannot continue: its launch was interrupted before its files were staged",
+                hint="launch it again: windlass launch FILE",
                 code="run-incomplete",
             )
         deliver_secrets(run, plan, home)

@@ -1,4 +1,4 @@
-"""Keep datasets: the Python face of `windlass data`, and which versions runs need."""
+"""Datasets in Python, as `windlass data`, and the versions that runs need."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FETCHED = ("s3", "gs", "http", "https", "hf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """Versions that runs name, each with the run that does.
+    """Versions that runs use, each with one such run.
 
     Attributes:
-        by_live: of runs that may still go on: all but those that succeeded, as for images and prepared data.
-        by_succeeded: of runs that succeeded and whose records are kept.
+        by_live: used by runs that may continue: all but those that succeeded.
+        by_succeeded: used by runs that succeeded and whose records are kept.
     """
 
     by_live: dict[str, str]
@@ -49,13 +49,13 @@ def data_places(home: Home) -> DataPlaces:
 
 
 class Data:
-    """The datasets of this machine: immutable versions by digest, and names that may move.
+    """Datasets: immutable versions by digest, and names that may move.
 
     Every method blocks, may be repeated after any failure, and raises WindlassError.
 
     Args:
         store: a folder or a URL such as `s3://bucket/store`; empty: the store of this machine.
-        progress: told of every piece that is transferred, in bytes.
+        progress: called with the bytes of every transferred piece.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Data:
         self.store: LocalStore | RemoteStore = _open(store, self.local)
 
     def add(self, source: str, *, name: str = "") -> Version:
-        """Make a version of a file, a folder or a remote source, and point a name at it."""
+        """Add a file, folder or remote source as a version, and point a name at it."""
         scheme, colon, rest = source.partition(":")
         store = self._here("add")
         if name:
-            check_alias(name)  # before anything is fetched
+            check_alias(name)  # fail before fetching
         if colon and scheme in _FETCHED and not Path(source).exists():
             version, _ = fetch_source(
                 name or source,
@@ -100,7 +100,7 @@ class Data:
         return store.add(path, name=name, cache=self._home.cache / "digests")
 
     def ls(self) -> Iterator[tuple[Version, list[str]]]:
-        """Every version with its names."""
+        """Yield every version with its names."""
         names: dict[str, list[str]] = {}
         for alias in self.store.aliases():
             names.setdefault(alias.digest, []).append(alias.name)
@@ -108,27 +108,27 @@ class Data:
             yield self.store.read(digest), names.get(digest, [])
 
     def show(self, ref: str) -> Version:
-        """A version by a name, its digest, or here the beginning of that."""
+        """Return a version by name, digest, or start of a digest in a local store."""
         return self.store.read(self.store.resolve(ref))
 
     def pull(self, ref: str, *, url: str, name: str = "") -> Version:
-        """Fetch a version from a store behind a URL; a name keeps its name unless `name` says otherwise."""
+        """Fetch a version from a store at a URL; an alias is kept unless `name` is given."""
         remote = RemoteStore(url)
         digest = remote.resolve(ref)
         return remote.pull(self._here("pull"), digest, name=name or _as_name(ref), progress=self._progress)
 
     def push(self, ref: str, *, url: str, name: str = "") -> Version:
-        """Send a version to a store behind a URL; a name keeps its name unless `name` says otherwise."""
+        """Send a version to a store at a URL; an alias is kept unless `name` is given."""
         store = self._here("push")
         digest = store.resolve(ref)
         is_name = store.alias(ref) is not None
         return RemoteStore(url).push(store, digest, name=name or (ref if is_name else ""), progress=self._progress)
 
     def rm(self, ref: str, *, force: bool = False) -> str:
-        """Forget a name, or a version with all its names; bytes go with the next `gc`. Returns the digest.
+        """Remove a name, or a version with all its names; `gc` frees the bytes. Returns the digest.
 
         Raises:
-            PreconditionError: a run needs the version (`data-pinned`); `force` is for runs that succeeded.
+            PreconditionError: a run needs the version (`data-pinned`); `force` ignores runs that succeeded.
         """
         if (alias := self.store.alias(ref)) is not None:
             self.store.remove_alias(ref)
@@ -138,17 +138,17 @@ class Data:
         run = pinned.by_live.get(digest, "") or ("" if force else pinned.by_succeeded.get(digest, ""))
         if run:
             is_live = digest in pinned.by_live
-            hint = "it may still go on; `windlass gc --runs --older-than TIME` removes runs that ended"
-            hint = hint if is_live else "--force removes it all the same"
-            raise PreconditionError(f"the run {run} needs data {digest[:12]}", hint=hint, code="data-pinned")
+            hint = "the run may continue; `windlass gc --runs --older-than TIME` removes runs that ended"
+            hint = hint if is_live else "remove it anyway with --force"
+            raise PreconditionError(f"run {run} needs data {digest[:12]}", hint=hint, code="data-pinned")
         self.store.forget(digest)
         return digest
 
     def gc(self, *, older_than_s: float = 7 * _DAY_S, drops_pinned: bool = False, is_dry: bool = False) -> Collected:
-        """Remove what no name and no run needs and nobody used lately.
+        """Remove versions without a name that no run needs and that were not used lately.
 
         Args:
-            drops_pinned: also what only runs need that succeeded; what any other run needs always stays.
+            drops_pinned: also those that only succeeded runs use; versions of other runs always stay.
         """
         pinned = pinned_versions(self._home)
         needed = pinned.by_live if drops_pinned else {**pinned.by_succeeded, **pinned.by_live}
@@ -164,14 +164,14 @@ class Data:
         if isinstance(self.store, LocalStore):
             return self.store
         raise UsageError(
-            f"`{verb}` works with the store of this machine, not with {self.store}",
+            f"`{verb}` needs the local store, not {self.store}",
             hint=f"windlass data push NAME --to {self.store}",
             code="usage",
         )
 
 
 def pinned_versions(home: Home) -> Pinned:
-    """The versions that the runs of a home name; a run whose record cannot be read counts as live."""
+    """Return the versions that runs of a home use; a run with an unreadable record counts as live."""
     found = Pinned(by_live={}, by_succeeded={})
     for run_id in run_ids(home):
         run = RunFolder(home.runs / run_id)

@@ -1,4 +1,4 @@
-"""A client's pen in a run's journal: one file per process that writes, made when it first has something to say."""
+"""Journal file of a client process; created at its first record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["client_journal"]
 
 @contextmanager
 def client_journal(journal: Path, clock: Clock | None = None) -> Iterator[JournalWriter]:
-    """Write as this process into the journal folder of a run."""
+    """Yield a writer to the journal of a run, for this process."""
     found = identify(os.getpid())
     ticks = found.start_ticks if found else 0
     host = os.uname().nodename.partition(".")[0]

@@ -1,4 +1,4 @@
-"""The outputs of a run's tasks: list them, bring them, send them; what was recorded decides whether a byte is right."""
+"""Outputs of a run's tasks: list, pull and push them, checked against their manifest."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["listed", "pull", "push"]
 
 
 def listed(run: RunFolder, home: Home, task: str) -> Manifest:
-    """The manifest of a task's output: the recorded one, else one of what lies there now (`at` is 0).
+    """Return the manifest of a task's output: the recorded one, or one of its current files (`at` is 0).
 
     Raises:
-        NotFoundError: it has no such task, or the task has no output.
+        NotFoundError: no such task, or the task has no output.
     """
     folder = _output(run, home, task)
     mirror = _mirror(run, home)
@@ -37,7 +37,7 @@ def listed(run: RunFolder, home: Home, task: str) -> Manifest:
 
 
 def pull(run: RunFolder, home: Home, task: str, to: Path, *, is_linked: bool = False) -> Path:
-    """Bring a task's output to `to/<task>`; see `Run.pull_output`."""
+    """Copy a task's output to the local folder `to/<task>`; see `Run.pull_output`."""
     folder, manifest = _ready(run, home, task)
     target = to.absolute() / task
     output_copies.copy_folder(folder, manifest, target, is_linked=is_linked)
@@ -51,7 +51,7 @@ def push(run: RunFolder, home: Home, task: str, to: str) -> str:
 
 
 def _ready(run: RunFolder, home: Home, task: str) -> tuple[Path, Manifest]:
-    """The output's folder here, with its manifest."""
+    """Return the local folder of the output, and its manifest."""
     folder, mirror = _output(run, home, task), _mirror(run, home)
     if mirror is not None:
         mirror.fetch_outputs(task)
@@ -72,6 +72,6 @@ def _output(run: RunFolder, home: Home, task: str) -> Path:
     folder = Run(run, home).output(task)
     facts = run.facts().tasks[task]
     if not run.is_mirrored and not folder.is_dir():
-        what = "wrote none" if facts.state is State.SUCCEEDED else f"is {facts.state}"
+        what = "wrote nothing" if facts.state is State.SUCCEEDED else f"is {facts.state}"
         raise NotFoundError(f"task `{task}` of {run.id} has no output: it {what}", code="no-output")
     return folder

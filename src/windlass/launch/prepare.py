@@ -35,20 +35,20 @@ __all__ = [
 ]
 
 _SOURCES_HERE = ("file", "store", "run")
-"""Data that is on this machine; of other sources somebody is asked over the network."""
+"""Schemes of data on this machine; other sources are asked over the network."""
 _MACHINE_PLACES = {"local": "local", "docker": "docker", "podman": "docker"}
-"""Places that are this machine, with their backend."""
+"""Names for this machine, with their backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to plan and launch, apart from what the experiment says.
+    """Options of planning and launching, beside those in the experiment.
 
     Attributes:
-        on: the site, instead of the experiment's `where`.
-        snapshot: store a dirty tree exactly; `allow_dirty`: run in place and record the truth.
-        best_effort: take limits that the place cannot enforce with a note instead of an error.
-        reshape: spread tasks that want more GPUs of a node than there are over more nodes.
+        on: site, instead of the experiment's `where`.
+        snapshot: store a dirty tree exactly; `allow_dirty`: run it in place, unpinned.
+        best_effort: a limit that the place cannot enforce is a note, not an error.
+        reshape: spread tasks that need more GPUs than a node has over more nodes.
         is_dry: leave nothing behind, not even a snapshot's objects.
     """
 
@@ -63,7 +63,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A plan and what is needed on this machine to carry it out.
+    """A plan, and what this machine needs to launch it.
 
     Attributes:
         base: folder that relative paths of the experiment are relative to.
@@ -78,11 +78,11 @@ class Prepared:
 
     @property
     def code_folder(self) -> Path:
-        """The user's own code folder, of which the run gets a checkout."""
+        """The user's code folder; the run gets a checkout of it."""
         return _code_folder(self.experiment, self.base)
 
     def launch(self, *, log: Callable[[str], None] = lambda line: None) -> Run:
-        """Carry the plan out; returns when its jobs are made.
+        """Launch the plan; returns when its jobs are submitted.
 
         Args:
             log: gets progress lines (environment builds).
@@ -105,9 +105,9 @@ def prepare_file(
     """Read an experiment file and plan it.
 
     Args:
-        log: gets a line before something is asked over the network, and progress of data that must be fetched, since
-            only its bytes have a digest.
-        preview: for a plan that is only looked at: takes the errors, which are raised together at the end.
+        log: gets a line before each request over the network, and progress of data that must be fetched to get its
+            digest.
+        preview: for a plan that is only shown: collects errors and raises them together at the end.
 
     Raises:
         WindlassError: the file, a pin or the plan is refused; nothing was left behind.
@@ -166,21 +166,23 @@ def prepare(
         _check_secrets(plan, home)
     if preview is not None:
         preview.check()
-    told = preview.told() if preview is not None else ()
-    plan = replace(plan, notes=(*told, *plan.notes, *_set_twice(overrides), *_unlaunchable(site, home)))
+    preview_notes = preview.plan_notes() if preview is not None else ()
+    plan = replace(plan, notes=(*preview_notes, *plan.notes, *_set_twice(overrides), *_unlaunchable(site, home)))
     return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=options, origins=origins or {})
 
 
 def _set_twice(overrides: tuple[str, ...]) -> list[str]:
-    """Notes on settings that several overrides change, which is hardly ever meant."""
+    """Return notes on settings that several overrides change, which is probably a mistake."""
     changes: dict[str, list[str]] = {}
     for override in overrides:
         changes.setdefault(config.parse_override(override)[0], []).append(override)
-    return [f"{path} is set twice; the last counts: {given[-1]}" for path, given in changes.items() if len(given) > 1]
+    return [
+        f"{path} is set twice; the last one is used: {given[-1]}" for path, given in changes.items() if len(given) > 1
+    ]
 
 
 def _unlaunchable(site: Site, home: Home) -> list[str]:
-    """A note on what a launch would refuse; a plan for a site may be made anywhere."""
+    """Return a note if a launch from this machine would be refused."""
     from windlass.launch.remote.shared_home import state_folder_problem  # lazy: a local launch needs none of it
 
     problem = state_folder_problem(site, home) if site.profile is not None else None
@@ -188,7 +190,7 @@ def _unlaunchable(site: Site, home: Home) -> list[str]:
 
 
 def find_place(name: str, home: Home) -> Site:
-    """The place that `--on` or `where` names; raises UsageError for a name that is none."""
+    """Return the place that `--on` or `where` names; raises UsageError for an unknown name."""
     if name not in _MACHINE_PLACES:
         from windlass.sites import find_site  # lazy: a local launch needs no profile
 
@@ -203,7 +205,7 @@ def find_place(name: str, home: Home) -> Site:
 
 
 def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
-    """The place with those folders that this machine sees of the ones Beaker would mount."""
+    """Return the place with the folders on this machine that Beaker would mount."""
     if not any(task.beaker for task in experiment.tasks.values()) or site.backend in ("docker", "beaker"):
         return site
     if site.profile is not None and site.profile.ssh:
@@ -214,15 +216,15 @@ def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
 
 
 def check_added(site: Site, home: Home) -> None:
-    """Refuse a profile that windlass ships: it says nothing of the way there, so a launch would reach whatever is here."""
+    """Refuse a shipped profile: it has no login node, so a launch would use this machine."""
     if not site.profile_data:
         return
     from windlass.sites.store import sites_folder  # lazy: a local launch needs no profile
 
     if not (sites_folder(home.path) / f"{site.name}.yaml").exists():
         raise PreconditionError(
-            f"you have not added the site `{site.name}`; its profile is the one that windlass ships",
-            hint=f"windlass site add {site.name} --from {site.name} --ssh USER@LOGIN-NODE (there, without --ssh)",
+            f"site `{site.name}` is not added yet; windlass ships only a template for it",
+            hint=f"windlass site add {site.name} --from {site.name} --ssh USER@LOGIN-NODE (on the site itself: without --ssh)",
             code="site-not-added",
         )
 
@@ -252,7 +254,7 @@ def _pin(
     sources = {name: source.source for name, source in experiment.data.items() if source.source}
     sources |= {f"{name}.from": source.from_ for name, source in experiment.data.items() if ":" in source.from_}
     for name, source in sources.items():
-        if preview is not None:  # what cannot be pinned is said once, not again where it is used
+        if preview is not None:  # report what cannot be pinned once, not again where it is used
             unknown = DataPin(name=name, source=source, digest="", size_bytes=0, kind="folder", num_files=0)
             pins = replace(pins, data={**pins.data, name: unknown})
         with part:
@@ -277,7 +279,7 @@ def _pin_code(folder: Path, options: Options, home: Home, preview: Preview | Non
 
 
 def _unknown_image(experiment: spec.Experiment) -> ImagePin | None:
-    """The pin of an image that is only named, without its digest; None where one is built."""
+    """Return the pin, without digest, of an image given by name; None if the image is built."""
     image = experiment.env.image
     if not image.name:
         return None
@@ -292,7 +294,11 @@ def pin_image_of(
     home: Home,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """The pin of an experiment's image; `folder` is what was pinned as code. `log` is told before a registry is asked."""
+    """Return the pin of an experiment's image; `log` gets a line before a registry is asked.
+
+    Args:
+        folder: the folder that was pinned as code.
+    """
     if not experiment.env.image:
         return NO_IMAGE
     from windlass.launch.stage.image import pin_image  # lazy: most experiments have no image
@@ -318,7 +324,10 @@ def _with_built(
 def pin_environment_of(
     experiment: spec.Experiment, folder: Path, site: Site, log: Callable[[str], None] = lambda line: None
 ) -> EnvironmentPin:
-    """The pin of an experiment's environment; `folder` holds the code. A site over ssh is asked for its own interpreter."""
+    """Return the pin of an experiment's environment; `folder` holds the code.
+
+    A site over ssh is asked for its own interpreter.
+    """
     env = experiment.env
     if not env.uv and not env.python:
         return NO_ENVIRONMENT
@@ -327,7 +336,7 @@ def pin_environment_of(
     if env.uv:
         return pin_environment("uv", folder / env.uv, extras=env.extras, groups=env.groups)
     if site.profile is not None and site.profile.ssh:
-        from windlass.launch.sites.python import pin_site_python  # lazy: few tasks bring an interpreter of a site's
+        from windlass.launch.sites.python import pin_site_python  # lazy: few tasks use an interpreter of a site
 
         log(f"asking {site.name} for its {env.python}")
         return pin_site_python(env.python, site.profile)
@@ -337,7 +346,7 @@ def pin_environment_of(
 def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str], None]) -> DataPin:
     from windlass.launch.data import data_places  # lazy: as below
     from windlass.launch.stage.transfer_progress import (
-        progress_of,  # lazy: what reads data is needed where there is some
+        progress_of,  # lazy: most experiments have no data
     )
     from windlass.pin import pin_data  # lazy: as above
 
@@ -349,11 +358,11 @@ def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str
 
 
 def _whole_run_id(source: str, home: Home) -> str:
-    """`run:last/train` with the run's whole id, which means the same for ever."""
+    """Replace a reference such as `run:last/train` by the run's full id, which never changes."""
     scheme, _, rest = source.partition(":")
     if scheme != "run":
         return source
-    from windlass.runs.store import find  # lazy: most runs take no output of another
+    from windlass.runs.store import find  # lazy: few runs read the output of another
 
     run, _, path = rest.strip("/").partition("/")
     return f"run:{find(home, run).id}/{path}"
@@ -361,7 +370,7 @@ def _whole_run_id(source: str, home: Home) -> str:
 
 def _check_secrets(plan: Plan, home: Home) -> None:
     names = sorted(set(plan.secret_names.values()))
-    if names and plan.site.backend != "beaker":  # its secrets are its own; a launch looks for them there
+    if names and plan.site.backend != "beaker":  # its secrets are in its workspace, and a launch looks them up there
         from windlass.secrets import open_secrets  # lazy: most experiments have none
 
         open_secrets(home.path).require(names)

@@ -1,4 +1,4 @@
-"""A plan that is only looked at: it goes on after an error, reports all of them together, and plans a dirty tree."""
+"""Plans that are only shown: all errors are reported together, and a dirty tree is allowed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Preview"]
 
 T = TypeVar("T")
 _UNPINNED = ("dirty-tree", "no-commits", "not-a-repository")
-"""What a launch refuses and a plan does not mind: the tree as it is can be looked at."""
+"""Error codes that a launch refuses and a preview allows."""
 
 
 @dataclass(slots=True)
 class Preview:
-    """Keeps the errors of `with preview:` blocks until `check`.
+    """Collects the errors of `with preview:` blocks until `check`.
 
     Attributes:
-        refusals: why a launch would be refused although there is a plan.
-        notes: what the plan does not know.
+        refusals: errors that a launch of this plan would raise.
+        notes: facts that the plan could not determine.
     """
 
     refusals: list[WindlassError] = field(default_factory=list)
@@ -30,22 +30,22 @@ class Preview:
     _errors: list[WindlassError] = field(default_factory=list)
 
     def __enter__(self) -> None:
-        """Begin a part that may fail."""
+        """Start a part that may fail."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """Keep an error, and go on."""
+        """Keep an error and continue."""
         if not isinstance(error, WindlassError):
             return False
         self._errors.append(error)
         return True
 
     def code(self, pin: Callable[[bool], T], *, is_given: bool) -> T:
-        """The pin of the code: `pin(False)`, or of a tree that a launch refuses the snapshot of it, `pin(True)`.
+        """Return the pin of the code, `pin(False)`, or its snapshot, `pin(True)`, if that is refused.
 
         Args:
-            is_given: whether the person said how to pin a dirty tree.
+            is_given: whether the user chose how to pin a dirty tree.
         """
         try:
             return pin(False)
@@ -56,23 +56,21 @@ class Preview:
             return pin(True)
 
     def image(self, pin: Callable[[], T], unknown: Callable[[], T | None]) -> T:
-        """The pin of the image; where its registry cannot be reached, `unknown()` and a note, if there is such a pin."""
+        """Return the pin of the image, or `unknown()` and a note if its registry cannot be reached."""
         try:
             return pin()
         except UnreachableError as error:
             found = unknown()
             if found is None:
                 raise
-            self.notes.append(
-                f"the digest of the image is not known, so the plan is another in a launch: {error.message}"
-            )
+            self.notes.append(f"cannot get the digest of the image, so a launch makes another plan: {error.message}")
             return found
 
     def check(self) -> None:
-        """Raise what was kept: a single error as it is, several as one that holds the problems of all.
+        """Raise the collected errors: one as it is, several as one with all their problems.
 
         Raises:
-            WindlassError: something was refused.
+            WindlassError: an error was collected.
         """
         if not self._errors:
             return
@@ -81,7 +79,7 @@ class Preview:
         problems: list[Problem] = [each for error in (*self.refusals, *self._errors) for each in error.problems]
         raise SpecError(dict.fromkeys(problems)) from self._errors[0]
 
-    def told(self) -> tuple[str, ...]:
-        """What to say with the plan."""
-        refused = (f"a launch is refused: {error.problems[0].sentence}" for error in self.refusals)
+    def plan_notes(self) -> tuple[str, ...]:
+        """Return notes to show with the plan."""
+        refused = (f"a launch would be refused: {error.problems[0].sentence}" for error in self.refusals)
         return (*refused, *self.notes)

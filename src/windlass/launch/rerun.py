@@ -1,4 +1,4 @@
-"""From an old run to a plan that can be launched again: the same pins, here or on another kind of place."""
+"""Plan of a rerun: an old run's pins, at the same place or another."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _OUR_NOTES = ("rerun of ", "verification of ", "the image of ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """How a new run may differ from the old one.
+    """Differences of a rerun from the old run.
 
     Attributes:
-        on: another place; empty: where the old run was.
-        overrides: of what is not pinned; on another kind of place also of the environment, which it may need.
+        on: another place; empty: the old run's.
+        overrides: of settings that are not pinned; on another kind of place also of the environment.
         best_effort, reshape: as for a launch.
-        note: stands in the new run's record before the old one's id.
+        note: text before the old run's id in the new run's record.
     """
 
     on: str = ""
@@ -62,7 +62,7 @@ def prepare_rerun(
     Raises:
         UsageError: an override changes what is pinned, or there is no such place.
         SpecError: an override is refused, or the other place cannot do what the run asks for.
-        PreconditionError: the plan is of another version, or broken, or its code cannot be had on another place.
+        PreconditionError: the plan is damaged or of another version, or its code is not available at another place.
     """
     how = how or Rerun()
     how = replace(how, overrides=(*overrides, *how.overrides))
@@ -96,18 +96,18 @@ def prepare_rerun(
 
 
 def _image_notes(run: RunFolder, old: Plan, new: Plan) -> tuple[str, ...]:
-    """That the new run cannot have the very image of the old one."""
+    """Return a note if the old run's image no longer exists."""
     if new.pins.image != old.pins.image or new.site.name != old.site.name:
         return ()
     try:
         used = image_as_run(run, old)
     except WindlassError:
-        return ()  # the engine does not answer, which the launch says
+        return ()  # the engine cannot be reached; the launch reports that
     if used is None or used.state not in ("rebuilt", "missing"):
         return ()
-    again = "is built again" if used.state == "missing" and old.pins.image.kind == "built" else "is used"
+    again = "is built again" if used.state == "missing" and old.pins.image.kind == "built" else "is used instead"
     what = "it" if used.state == "missing" else used.now
-    return (f"the image of {run.id}, {used.used}, is not in {used.engine} any more: {what} {again}, and may differ",)
+    return (f"the image of {run.id}, {used.used}, is no longer in {used.engine}: {what} {again} and may differ",)
 
 
 def _experiment(run: RunFolder, old: Plan, overrides: tuple[str, ...]) -> tuple[Experiment, Mapping[str, SourcePlace]]:
@@ -128,7 +128,7 @@ def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Ma
 
 
 def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> list[str]:
-    """Overrides of the environment, which only another kind of place may need; everything else pinned is kept."""
+    """Return overrides of the environment, allowed only on another kind of place; refuse other pinned keys."""
     is_elsewhere = site.backend != old.site.backend
     changed = []
     for override in overrides:
@@ -137,20 +137,20 @@ def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> l
         if pinned in _OF_THE_ENVIRONMENT and is_elsewhere:
             changed.append(override)
         elif pinned:
-            hint = "windlass launch FILE makes a run with new pins"
-            hint += "; `--on` another kind of place takes one" if pinned in _OF_THE_ENVIRONMENT else ""
-            message = f"`{override}` changes what a rerun keeps: {pinned} is pinned"
+            hint = "to pin again, start a new run: windlass launch FILE"
+            hint += "; a rerun `--on` another kind of place may change it" if pinned in _OF_THE_ENVIRONMENT else ""
+            message = f"`{override}` cannot change {pinned}: a rerun keeps the pins of the old run"
             raise UsageError(message, hint=hint, code="rerun-pinned")
     return changed
 
 
 def _check_can_move(run: RunFolder, old: Plan, site: Site) -> None:
-    """Code that ran in place was never pinned, so nothing says what to run elsewhere."""
+    """Refuse to move code that ran in place: it was never pinned."""
     if old.pins.code.kind != "in-place" or site.backend == old.site.backend:
         return
     raise PreconditionError(
-        f"the code of {run.id} ran in place and was not pinned, so it cannot be carried over to `{site.name}`",
-        hint=f"commit it and `windlass launch FILE --on {site.name}`; --snapshot pins it without a commit",
+        f"cannot rerun {run.id} on `{site.name}`: its code ran in place and was not pinned",
+        hint=f"commit the code and `windlass launch FILE --on {site.name}`, or pin it as it is with --snapshot",
         code="rerun-unpinned",
     )
 
@@ -174,7 +174,7 @@ def _pins(
 
 @contextmanager
 def _pinned_code(run: RunFolder, old: Plan, experiment: Experiment, base: Path, home: Home) -> Iterator[Path]:
-    """A folder with the code that ran; the run's own checkout where it is still there."""
+    """Yield a folder with the code that ran: the run's checkout if it still exists."""
     pin, own = old.pins.code, base / experiment.code
     with tempfile.TemporaryDirectory(prefix="windlass-code-") as temporary:
         place = run.code if run.code.is_dir() else Path(temporary) / "code"

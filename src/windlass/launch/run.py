@@ -1,4 +1,4 @@
-"""A run in Python: look at it, follow it, stop it, read what it left."""
+"""A run in Python: inspect, follow, stop and continue it, read its outputs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _POLL_S = 0.1
-_KEEP_EVERY_S = 5.0
+_RECONCILE_EVERY_S = 5.0
 
 
 class Run:
-    """One run; `Run.find` takes what commands take: an id, its beginning, four of its last letters, a name, `last`."""
+    """A run; `Run.find` takes an id, its start, four of its last letters, a name or `last`."""
 
     def __init__(self, folder: RunFolder, home: Home) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Run:
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> Run:
-        """The run that `ref` means; raises NotFoundError or UsageError when it is not exactly one."""
+        """Return the run that `ref` names; raises NotFoundError or UsageError unless it is exactly one."""
         home = home or Home.default()
         return cls(find(home, ref), home)
 
@@ -52,17 +52,17 @@ class Run:
 
     @property
     def facts(self) -> RunFacts:
-        """Everything its journal says now."""
+        """Current facts from its journal."""
         return self.folder.facts()
 
     @property
     def state(self) -> State:
-        """Its state now."""
+        """Its current state."""
         return self.facts.state
 
     @property
     def plan(self) -> Plan:
-        """What it executes."""
+        """Plan that it executes."""
         return Plan.from_data(self.folder.plan())
 
     @property
@@ -71,7 +71,7 @@ class Run:
         return {task: self.folder.out(task) for task in self.facts.tasks}
 
     def output(self, task: str) -> Path:
-        """Output folder of one task; raises NotFoundError with the nearest name."""
+        """Return the output folder of a task; raises NotFoundError with the nearest name."""
         found = self.outputs
         if task not in found:
             close = nearest(task, found)
@@ -80,11 +80,11 @@ class Run:
         return found[task]
 
     def fetch_output(self, task: str) -> Path:
-        """Output folder of one task, brought here where the run lives at a site reached over ssh; blocking.
+        """Return the output folder of a task, fetched first if the run is at a site; blocking.
 
         Raises:
-            NotFoundError: it has no such task, or the task has no output.
-            UnreachableError: the site does not answer; the next call goes on with what came.
+            NotFoundError: no such task, or the task has no output.
+            UnreachableError: the site cannot be reached; the next call continues the transfer.
         """
         from windlass.launch.remote.mirror import mirror_of_run  # lazy: see below
 
@@ -92,39 +92,39 @@ class Run:
         return folder if mirror is None else mirror.fetch_outputs(task)
 
     def list_output(self, task: str) -> Manifest:
-        """The files of a task's output with sizes and digests, as recorded at its success, else as they are now.
+        """Return the files of a task's output with sizes and digests, as recorded, or as they are now.
 
-        Of a run at a site reached over ssh, what was recorded travels alone.
+        For a run at a site only the recorded list is fetched, not the files.
 
         Raises:
-            NotFoundError: it has no such task, or the task has no output.
+            NotFoundError: no such task, or the task has no output.
         """
         from windlass.launch import output_files  # lazy: see below
 
         return output_files.listed(self.folder, self._home, task)
 
     def pull_output(self, task: str, to: Path, *, link: bool = False) -> Path:
-        """Bring a task's output to the folder `to/<task>`, every byte checked; goes on with what is there. Blocking.
+        """Copy a task's output to the folder `to/<task>`, every byte checked; continues a partial copy. Blocking.
 
         Args:
-            link: share the bytes with the run by hard links instead of copying them; then never edit them.
+            link: hard-link the files to the run's instead of copying; never edit them then.
 
         Raises:
-            NotFoundError: it has no such task, or the task has no output.
-            PreconditionError: a file is not as it was recorded, or another is in the way.
+            NotFoundError: no such task, or the task has no output.
+            PreconditionError: a file differs from its record, or another file has its name.
         """
         from windlass.launch import output_files  # lazy: see below
 
         return output_files.pull(self.folder, self._home, task, to, is_linked=link)
 
     def push_output(self, task: str, to: str) -> str:
-        """Copy a task's output to `to/<task>`, a folder or an fsspec URL; goes on with what is there. Blocking.
+        """Copy a task's output to `to/<task>`, a folder or an fsspec URL; continues a partial copy. Blocking.
 
-        Its manifest goes last, as `<task>.manifest.json`, so its presence says that all is there. Returns the place.
+        Its manifest, `<task>.manifest.json`, is written last and marks a complete copy. Returns the destination.
 
         Raises:
-            NotFoundError: it has no such task, or the task has no output.
-            PreconditionError: a file is not as it was recorded, or what reads such URLs is not installed.
+            NotFoundError: no such task, or the task has no output.
+            PreconditionError: a file differs from its record, or the library for the URL is not installed.
         """
         from windlass.launch import output_files  # lazy: see below
 
@@ -139,12 +139,12 @@ class Run:
         with_secrets: bool = False,
         log: Callable[[str], None] = lambda line: None,
     ) -> Exported:
-        """Write the run, which must have ended, into one archive; whole or not at all. Blocking.
+        """Export the run, which must have ended, to one archive, atomically. Blocking.
 
         Args:
             target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`.
-            checkpoints, data: take them in too.
-            with_secrets: write it although values of secrets of this home are in its files.
+            checkpoints, data: include them.
+            with_secrets: export even if files contain secrets of this home.
             log: gets a line about each step.
         """
         from windlass.launch.archive.exporting import export_run  # lazy: see below
@@ -155,10 +155,10 @@ class Run:
 
     @classmethod
     def import_archive(cls, path: Path, home: Home | None = None) -> Run:
-        """The run of an archive, made a run here; whole or not at all. Blocking.
+        """Import the run of an archive, atomically. Blocking.
 
         Raises:
-            PreconditionError: the archive is damaged or was changed, or there is a run of that id.
+            PreconditionError: the archive is damaged or was changed, or a run of that id exists.
         """
         from windlass.launch.archive.importing import import_run  # lazy: see below
 
@@ -166,32 +166,32 @@ class Run:
         return cls(import_run(path, home), home)
 
     def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:
-        """A reported series as (step, value, time)."""
+        """Return a reported series as (step, value, time)."""
         from windlass.runs import metrics  # lazy: here and below, a launch needs none of it
 
         return metrics.series(self.folder, name, task)
 
     def reconcile(self) -> list[str]:
-        """Bring its record in line with the world, as its policy says; returns what was done.
+        """Compare its record with its jobs and act on the difference; returns the actions taken.
 
-        This submits, cancels and ends what the run needs; nothing else here that only reads does so.
+        Submits, cancels and ends jobs as needed; methods that only read never do.
         """
         from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: see above
 
         return reconcile_run(self.folder, self._home)
 
     def follow(self, on_line: Callable[[str, int, str], None] | None = None, timeout_s: float | None = None) -> State:
-        """Block until the run ends, handing over log lines as (task, rank, line); returns the final state.
+        """Block until the run ends, passing log lines as (task, rank, line); returns the final state.
 
         Raises:
-            WaitTimeoutError: it had not ended after `timeout_s`; it goes on.
+            WaitTimeoutError: it had not ended after `timeout_s`; it continues.
         """
         from windlass.launch.remote.refresh import MirrorRefresh  # lazy: see above
         from windlass.runs.logs import LogFollower  # lazy: see above
 
         follower, listening = LogFollower(self.folder), MirrorRefresh(self.folder, self._home)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        pause, keep_at = 0.01, time.monotonic() + _KEEP_EVERY_S
+        pause, reconcile_at = 0.01, time.monotonic() + _RECONCILE_EVERY_S
         while True:
             listening.look()
             is_over = self.state.is_terminal
@@ -204,18 +204,18 @@ class Run:
                     on_line(line.task, line.rank, line.text)
             if is_over:
                 if any(task.jobs_left for task in self.facts.tasks.values()):
-                    with suppress(UnreachableError):  # the next who may act does it
+                    with suppress(UnreachableError):  # the next command that acts on the run does it
                         self.reconcile()
                 return self.state
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise WaitTimeoutError(
-                    f"run {self.id} had not ended after {timeout_s:g} s", hint="it goes on", code="timed-out"
+                    f"run {self.id} has not ended after {timeout_s:g} s", hint="it continues to run", code="timed-out"
                 )
-            if now >= keep_at:
-                with suppress(UnreachableError):  # the run goes on, and the connection comes back
+            if now >= reconcile_at:
+                with suppress(UnreachableError):  # the run continues, and the connection may come back
                     self.reconcile()
-                keep_at = now + _KEEP_EVERY_S
+                reconcile_at = now + _RECONCILE_EVERY_S
             pause = 0.01 if num_lines else min(pause * 1.5, _POLL_S)
             time.sleep(pause)
 
@@ -224,7 +224,7 @@ class Run:
         return self.follow(None, timeout_s)
 
     def stop(self, *, checkpoint: bool = False, now: bool = False) -> None:
-        """Ask it to stop; `checkpoint` lets the code save first, `now` ends it by force."""
+        """Stop the run; `checkpoint` lets the code save first, `now` kills it."""
         from windlass.launch import control  # lazy: see above
 
         if now:
@@ -233,13 +233,13 @@ class Run:
             control.stop(self.folder, self._home, is_checkpoint_wanted=checkpoint)
 
     def retry(self) -> list[str]:
-        """Start what failed again with fresh budgets."""
+        """Restart failed and stopped tasks with fresh budgets."""
         from windlass.launch import control  # lazy: see above
 
         return control.retry(self.folder, self._home)
 
     def resume(self) -> list[str]:
-        """Go on after a stop."""
+        """Continue after a stop."""
         from windlass.launch import control  # lazy: see above
 
         return control.resume(self.folder, self._home)
@@ -248,32 +248,32 @@ class Run:
         """Start a new run with the same pins; overrides may change parameters, resources and limits.
 
         Args:
-            on: another place; of another kind, it may also need an override of the environment (`env.image=...`).
+            on: another place; another kind of place may need an override of the environment (`env.image=...`).
 
         Raises:
-            WindlassError: something cannot be carried over; nothing was started.
+            WindlassError: the plan does not fit there; nothing was started.
         """
         from windlass.launch.rerun import Rerun, prepare_rerun  # lazy: the planner is not needed to look at a run
 
         return prepare_rerun(self.folder, self._home, how=Rerun(on=on, overrides=tuple(overrides))).launch()
 
     def provenance(self) -> ProvenanceGraph:
-        """What it was made from and what it made, as nodes with their digests, and edges."""
+        """Return its inputs and outputs as a graph of nodes with digests."""
         from windlass.runs.provenance.graph import provenance_graph  # lazy: as above
 
         return provenance_graph(self.folder)
 
     def check(self) -> list[Finding]:
-        """Compare every part of it with what was recorded; reads every byte, executes nothing."""
+        """Compare every part of it with its record; reads every byte, executes nothing."""
         from windlass.launch.verify.verify import verify  # lazy: as above
 
         return list(verify(self.folder))
 
     def verify(self, reexecution: Reexecution | None = None) -> Verification:
-        """Check every link, execute the same plan anew and compare the outputs; blocks until the new run ends.
+        """Check every part, execute the plan again and compare the outputs; blocks until the new run ends.
 
         Raises:
-            PreconditionError: it did not succeed, or left nothing to compare.
+            PreconditionError: it did not succeed, or has no outputs to compare.
             WindlassError: the new run was refused.
         """
         from windlass.launch.verify.reexecution import prove  # lazy: as above
@@ -281,7 +281,7 @@ class Run:
         return prove(self.folder, self._home, reexecution)
 
     def diff(self, other: Run) -> list[Difference]:
-        """What differs between this run and another, by cause; code and data with their files."""
+        """Return the differences between this run and another, by cause; code and data with their files."""
         from windlass.launch.verify.difference import explained  # lazy: as above
 
         return explained(self.folder, other.folder, self._home)

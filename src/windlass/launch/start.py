@@ -1,4 +1,4 @@
-"""From a plan to a running run: folder, checkout, environment, secrets, and then the jobs, each intended before it is made."""
+"""Start of a run: folder, checkout, environment, secrets, then its jobs, each recorded before it is submitted."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def start_run(
     run_id: str = "",
     stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:
-    """Carry a plan out: everything up to the submission of all its tasks. Blocking; returns when the jobs are made.
+    """Launch a plan, up to the submission of all its tasks. Blocking; returns when the jobs are submitted.
 
     Args:
         log: gets progress lines (environment builds).
-        run_id: the run's id, which must be free; empty makes a fresh one.
-        stage_more: puts more into the run's folder before everything else, such as a checkpoint to begin from.
+        run_id: unused id for the run; empty generates one.
+        stage_more: adds files to the run's folder first, such as a checkpoint to start from.
 
     Raises:
         WindlassError: something before the first job failed; no run is left behind.
-        PreconditionError: the place refused a task; the run is on record as failed, and its other tasks as stopped.
-        UnreachableError: the place did not answer; whoever looks at the run next submits what is missing.
+        PreconditionError: the place refused a task; the run is recorded as failed, its other tasks as stopped.
+        UnreachableError: the place cannot be reached; the next command that acts on the run submits the rest.
     """
     with ExitStack() as stack:
         run = _make(prepared, stack, log, run_id, stage_more)
         with client_journal(run.journal) as journal:
             refusal = _submit(prepared, run, journal)
     if refusal is not None:
-        _keep(run, prepared.home)
+        _record_refusal(run, prepared.home)
         raise refusal
     return run
 
@@ -56,14 +56,14 @@ def start_run(
 def start_runs(
     prepared: Sequence[Prepared], *, log: Callable[[str], None], run_ids: Sequence[str] = ()
 ) -> list[RunFolder]:
-    """Carry several plans out at once; a backend that can takes the jobs of one shape together. Blocking.
+    """Launch several plans at once; a backend may submit jobs of one shape together. Blocking.
 
     Args:
-        run_ids: the ids of the runs, which must be free; empty makes fresh ones.
+        run_ids: unused ids for the runs; empty generates them.
 
     Raises:
-        WindlassError: as `start_run`, for the first plan that fails; those before it are on their way, and so are all
-            of them where only the submission of some was refused.
+        WindlassError: as `start_run`, for the first plan that fails; the ones before it are started, and all are if
+            only some submissions were refused.
     """
     with ExitStack() as stack:
         ids = run_ids or [""] * len(prepared)
@@ -75,31 +75,31 @@ def start_runs(
                 refusals.append(_submit(one, run, journal))
     for one, run, refusal in zip(prepared, runs, refusals, strict=True):
         if refusal is not None:
-            _keep(run, one.home)
+            _record_refusal(run, one.home)
     first = next((refusal for refusal in refusals if refusal is not None), None)
     if first is not None:
         raise first
     return runs
 
 
-def _keep(run: RunFolder, home: Home) -> None:
-    """Note what a refusal means for the run; only after its launch, since nobody touches what is being launched."""
+def _record_refusal(run: RunFolder, home: Home) -> None:
+    """Record the end of a refused run; only after its launch, which holds its lock."""
     from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: few launches are refused
 
     reconcile_run(run, home)
 
 
 def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> PreconditionError | None:
-    """As `submit_all`; where the place does not answer, the error says that the run is there and is not to be made again."""
+    """Call `submit_all`; if the place cannot be reached, the error says not to launch again."""
     try:
         return submit_all(run, prepared.plan, prepared.home, _jobs(prepared), journal)
     except UnreachableError as error:
-        hint = f"{run.id} is made and goes on as soon as `windlass show {run.id} --reconcile` reaches it; do not launch it again"
+        hint = f"do not launch again: {run.id} exists and starts once `windlass show {run.id} --reconcile` reaches the site"
         raise UnreachableError(error.message, hint=hint, code=error.code) from error
 
 
 def _submit_together(made: Sequence[tuple[Prepared, RunFolder]]) -> None:
-    """Give all jobs to a backend that takes many at once; what it refuses is submitted, and refused, one by one later."""
+    """Submit all jobs at once if the backend can; refused ones are submitted one by one later."""
     found = [
         rendered_job(run, one.plan, one.home, task, number)[1]
         for one, run in made
@@ -107,7 +107,7 @@ def _submit_together(made: Sequence[tuple[Prepared, RunFolder]]) -> None:
     ]
     if len(found) < 2:
         return
-    from windlass.launch.remote.mirror import mirror_of  # lazy: one run is the rule
+    from windlass.launch.remote.mirror import mirror_of  # lazy: most launches are of one run
 
     mirrors = {run.path: mirror for one, run in made if (mirror := mirror_of(run, one.plan, one.home)) is not None}
 
@@ -131,7 +131,7 @@ def _make(
     run_id: str = "",
     stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:
-    """A run with everything in place and its jobs intended; others leave it alone until the stack is closed."""
+    """Create a run with its files staged and its jobs recorded; locked until the stack is closed."""
     check_state_folder(prepared.plan.site, prepared.home)
     run_id = run_id or new_run_id(prepared.experiment.name)
     content = json.dumps(prepared.plan.to_data(), indent=1, sort_keys=True).encode()
@@ -152,7 +152,7 @@ def _make(
 
 @contextmanager
 def _launching(home: Home, run_id: str) -> Iterator[None]:
-    """Tell other clients, from before the run's folder is there, that somebody is at it."""
+    """Lock a run against other clients, before its folder exists."""
     path = launch_lock(home, run_id)
     try:
         with lock(path):

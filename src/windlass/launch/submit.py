@@ -1,4 +1,4 @@
-"""The steps of a submission: announce the run, intend its jobs, then make each, or find the one that is there already."""
+"""Steps of a submission: record the run, record its jobs, then submit each or find it submitted."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ __all__ = [
 PLACES = "places.json"
 PROVENANCE = "provenance.json"
 BILL = "image.spdx.json"
-"""What the image holds, as SPDX; where a tool for it was at hand."""
+"""Packages of the image as SPDX, if a tool for it was installed."""
 
 
 def is_launching(home: Home, run_id: str) -> bool:
-    """Whether the command that launches this run still lives and is at it."""
+    """Return whether the command that launches this run is still running."""
     return is_locked(launch_lock(home, run_id))
 
 
 def is_staged(run: RunFolder) -> bool:
-    """Whether everything that the run's jobs need is in its folder."""
+    """Return whether all files that the run's jobs need are in its folder."""
     return (run.path / PROVENANCE).exists()
 
 
 def launch_lock(home: Home, run_id: str) -> Path:
-    """The file that the command that launches a run holds locked, from before the run's folder is there."""
+    """Path of the lock that a launching command holds from before the run's folder exists."""
     return home.runs / f".{run_id}.launching"
 
 
 def announce(run: RunFolder, plan: Plan, journal: JournalWriter) -> None:
-    """Record that the run exists and what its tasks are."""
+    """Record the run and its tasks."""
     tasks = {
         task.name: {
             "after": list(task.after),
@@ -87,7 +87,7 @@ def announce(run: RunFolder, plan: Plan, journal: JournalWriter) -> None:
 
 
 def intend(run: RunFolder, plan: Plan, jobs: dict[str, int], journal: JournalWriter, *, resets_budgets: bool) -> None:
-    """Write down which jobs will be submitted, each with a fresh token, before anything is."""
+    """Record the jobs to submit, each with a new token, before any is submitted."""
     for task, number in jobs.items():
         journal.append(
             events.JOB_INTENDED,
@@ -100,7 +100,7 @@ def intend(run: RunFolder, plan: Plan, jobs: dict[str, int], journal: JournalWri
 
 
 def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int) -> tuple[Backend, Rendered]:
-    """What is submitted for a job whose intent is in the journal, and the backend that takes it."""
+    """Return the backend and the rendered request of a job that is recorded in the journal."""
     token = run.facts().task(task).jobs[number].token
     mirror = mirror_if_remote(run, plan, home)
     backend = backend_for(plan.site, push=mirror.send_job if mirror is not None else None)
@@ -112,7 +112,7 @@ def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int)
 
 
 def submit_intended(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter) -> None:
-    """Submit a job whose intent is in the journal, or find the one that an earlier call made."""
+    """Submit a recorded job, or find the one that an earlier call submitted."""
     mirror = mirror_if_remote(run, plan, home)
     backend, rendered = rendered_job(run, plan, home, task, number)
     try:
@@ -136,9 +136,9 @@ def submit_intended(run: RunFolder, plan: Plan, home: Home, task: str, number: i
 def submit_all(
     run: RunFolder, plan: Plan, home: Home, jobs: Mapping[str, int], journal: JournalWriter
 ) -> PreconditionError | None:
-    """Submit intended jobs up to the first that is refused; the refusal is returned, for after a call of `keep`.
+    """Submit recorded jobs up to the first refusal, which is returned.
 
-    Beside a refused task none of these goes on: tasks that were submitted are asked to stop, the others never start.
+    After a refusal the run stops: submitted tasks get a stop request, the others never start.
     """
     names = list(jobs)
     for index, name in enumerate(names):
@@ -156,7 +156,7 @@ def submit_all(
 
 
 def let_go(run: RunFolder, plan: Plan) -> list[str]:
-    """Let jobs start that wait in the queue for tasks which have ended meanwhile; returns the names of their tasks."""
+    """Release held jobs whose predecessors have ended; returns the names of their tasks."""
     waiting = jobs_to_let_go(run.facts())
     if not waiting:
         return []
@@ -175,12 +175,12 @@ def _refuse(task: str, number: int, cause: Cause, message: str, journal: Journal
 
 
 def job_folder(run: RunFolder, task: str, number: int) -> Path:
-    """Folder of one submission."""
+    """Return the folder of one submission."""
     return run.jobs / f"{task}-{number}"
 
 
 def job_of(run: RunFolder, plan: Plan, task: str, number: int, token: str) -> JobDocument:
-    """The job description of a task's submission."""
+    """Return the job document of a task's submission."""
     return job_document(plan, plan.task(task), places=_read_places(run), job=number, token=token)
 
 
@@ -192,7 +192,7 @@ def _read_places(run: RunFolder) -> RunPaths:
 
 
 def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
-    """Put the values that the run's tasks need where its supervisors find them; idempotent."""
+    """Write the secrets of the run's tasks where its supervisors read them; idempotent."""
     names = plan.secret_names
     if not names:
         return
@@ -213,7 +213,7 @@ def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
 
 
 def _name_secrets(run: RunFolder, plan: Plan) -> None:
-    """At Beaker the values are its own; what a job needs is what they are called there."""
+    """Record the names of the secrets at Beaker, which holds the values itself."""
     from windlass.launch.beaker.secrets import beaker_secret_names, delivery_in_job  # lazy: few sites are Beaker's
 
     places = replace(_read_places(run), secrets=beaker_secret_names(plan), delivery=delivery_in_job(run.id))
@@ -221,7 +221,7 @@ def _name_secrets(run: RunFolder, plan: Plan) -> None:
 
 
 def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
-    """Take away the values that were put there for the run, here or at its site; idempotent."""
+    """Remove the delivered secrets of a run, here or at its site; idempotent."""
     if not is_staged(run):
         return
     if mirror is not None:
@@ -235,7 +235,7 @@ def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
 
 
 def has_secrets(run: RunFolder) -> bool:
-    """Whether values lie ready for the run."""
+    """Return whether delivered secrets of the run still exist."""
     delivery = _read_places(run).delivery if is_staged(run) else None
     if delivery is None:
         return False
@@ -245,7 +245,7 @@ def has_secrets(run: RunFolder) -> bool:
 
 
 def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:
-    """The submission of a job as the journal knows it."""
+    """Return the submission of a job as recorded in the journal, or None."""
     job = run.facts().task(task).jobs.get(number)
     if job is None or not job.is_submitted:
         return None
@@ -253,5 +253,5 @@ def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:
 
 
 def backend_of(plan: Plan, *, patience_s: float | None = None) -> Backend:
-    """The backend a plan is for; `patience_s` as in `backend_for`."""
+    """Return the backend of a plan; `patience_s` as in `backend_for`."""
     return backend_for(plan.site, patience_s=patience_s)

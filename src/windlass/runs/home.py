@@ -1,4 +1,4 @@
-"""Where windlass keeps its state on this machine."""
+"""Folder of windlass's state on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Home", "cache_directory"]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder that holds runs, caches, vault and leases; each part is made, for its owner alone, when first asked for."""
+    """Folder with runs, caches, vault and leases; each part is created, private, on first use."""
 
     path: Path
 
@@ -28,27 +28,27 @@ class Home:
 
     @property
     def runs(self) -> Path:
-        """One folder per run."""
+        """Folder with one folder per run."""
         return self._part("runs")
 
     @property
     def sweeps(self) -> Path:
-        """Where sweeps keep their state; not made here."""
+        """Folder of sweeps; not created here."""
         return self.path / "sweeps"
 
     @property
     def cache(self) -> Path:
-        """What can be built again: environments, downloads."""
+        """Folder of environments, downloads and other files that can be built again."""
         return self._part("cache")
 
     @property
     def vault(self) -> Path:
-        """Secrets, encrypted."""
+        """Folder of encrypted secrets."""
         return self._part("vault")
 
     @property
     def leases(self) -> Path:
-        """Which run holds what of this machine."""
+        """Folder of leases: resources of this machine in use by runs."""
         return self._part("leases")
 
     def _part(self, name: str) -> Path:
@@ -58,22 +58,22 @@ class Home:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.mkdir(mode=0o700, exist_ok=True)
-            ignore = self.path / ".gitignore"  # a home inside a project's tree must not make the tree dirty
+            ignore = self.path / ".gitignore"  # a home inside a project must not make its tree dirty
             if not ignore.exists():
                 ignore.write_text("*\n")
         except OSError as error:
-            hint = "point WINDLASS_HOME to a folder that you may write to: export WINDLASS_HOME=/path/to/folder"
-            message = f"cannot make {path}: {error.strerror or error}"
+            hint = "set WINDLASS_HOME to a writable folder: export WINDLASS_HOME=/path/to/folder"
+            message = f"cannot create {path}: {error.strerror or error}"
             raise PreconditionError(message, hint=hint, code="home-not-writable") from error
         return path
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Windlass's part of the user's cache directory, on this machine's own disk; not made here."""
+    """Return windlass's folder in the user's cache directory; not created here."""
     return _xdg(environ, "XDG_CACHE_HOME", ".cache") / "windlass"
 
 
 def _xdg(environ: Mapping[str, str], name: str, default: str) -> Path:
-    """A base directory; a relative one is to be ignored (XDG Base Directory Specification 0.8)."""
+    """Return a base directory; relative ones are ignored (XDG Base Directory Specification 0.8)."""
     stated = Path(environ.get(name, ""))
     return stated if stated.is_absolute() else Path.home() / default

@@ -1,8 +1,8 @@
-"""The index over all runs: SQLite in the local cache, derived from the journals, so deleting it loses nothing.
+"""Index of all runs: SQLite in the local cache, derived from the journals, so it can be deleted.
 
-A run is read again only when its journal changed. For runs in motion that is seen from the sizes and times of their
-journal files. A run that ended and has been quiet for ten minutes is settled: from then on one look at the time of
-its journal folder is enough, because every writer that opens a journal touches the folder.
+A run is read again only if its journal changed. For active runs that is detected by the sizes and times of journal
+files. A run that ended and did not change for ten minutes is settled: from then on only the time of its journal folder
+is checked, because every writer that opens a journal changes it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _T = TypeVar("_T")
 
 
 class Index:
-    """Rows of all runs of a home. Safe to use from many processes; a broken database is made anew.
+    """Rows of all runs of a home. Safe for many processes; a damaged database is rebuilt.
 
     Args:
-        folder: where the database is; the user's cache directory by default. If it cannot be written, the index lives
-            in memory.
+        folder: folder of the database; the user's cache directory by default. If it cannot be written, the index is
+            kept in memory.
     """
 
     def __init__(self, home: Home, *, folder: Path | None = None, clock: Clock | None = None) -> None:
@@ -60,21 +60,21 @@ class Index:
         self._database: sqlite3.Connection | None = None
 
     def refresh(self) -> int:
-        """Bring the rows up to date; returns how many runs were read."""
+        """Update the rows; returns the number of runs read."""
         return self._try(self._refresh)
 
     def rebuild(self) -> int:
-        """Read every run again; returns how many there are."""
+        """Read every run again; returns their number."""
         return self._try(lambda database: self._refresh(database, is_anew=True))
 
     def rows(self, *, states: Collection[str] = (), name: str = "", since: float = 0.0, limit: int = 0) -> list[RunRow]:
-        """Runs as they were at the last `refresh`, newest first.
+        """Return runs as of the last `refresh`, newest first.
 
         Args:
-            states: only runs in one of these states; all when empty.
-            name: only runs of this experiment; `*` and `?` stand for any letters.
+            states: only runs in one of these states; empty: all.
+            name: only runs of this experiment; `*` and `?` are wildcards.
             since: only runs created at this time or later.
-            limit: at most so many; 0 for all.
+            limit: maximum number; 0: all.
         """
         where: list[str] = ["created_at >= ?"]
         arguments: list[object] = [since]
@@ -89,7 +89,7 @@ class Index:
         return self._try(lambda database: [RunRow.from_columns(found) for found in database.execute(query, arguments)])
 
     def dump(self) -> list[RunRow]:
-        """Every row, sorted by id."""
+        """Return every row, sorted by id."""
         return self._try(
             lambda database: [RunRow.from_columns(found) for found in database.execute(_SELECT + " ORDER BY id")]
         )
@@ -101,7 +101,7 @@ class Index:
             self._database = None
 
     def _try(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do it; on a broken database with a new one, and where none can be had in memory."""
+        """Run an action; on a damaged database, retry with a new one, then in memory."""
         for is_last in (False, True):
             try:
                 return action(self._connection())
@@ -115,7 +115,7 @@ class Index:
         return action(self._connection())
 
     def _refresh_quietly(self) -> None:
-        """Fill a new database; if even that fails, the next step of `_try` goes to memory."""
+        """Fill a new database; on failure, `_try` continues in memory."""
         with contextlib.suppress(sqlite3.DatabaseError):
             self._refresh(self._connection())
 
@@ -168,7 +168,7 @@ class Index:
 
 
 def orphans(folder: Path | None = None) -> Iterator[Path]:
-    """Indexes of homes that are gone, and those of other versions that nobody used for a month."""
+    """Yield indexes of removed homes, and of other versions that were not used for a month."""
     folder = folder or cache_directory()
     for path in sorted(folder.glob("index-*.sqlite")) if folder.is_dir() else ():
         home = _home_of(path)
@@ -178,7 +178,7 @@ def orphans(folder: Path | None = None) -> Iterator[Path]:
 
 
 def _home_of(path: Path) -> str:
-    """The home that an index is of; empty where it does not say."""
+    """Return the home of an index; empty if unknown."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             found = database.execute("SELECT path FROM home").fetchone()
@@ -188,7 +188,7 @@ def _home_of(path: Path) -> str:
 
 
 class _Seen(NamedTuple):
-    """What the index remembers of its last look at a run."""
+    """State of a run at its last refresh."""
 
     id: str
     state: str
@@ -203,7 +203,7 @@ def _known(database: sqlite3.Connection) -> dict[str, _Seen]:
 
 
 def _folders(run: str) -> str:
-    """The times of the run's folder and of its journal folder; of ten thousand runs in a tenth of a second."""
+    """Return the times of a run's folder and its journal folder; ten thousand runs take 0.1 s."""
     try:
         return f"{os.stat(run).st_mtime_ns}:{os.stat(run + '/journal').st_mtime_ns}"
     except OSError:
@@ -211,7 +211,7 @@ def _folders(run: str) -> str:
 
 
 def _signature(run: RunFolder) -> tuple[str, int]:
-    """(what changes whenever the journal or the plan does, time of the newest change in ns)."""
+    """Return (a value that changes with journal and plan, time of the newest change in ns)."""
     num_files = num_bytes = newest_ns = plan_ns = 0
     with contextlib.suppress(OSError):
         plan_ns = os.stat(run.path / "plan.json").st_mtime_ns

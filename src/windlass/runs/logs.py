@@ -1,4 +1,4 @@
-"""The logs of a run: which there are, what they hold, and what is new in them."""
+"""Logs of a run: list, read and follow them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["LogFile", "LogFollower", "LogLine", "list_logs", "read"]
 _LOG = re.compile(r"(\d+)\.log\Z")
 _PIECE_BYTES = 1 << 20
 _BAR_EVERY_S = 1.0
-"""A line that rewrites itself (a progress bar) is shown so often at most."""
+"""Minimum time between two states of a progress bar (a line with carriage returns)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LogFile:
-    """What one replica of one attempt printed."""
+    """Log of one replica in one attempt."""
 
     attempt: int
     task: str
@@ -32,13 +32,13 @@ class LogFile:
 
     @property
     def label(self) -> str:
-        """What stands before its lines: `train.0`."""
+        """Prefix of its lines: `train.0`."""
         return f"{self.task}.{self.rank}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line, without its end, and where it is from."""
+    """Line of a log, without its line end."""
 
     task: str
     rank: int
@@ -49,7 +49,7 @@ class LogLine:
 def list_logs(
     run: RunFolder, *, task: str | None = None, rank: int | None = None, attempt: int | None = None
 ) -> list[LogFile]:
-    """The logs there are, by attempt, task and rank."""
+    """Return the existing logs, sorted by attempt, task and rank."""
     found = []
     for path in run.logs.glob("*/*/*.log"):
         match, number = _LOG.match(path.name), path.parent.parent.name
@@ -63,14 +63,14 @@ def list_logs(
 def read(
     run: RunFolder, *, task: str, rank: int = 0, attempt: int | None = None, since: float = 0.0
 ) -> Iterator[bytes]:
-    """A replica's log in pieces, as it was printed.
+    """Yield a replica's log in pieces, as it was printed.
 
     Args:
-        attempt: the newest that has a log of this replica by default.
-        since: wall time; only what came then or later (up to 0.1 s early), from a beginning of a line.
+        attempt: default: the newest with a log of this replica.
+        since: wall time; only lines printed then or later (up to 0.1 s early).
 
     Raises:
-        NotFoundError: there is no such log; the hint says which there are.
+        NotFoundError: no such log; the hint lists existing ones.
     """
     logs = list_logs(run, task=task, rank=rank, attempt=attempt)
     if not logs:
@@ -86,7 +86,7 @@ def _pieces(path: Path, offset: int) -> Iterator[bytes]:
 
 
 def _start(path: Path, since: float) -> int:
-    """Where to begin: what the index says, and there the next beginning of a line."""
+    """Return the offset of the first line at or after a time, from the log's index."""
     if not since or not index_path(path).exists():
         return 0
     offset = offset_at(index_path(path), since)
@@ -103,22 +103,22 @@ def _no_log(run: RunFolder, task: str, rank: int, attempt: int | None) -> NotFou
     which = f"task {task!r}, replica {rank}" + ("" if attempt is None else f", attempt {attempt}")
     message = f"run {run.id} has no log of {which}"
     if not logs:
-        return NotFoundError(message, hint="nothing has been started yet", code="log-not-found")
+        return NotFoundError(message, hint="no task has started yet", code="log-not-found")
     labels = ", ".join(f"{log.label} of attempt {log.attempt}" for log in logs[:8])
-    return NotFoundError(message, hint=f"there is {labels}" + (", ..." if len(logs) > 8 else ""), code="log-not-found")
+    return NotFoundError(
+        message, hint=f"existing logs: {labels}" + (", ..." if len(logs) > 8 else ""), code="log-not-found"
+    )
 
 
 class LogFollower:
-    """Yields what is new in a run's logs, whole lines only, each once, new attempts and replicas included.
+    """Reader of new lines in a run's logs: complete lines, each once, new attempts and replicas included.
 
-    Of a line that rewrites itself by carriage returns, as progress bars do, the newest state is a line of its own, once
-    a second while it changes.
-
-    Every file is read on from where the last look ended; a look that finds nothing costs one stat per file.
+    A progress bar (a line with carriage returns) yields its newest state once a second while it changes. A poll without
+    new lines costs one stat per file.
 
     Args:
         task, rank, attempt: only these, as in `list_logs`.
-        since: wall time; what is older is passed over in the logs that are there at the first look.
+        since: wall time; older lines in logs that exist at the first poll are skipped.
     """
 
     def __init__(
@@ -138,19 +138,19 @@ class LogFollower:
         self._bars: dict[Path, tuple[float, bytes]] = {}
 
     def poll(self) -> Iterator[LogLine]:
-        """The lines that were completed since the last call."""
+        """Yield the lines completed since the last call."""
         for log in list_logs(self._run, task=self._task, rank=self._rank, attempt=self._attempt):
             if log.path not in self._offsets:
                 self._offsets[log.path] = _start(log.path, self._since)
             yield from self._read_on(log)
 
     def finish(self, task: str, attempt: int) -> list[LogLine]:
-        """Last lines without a line end of an attempt that is over."""
+        """Return last lines without a line end of an attempt that has ended."""
         logs = list_logs(self._run, task=task, rank=self._rank, attempt=attempt)
         return [_line(log, text) for log in logs if (text := self._take_partial(log))]
 
     def rest(self) -> Iterator[LogLine]:
-        """At the end: everything that is left, last lines without a line end included."""
+        """Yield all remaining lines at the end, including last lines without a line end."""
         yield from self.poll()
         for log in list_logs(self._run, task=self._task, rank=self._rank, attempt=self._attempt):
             text = self._take_partial(log)
@@ -174,7 +174,7 @@ class LogFollower:
         yield from self._bar(log)
 
     def _bar(self, log: LogFile) -> Iterator[LogLine]:
-        """The newest state of an unfinished line that rewrites itself; earlier states are let go."""
+        """Yield the newest state of a progress bar; earlier states are dropped."""
         partial = self._partial.get(log.path, b"")
         if b"\r" not in partial:
             return
@@ -186,7 +186,7 @@ class LogFollower:
             yield _line(log, state)
 
     def _was_shown(self, log: LogFile, text: bytes) -> bool:
-        """Whether a line that ends now was shown as a bar just as it is."""
+        """Return whether a completed line was already shown as a progress bar."""
         _, shown = self._bars.pop(log.path, (0.0, b""))
         return b"\r" in text and bool(shown) and _last_state(text) == shown
 
@@ -197,5 +197,5 @@ def _line(log: LogFile, text: bytes) -> LogLine:
 
 
 def _last_state(text: bytes) -> bytes:
-    """What a terminal would show of a line with carriage returns: what stands behind the last one."""
+    """Return the visible part of a line: the text after the last carriage return."""
     return text.rstrip(b"\r").rpartition(b"\r")[2]

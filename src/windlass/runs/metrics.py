@@ -1,4 +1,4 @@
-"""Numbers that user code reported, read straight from the journal."""
+"""Metrics that user code reported, read from the journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.runs.store import RunFolder
 __all__ = ["Point", "last", "names", "series"]
 
 Point = tuple[int, float, float]
-"""(step, value, wall time); a step of -1 where none was given."""
+"""(step, value, wall time); step -1 if none was reported."""
 
 _MARK = f'{{"kind":"{events.METRICS}",'.encode("ascii")
 _HEADER_BYTES = 18
@@ -22,7 +22,7 @@ _HEADER_BYTES = 18
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """One `metrics` record."""
+    """A `metrics` record."""
 
     task: str
     attempt: int
@@ -35,15 +35,15 @@ class _Report:
 
 
 def names(run: RunFolder, task: str | None = None) -> list[str]:
-    """The names of everything that was ever reported, sorted."""
+    """Return the names of all reported metrics, sorted."""
     return sorted({name for report in _reports(run, task) for name in report.values})
 
 
 def series(run: RunFolder, name: str, task: str | None = None) -> list[Point]:
-    """The values of one metric by step, as the finished history: what a later attempt did again is taken from there.
+    """Return the values of a metric by step; steps that a later attempt repeated are taken from it.
 
-    Where several processes report the same step, the value of the lowest rank is taken. Values without a step are all
-    kept, in the order of time.
+    If several processes report the same step, the value of the lowest rank is used. Values without a step are all
+    kept, in order of time.
     """
     by_task: dict[str, list[_Report]] = {}
     for report in _reports(run, task, name):
@@ -53,7 +53,7 @@ def series(run: RunFolder, name: str, task: str | None = None) -> list[Point]:
 
 
 def last(run: RunFolder, task: str | None = None) -> dict[str, Point]:
-    """The newest value of every metric."""
+    """Return the newest value of every metric."""
     newest: dict[str, tuple[tuple[int, float, int], Point]] = {}
     for report in _reports(run, task):
         order = (report.attempt, report.at, -report.rank)
@@ -64,7 +64,7 @@ def last(run: RunFolder, task: str | None = None) -> dict[str, Point]:
 
 
 def _history(reports: list[_Report], name: str) -> Iterator[Point]:
-    """One task's points, those rolled back by a later attempt left out."""
+    """Yield a task's points, without those rolled back by a later attempt."""
     resumed_at = _resumed_at(reports)
     chosen: dict[int, tuple[tuple[int, int, str], _Report]] = {}
     for report in sorted(reports, key=lambda report: (report.writer, report.seq)):
@@ -82,7 +82,7 @@ def _history(reports: list[_Report], name: str) -> Iterator[Point]:
 
 
 def _resumed_at(reports: list[_Report]) -> dict[int, float]:
-    """For each attempt the first step that a later attempt reported."""
+    """Return for each attempt the first step that a later attempt reported."""
     first: dict[int, int] = {}
     for report in reports:
         if report.step >= 0:
@@ -108,7 +108,7 @@ def _reports(run: RunFolder, task: str | None, name: str | None = None) -> Itera
 
 
 def _json_key(name: str) -> bytes:
-    import json  # lazy: only to escape as the journal does
+    import json  # lazy: only to escape a name like the journal
 
     return json.dumps(name).encode("ascii") + b":"
 

@@ -1,4 +1,4 @@
-"""Copies of a task's output: file by file, each checked against the manifest, going on with what an earlier call left."""
+"""Copies of a task's output, file by file, checked against the manifest; a partial copy is continued."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)|(?:s3|gs):", re.IGNORECASE)
 
 
 def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bool = False) -> None:
-    """Copy what a manifest names; the manifest goes last, as `<target>.manifest.json`. Blocking; idempotent.
+    """Copy the files of a manifest, and it last, as `<target>.manifest.json`. Blocking; idempotent.
 
     Args:
-        is_linked: make hard links where the file system can; then both names are the same bytes.
+        is_linked: make hard links if the file system can; both names then share their bytes.
 
     Raises:
-        PreconditionError: a file is not as recorded (`output-changed`), or another is in the way (`file-exists`).
-        OSError: there is no room, or no permission.
+        PreconditionError: a file differs from its record (`output-changed`), or another exists (`file-exists`).
+        OSError: no space or no permission.
     """
     manifest_file = target.with_name(target.name + FILE_SUFFIX)
     _check_free(target, manifest, manifest_file)
@@ -44,17 +44,17 @@ def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bo
 
 
 def _check_free(target: Path, manifest: Manifest, manifest_file: Path) -> None:
-    """Nothing of another output is overwritten; a file that is there and wrong is named before any is written."""
+    """Refuse to overwrite different files, before any file is written."""
     for entry in manifest.entries:
         place = target / entry.path
         if os.path.lexists(place) and not _is_there(place, entry):
-            raise _in_the_way(place, "is another file")
+            raise _exists(place, "already exists with different content")
     if manifest_file.exists() and manifest_file.read_bytes() != _text(manifest):
-        raise _in_the_way(manifest_file, "is of another output")
+        raise _exists(manifest_file, "belongs to another output")
 
 
-def _in_the_way(place: Path, what: str) -> PreconditionError:
-    hint = "name another folder with --to, or move it away"
+def _exists(place: Path, what: str) -> PreconditionError:
+    hint = "choose another folder with --to, or move the file"
     return PreconditionError(f"{place} {what}", hint=hint, code="file-exists")
 
 
@@ -99,7 +99,7 @@ def _copy(source: Path, entry: ManifestEntry, part: Path) -> None:
 
 
 def _checked(source: Path, file: BinaryIO, entry: ManifestEntry) -> Iterator[bytes]:
-    """The pieces of a file; raises behind the last one when they are not what was recorded."""
+    """Yield the pieces of a file; raises after the last one if they differ from the record."""
     digest = hashlib.sha256()
     while piece := file.read(_PIECE_BYTES):
         digest.update(piece)
@@ -109,8 +109,8 @@ def _checked(source: Path, file: BinaryIO, entry: ManifestEntry) -> Iterator[byt
 
 
 def _changed(source: Path) -> PreconditionError:
-    message = f"{source} is not as its manifest says (sha256)"
-    return PreconditionError(message, hint="windlass verify RUN names all that differ", code="output-changed")
+    message = f"{source} does not match its sha256 in the manifest"
+    return PreconditionError(message, hint="list all differences: windlass verify RUN", code="output-changed")
 
 
 def _text(manifest: Manifest) -> bytes:
@@ -118,13 +118,13 @@ def _text(manifest: Manifest) -> bytes:
 
 
 def send_folder(source: Path, manifest: Manifest, to: str, name: str) -> str:
-    """Copy what a manifest names to `to/name`: a folder, or any URL that fsspec knows. Blocking; idempotent.
+    """Copy the files of a manifest to `to/name`, a folder or a URL of fsspec. Blocking; idempotent.
 
-    Symbolic links go to a URL as its manifest says, not as files.
+    At a URL, symbolic links are only listed in the manifest.
 
     Raises:
-        PreconditionError: as `copy_folder`; or what reads such URLs is not installed (`extra-missing`).
-        AccessError, NotFoundError, UnreachableError: the place refuses, or fails again and again.
+        PreconditionError: as `copy_folder`, or the library for the URL is not installed (`extra-missing`).
+        AccessError, NotFoundError, UnreachableError: the destination refuses, or fails repeatedly.
     """
     if not _URL.match(to) or to.startswith("file://"):
         target = Path(to.removeprefix("file://")).expanduser().absolute() / name
@@ -158,7 +158,7 @@ def _content(system: Any, path: str) -> bytes:
 
 
 def _send(system: Any, source: Path, entry: ManifestEntry, there: str) -> None:
-    """Send one file unless it is there; an object store shows it only when it is whole."""
+    """Send a file unless it exists; an object store shows only complete files."""
     if system.exists(there) and system.size(there) == entry.size and _digest(system, there) == entry.sha256:
         return
     if sha256_file(source) != entry.sha256:
@@ -166,7 +166,7 @@ def _send(system: Any, source: Path, entry: ManifestEntry, there: str) -> None:
     system.makedirs(there.rpartition("/")[0], exist_ok=True)
     system.put_file(os.fspath(source), there)
     if system.size(there) != entry.size:
-        message = f"{there} has {system.size(there)} bytes there instead of {entry.size}"
+        message = f"{there} has {system.size(there)} bytes instead of {entry.size}"
         raise PreconditionError(message, hint="push again", code="output-changed")
 
 

@@ -1,6 +1,6 @@
-"""The manifest of a task's output: written when it succeeded, compared by `windlass verify`.
+"""Manifest of a task's output: written when the task succeeds, compared by `windlass verify`.
 
-It lies beside the folder (`out/<task>.manifest.json`), so that nothing of the user's is in its way.
+It is beside the folder (`out/<task>.manifest.json`), so that it cannot conflict with the user's files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Manifest", "ManifestEntry", "OutputDifference", "read_manifest", "ve
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """One file that is not as it was recorded."""
+    """Output file that differs from its record."""
 
     path: str
     problem: str
@@ -27,27 +27,27 @@ class OutputDifference:
 
 
 def write_manifest(folder: Path) -> Manifest:
-    """Record path, size and sha256 of every file, on disk when this returns; symbolic links are not followed.
+    """Record path, size and sha256 of every file, durably; symbolic links are not followed.
 
     Raises:
-        NotFoundError: there is no such folder.
+        NotFoundError: no such folder.
         OSError: something cannot be read or written.
     """
     return commit_manifest(folder, is_beside=True)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The recorded manifest of a folder.
+    """Read the recorded manifest of a folder.
 
     Raises:
-        NotFoundError: it has none.
+        NotFoundError: there is none.
         PreconditionError: it is damaged.
     """
     return _read(folder, is_beside=True)
 
 
 def verify(folder: Path, manifest: Manifest) -> list[OutputDifference]:
-    """Everything that is missing, changed or new since the manifest was written; reads every byte."""
+    """Return files that are missing, changed or new since the manifest was written; reads every byte."""
     found = [OutputDifference(path, problem) for path, problem in differences(folder, manifest)]
     known = {entry.path for entry in manifest.entries}
     if os.path.isdir(folder):

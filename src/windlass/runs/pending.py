@@ -1,4 +1,4 @@
-"""What a run needs from a command that may act on it, as a command that only looks says it."""
+"""Actions that a run needs, as shown by commands that only look."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["Assessment", "PendingAction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingAction:
-    """Something that a run needs, and that only a command that acts does.
+    """Action that a run needs and that only `--reconcile` carries out.
 
     Attributes:
-        task: empty where it is about the whole run.
-        what: what is so, in words.
-        then: what `--reconcile` does about it, in words; empty where no command does anything.
+        task: empty if it concerns the whole run.
+        what: the condition, in words.
+        then: the action of `--reconcile`, in words; empty if no command can act.
     """
 
     task: str
@@ -29,11 +29,11 @@ class PendingAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """One look at a run and its place.
+    """Pending actions and observations of a run.
 
     Attributes:
-        suspended: by task, why its job does not run although it has its machines.
-        unseen: by task, why its place does not say what its job does; or why a job that is not known there may run.
+        suspended: by task, why its job is suspended on its machines.
+        unseen: by task, why the state of its job is unknown.
     """
 
     pending: tuple[PendingAction, ...] = ()

@@ -1,6 +1,6 @@
-"""Which checkpoints of a run stay by its rules (`retain:`), and which other runs read what it left.
+"""Retention rules of a run (`retain:`): which checkpoints stay, and which other runs read its files.
 
-Deciding is pure; `held_checkpoints` and `readers` look at the disk. Removing is `launch.retaining`.
+Deciding is pure; `held_checkpoints` and `readers` read the disk. `launch.gc.retention` removes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RECORD = "retention.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionDecision:
-    """What becomes of a checkpoint, and why."""
+    """Decision to keep or remove a checkpoint, with the reason."""
 
     held: CheckpointFiles
     is_kept: bool
@@ -44,7 +44,7 @@ class RetentionDecision:
 
 
 def rules_of(run: RunFolder) -> Retain:
-    """The rules that a run was launched with; those of a run without any keep everything.
+    """Return the retention rules of a run; the default keeps everything.
 
     Raises:
         NotFoundError, PreconditionError, SpecError: its plan cannot be read.
@@ -55,12 +55,12 @@ def rules_of(run: RunFolder) -> Retain:
 
 
 def held_checkpoints(run: RunFolder, task: str) -> list[CheckpointFiles]:
-    """The checkpoints of a task on this disk, oldest first: those with a manifest, and those that fit its pattern."""
+    """Return the local checkpoints of a task, oldest first: with a manifest, or matching its pattern."""
     return find_checkpoints(run.checkpoints(task), pattern_of(run, task))
 
 
 def pattern_of(run: RunFolder, task: str) -> str:
-    """Which files of a task's code are checkpoints, as its plan says; empty: none but those with a manifest."""
+    """Return the pattern of a task's checkpoint files in its plan; empty: only those with a manifest."""
     tasks = run.plan().get("tasks")
     for each in tasks if isinstance(tasks, list) else ():
         if isinstance(each, dict) and each.get("name") == task:
@@ -77,13 +77,13 @@ def choose(
 ) -> list[RetentionDecision]:
     """Decide about each checkpoint; pure.
 
-    A metric that was never reported keeps all: the rule may be misspelt. The value of a checkpoint is the last one
+    If the metric was never reported, all stay: its name may be misspelt. The value of a checkpoint is the last one
     reported at or before its step.
 
     Args:
-        held: oldest first, as `held_checkpoints` gives them.
+        held: oldest first, as `held_checkpoints` returns them.
         series: (step, value, time) of the rule's metric.
-        needed: why a checkpoint stays whatever the rule says.
+        needed: reasons for checkpoints that stay regardless of the rule.
     """
     if rule.last is None and rule.best is None:
         return [RetentionDecision(held=each, is_kept=True, why="no rule") for each in held]
@@ -105,28 +105,28 @@ def choose(
 
 
 def _value(series: Sequence[tuple[int, float, float]], step: int) -> float | None:
-    """The last number at or before a step; None where there is none, or where it is not finite."""
+    """Return the last value at or before a step; None if there is none or it is not finite."""
     before = [point for point in series if 0 <= point[0] <= step]
     value = max(before, key=lambda point: (point[0], point[2]))[1] if before else math.nan
     return value if math.isfinite(value) else None
 
 
 def _without(rule: KeptCheckpoints) -> str:
-    said = [f"the last {rule.last}"] if rule.last is not None else []
+    kept = [f"the last {rule.last}"] if rule.last is not None else []
     if rule.best is not None:
-        said.append(f"the best {rule.best.keep} by {rule.best.metric} ({rule.best.mode})")
-    return f"not among {' or '.join(said)}"
+        kept.append(f"the best {rule.best.keep} by {rule.best.metric} ({rule.best.mode})")
+    return f"not among {' or '.join(kept)}"
 
 
 def note_removed(run: RunFolder, decisions: Sequence[RetentionDecision], at: float) -> None:
-    """Write down, before they go, which checkpoints the rules remove, so that nobody takes them for lost."""
+    """Record checkpoints that the rules remove, before the removal, so that they do not count as lost."""
     known = removed(run)
     known |= {str(each.held.path): each.why for each in decisions}
     write_json(run.path / _RECORD, {"schema": 1, "at": at, "removed": known})
 
 
 def removed(run: RunFolder) -> dict[str, str]:
-    """Checkpoints that were removed by the rules, with the reason; by their path."""
+    """Return checkpoints that were removed by the rules: reason by path."""
     try:
         content = read_json(run.path / _RECORD)
     except FileNotFoundError:
@@ -136,12 +136,13 @@ def removed(run: RunFolder) -> dict[str, str]:
 
 
 def readers(home: Home, *, besides: Collection[str] = ()) -> Callable[[RunFolder, str], str]:
-    """Who reads files of a run: a function of a run and a name in its folder (`out`, `checkpoints/train`; empty: all).
+    """Return a function that finds a reader of files of a run.
 
-    It gives the id of a run whose data are taken from there (`run:` or `file:` sources), or an empty string.
+    It takes a run and a path in its folder (`out`, `checkpoints/train`; empty: all), and returns the id of a run whose
+    data come from there (`run:` or `file:` sources), or an empty string.
 
     Args:
-        besides: runs that do not count, since they go themselves.
+        besides: runs that do not count, since they are removed too.
     """
     uses = [use for run_id in run_ids(home) if run_id not in besides for use in _uses(home, run_id)]
 
@@ -156,7 +157,7 @@ def readers(home: Home, *, besides: Collection[str] = ()) -> Callable[[RunFolder
 
 
 def _uses(home: Home, run_id: str) -> Iterator[tuple[str, Path]]:
-    """(run, path in another run's folder) of every data pin of a run."""
+    """Yield (run, path in another run's folder) of every data pin of a run."""
     run = RunFolder(home.runs / run_id)
     try:
         pins = run.plan().get("pins")

@@ -1,4 +1,4 @@
-"""One line of `windlass ps`: what the index keeps of a run, derived from its journal alone."""
+"""Row of a run in the index and in `windlass ps`, derived from its journal."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from windlass.core.phrases import count
 from windlass.record import events
 from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, State
+from windlass.runs.recovery import complete, missing_records
 from windlass.runs.store import RunFolder, experiment_of
-from windlass.runs.witness import complete, missing_records
 
 __all__ = ["COLUMNS", "UNKNOWN", "RunRow", "derive"]
 
 _MOST = 2.0**62
 
 _TRIAL = re.compile(r"trial \S+ of sweep (\S+)")
-"""The note with which a sweep plans the run of a trial."""
+"""Note in the plan of a trial's run."""
 UNKNOWN = "unknown"
-"""The state of a run whose journal says nothing."""
+"""State of a run whose journal cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run in one line.
+    """Row of a run.
 
     Attributes:
         state: a `State`, or `unknown` where the journal cannot be read.
-        cause: why it ended, a `Cause`; empty while it goes on.
+        cause: why it ended, a `Cause`; empty while it is active.
         reason: why it waits, in words.
         tasks: the state of each task.
         num_attempts: attempts of the task that needed most.
-        overrides: what was changed on the command line, as it was typed.
-        note: what is wrong with its folder; empty when nothing is.
-        may_be_queued: whether it has ended, and nobody has seen yet that no job of it is left in a queue.
+        overrides: overrides on the command line, as typed.
+        note: problem of its folder; empty if there is none.
+        may_be_queued: whether it has ended but may still have jobs in a queue.
         site: where it runs, with the partition.
         shape: nodes and GPUs of its largest task: `2x8 gpu`, `1 cpu`.
-        progress: tasks that are done, where there are several, and the newest step: `1/2 tasks, step 300`.
-        sweep: the sweep whose trial it is; empty for other runs.
+        progress: finished tasks, if there are several, and the newest step: `1/2 tasks, step 300`.
+        sweep: sweep of which it is a trial; empty for other runs.
     """
 
     id: str
@@ -69,16 +69,16 @@ class RunRow:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more happens unless a person asks for it."""
+        """Return whether the run has ended."""
         return self.state != UNKNOWN and State(self.state).is_terminal
 
     def to_columns(self) -> tuple[str | float | int, ...]:
-        """The values of the index's columns, in the order of the fields."""
+        """Return the values of the index's columns, in the order of the fields."""
         return tuple(json.dumps(self.tasks) if name == "tasks" else _column(getattr(self, name)) for name in COLUMNS)
 
     @classmethod
     def from_columns(cls, columns: tuple[object, ...]) -> RunRow:
-        """Read back `to_columns`; raises ValueError when that is not what they are."""
+        """Read back `to_columns`; raises ValueError for invalid values."""
         values = dict(zip(COLUMNS, columns, strict=True))
         values["tasks"] = decode_json(str(values["tasks"]))
         values["may_be_queued"] = bool(values["may_be_queued"])
@@ -86,18 +86,18 @@ class RunRow:
 
 
 def _column(value: str | float) -> str | float:
-    """A value as SQLite takes it: half characters, as in names of files that are not UTF-8, become backslashes and digits."""
+    """Convert a value for SQLite: characters that are not UTF-8 are escaped with backslashes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
-    return value if -_MOST < value < _MOST else 0.0  # no time: a clock that says such things knows none
+    return value if -_MOST < value < _MOST else 0.0  # an invalid time counts as unknown
 
 
 COLUMNS = tuple(item.name for item in fields(RunRow))
-"""The names of a row's values, in order."""
+"""Names of a row's values, in order."""
 
 
 def derive(run: RunFolder) -> RunRow:
-    """Read a run's folder; whatever is wrong with it becomes a note, never an error."""
+    """Read a run's folder; any problem becomes a note, never an error."""
     facts, notes = RunFacts(), []
     reader = JournalReader(run.journal, skip=(events.METRICS,))
     try:
@@ -111,9 +111,9 @@ def derive(run: RunFolder) -> RunRow:
         notes.append(f"the journal cannot be read: {type(error).__name__}: {error}")
     num_damaged = reader.num_damaged + facts.num_damaged
     if num_damaged and not notes:
-        notes.append(f"{count(num_damaged, 'damaged record')} passed over")
+        notes.append(f"{count(num_damaged, 'damaged record')} skipped")
     if not facts.run and not notes:
-        notes.append("the journal does not say what was started")
+        notes.append("the journal has no record of the launch")
     plan: Mapping[str, object] = {}
     try:
         plan = run.plan()

@@ -1,4 +1,4 @@
-"""The folders of runs: make one, find one, know what lies where in it."""
+"""Folders of runs: create and find them; paths in them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from windlass.record import events
 from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, fold
 from windlass.runs.home import Home
-from windlass.runs.witness import complete
+from windlass.runs.recovery import complete
 
 __all__ = ["RunFolder", "create", "experiment_of", "find", "run_ids"]
 
 _NUM_LETTERS = 8
 _FEWEST_LETTERS = 4
-"""Of a part of an id; fewer fit by accident too easily, and what they name may be stopped or removed."""
+"""Minimum length of a partial id; a shorter one may match the wrong run by accident."""
 _NUM_LISTED = 8
 _PARTS = ("journal", "jobs", "logs", "checkpoints", "out")
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """One run's folder; knows where everything lies and reads what is small."""
+    """Folder of a run: its paths, and readers of its small files."""
 
     path: Path
 
@@ -40,7 +40,7 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """One file per writer; the truth."""
+        """Journal folder, with one file per writer."""
         return self.path / "journal"
 
     @property
@@ -60,16 +60,16 @@ class RunFolder:
 
     @property
     def mirror_file(self) -> Path:
-        """What of the journal was written elsewhere, where the run lives at a site and this folder is a copy."""
+        """List of journal files that were pulled, if this folder is a mirror of a run at a site."""
         return self.path / "mirror.json"
 
     @property
     def heard_file(self) -> Path:
-        """Its time says when the site last answered for this run."""
+        """File whose time is the last contact with the run's site."""
         return self.path / "mirror.heard"
 
     def heard_at(self) -> float:
-        """When the site last answered for this run, wall time; 0: never, or it lives here."""
+        """Return the time of the last contact with the run's site (wall time); 0: never, or a local run."""
         try:
             return self.heard_file.stat().st_mtime
         except FileNotFoundError:
@@ -77,7 +77,7 @@ class RunFolder:
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether the run lives at a site that shares no files with this machine."""
+        """Return whether the run is at a site that shares no files with this machine."""
         return self.mirror_file.exists()
 
     def out(self, task: str) -> Path:
@@ -89,22 +89,22 @@ class RunFolder:
         return self.path / "checkpoints" / task
 
     def plan(self) -> dict[str, object]:
-        """The plan as it was written.
+        """Return the plan as it was written.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no plan.
             PreconditionError: it is damaged.
         """
         return self._read("plan.json")
 
     def provenance(self) -> dict[str, object]:
-        """What the run was made from; raises as `plan`."""
+        """Return the provenance record; raises like `plan`."""
         return self._read("provenance.json")
 
     def facts(self) -> RunFacts:
-        """Everything the journal says, metrics left out; an empty journal gives empty facts.
+        """Return the facts in the journal, without metrics; an empty journal gives empty facts.
 
-        An end that the journal has lost is taken from what lies beside it, and `facts.damage` says so.
+        An end that is missing in the journal is restored from other files, and noted in `facts.damage`.
         """
         reader = JournalReader(self.journal, skip=(events.METRICS,))
         facts = fold(reader.poll())
@@ -125,10 +125,10 @@ class RunFolder:
 
 
 def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) -> RunFolder:
-    """Make a run's folder with its first files; it appears as a whole or not at all.
+    """Create a run's folder with its first files, atomically.
 
     Raises:
-        PreconditionError: there is a run of that id, or the home cannot be written.
+        PreconditionError: a run of that id exists, or the home is not writable.
     """
     final = home.runs / run_id
     fresh = home.runs / f".{run_id}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -139,14 +139,14 @@ def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) ->
         for name, content in (files or {}).items():
             write_atomic(fresh / name, content, syncs_folder=False)  # synced below
         fsync_directory(fresh)
-        os.rename(fresh, final)  # fails on a folder that is not empty, and ours never is
+        os.rename(fresh, final)  # fails if the target exists: a run's folder is never empty
         fsync_directory(final.parent)
     except OSError as error:
         if final.exists():
-            raise PreconditionError(f"there is a run {run_id} already", code="run-exists") from error
+            raise PreconditionError(f"run {run_id} already exists", code="run-exists") from error
         raise PreconditionError(
-            f"cannot make {final}: {error.strerror or error}",
-            hint="free some space there or set WINDLASS_HOME to another folder",
+            f"cannot create {final}: {error.strerror or error}",
+            hint="free some space, or set WINDLASS_HOME to another folder",
             code="home-not-writable",
         ) from error
     finally:
@@ -155,25 +155,25 @@ def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) ->
 
 
 def run_ids(home: Home) -> list[str]:
-    """The ids of all runs, sorted."""
+    """Return the ids of all runs, sorted."""
     with os.scandir(home.runs) as entries:
         return sorted(entry.name for entry in entries if is_run_id(entry.name) and entry.is_dir())
 
 
 def experiment_of(run_id: str) -> str:
-    """The experiment's name in a run's id."""
+    """Return the experiment's name in a run's id."""
     return run_id[: -_NUM_LETTERS - 1]
 
 
 def find(home: Home, ref: str) -> RunFolder:
-    """The run that `ref` means.
+    """Find the run that `ref` names.
 
-    In this order: a full id, `last` (the newest of all), an experiment's name (the newest of that name), the
-    beginning of exactly one id, at least four of the first or last of exactly one id's eight letters.
+    In this order: a full id, `last` (the newest of all), an experiment's name (its newest run), the start of exactly
+    one id, at least four of the first or last of exactly one id's eight letters.
 
     Raises:
-        UsageError: several runs fit; the message lists them.
-        NotFoundError: none does; the hint names the nearest.
+        UsageError: several runs match; the message lists them.
+        NotFoundError: none matches; the hint names the nearest.
     """
     ids = run_ids(home)
     if ref in ids:
@@ -205,7 +205,7 @@ def _newest(home: Home, ids: list[str]) -> str:
 
 
 def _made_at(folder: Path) -> float:
-    """When a run was made: the time of its plan, which is never written again."""
+    """Return when a run was created: the time of its plan, which is never rewritten."""
     for path in (folder / "plan.json", folder):
         try:
             return os.stat(path).st_mtime
@@ -216,7 +216,7 @@ def _made_at(folder: Path) -> float:
 
 def _ambiguous(ref: str, found: list[str]) -> UsageError:
     rest = f" and {len(found) - _NUM_LISTED} more" if len(found) > _NUM_LISTED else ""
-    message = f"{ref!r} fits {len(found)} runs: {', '.join(found[:_NUM_LISTED])}{rest}"
+    message = f"{ref!r} matches {len(found)} runs: {', '.join(found[:_NUM_LISTED])}{rest}"
     return UsageError(message, hint="give more letters", code="run-ambiguous")
 
 

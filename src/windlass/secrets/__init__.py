@@ -1,4 +1,4 @@
-"""Secrets: where their values are kept, and how they get to a run."""
+"""Secrets: stores of values, and their delivery to runs."""
 
 from __future__ import annotations
 

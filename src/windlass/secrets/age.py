@@ -1,4 +1,4 @@
-"""The one door to age encryption: text keys and bytes in, bytes out.
+"""Age encryption of bytes, with text keys.
 
 Source: https://age-encryption.org/v1, by way of pyrage.
 """
@@ -9,11 +9,11 @@ __all__ = ["AgeError", "decrypt", "encrypt", "new_identity"]
 
 
 class AgeError(Exception):
-    """A key or a file that age refuses; the message quotes neither."""
+    """Key or file that age refuses; the message quotes neither."""
 
 
 def new_identity() -> str:
-    """A fresh secret key, as age-keygen writes it."""
+    """Return a new secret key in the format of age-keygen."""
     import pyrage  # type: ignore[import-untyped]  # lazy: a compiled module that most commands never need
 
     return str(pyrage.x25519.Identity.generate())
@@ -26,16 +26,16 @@ def encrypt(content: bytes, identity: str) -> bytes:
     try:
         return bytes(pyrage.encrypt(content, [pyrage.x25519.Identity.from_str(identity).to_public()]))
     except pyrage.IdentityError as error:
-        raise AgeError("no age key") from error
+        raise AgeError("invalid age key") from error
 
 
 def decrypt(content: bytes, identity: str) -> bytes:
-    """Undo `encrypt`; raises AgeError for the wrong key or anything changed."""
+    """Decrypt; raises AgeError for a wrong key or changed content."""
     import pyrage  # lazy: see new_identity
 
     try:
         return bytes(pyrage.decrypt(content, [pyrage.x25519.Identity.from_str(identity)]))
     except pyrage.IdentityError as error:
-        raise AgeError("no age key") from error
+        raise AgeError("invalid age key") from error
     except pyrage.DecryptError as error:
         raise AgeError(str(error)) from error

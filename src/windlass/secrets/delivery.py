@@ -1,7 +1,7 @@
-"""Hand the secrets of one run to its job, and clear away what no run needs any more.
+"""Delivery of a run's secrets to its job, and removal of old deliveries.
 
-The file is made in memory where one can be had that outlives the user's login; a login manager (systemd-logind)
-empties both the runtime folder and /dev/shm of a user who logs out, unless lingering is on for them.
+The file is in a memory file system if it outlives the user's login: a login manager (systemd-logind) empties the
+runtime folder and /dev/shm when the user logs out, unless lingering is enabled.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from windlass.supervise.remote.delivery import check_private, delivery_token, pa
 __all__ = ["deliver", "delivery_folders", "sweep_deliveries"]
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{8,}\Z")
-_FIRST_LOGIN_UID = 1000  # logind leaves the files of system users alone
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder below is checked to be ours alone
+_FIRST_LOGIN_UID = 1000  # logind keeps the files of system users
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder below is checked to be private
 _LOGIND_USERS = Path("/run/systemd/users")
 _LINGERING = Path("/var/lib/systemd/linger")
 
 
 def deliver(values: Mapping[str, bytes], token: str, home: Path, *, folder: Path | None = None) -> Path:
-    """Write the values for one run; record the run's intent before, or a sweep may take them away.
+    """Write the secrets of a run; the run must be recorded before, or a sweep may remove them.
 
     Args:
-        token: the run's; names the file.
-        home: WINDLASS_HOME, for places that have no memory folder.
-        folder: where to write instead, for a job on machines that share only this folder.
+        token: token of the run; names the file.
+        home: WINDLASS_HOME, for machines without a memory file system.
+        folder: folder to use instead, for jobs on machines that share only this folder.
 
     Returns:
-        The file, for `job.json`.
+        Path of the file, for `job.json`.
     """
     if not _TOKEN.match(token):
-        raise InternalError(f"`{token}` cannot name a delivery")
+        raise InternalError(f"invalid delivery token `{token}`")
     place = folder if folder is not None else _choose_folder(home)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(place)
@@ -52,7 +52,7 @@ def sweep_deliveries(is_live: Callable[[str], bool], home: Path) -> list[str]:
     """Remove deliveries of runs that have ended; idempotent.
 
     Args:
-        is_live: whether the run with this token may still need its secrets; unknown means yes.
+        is_live: returns whether the run of a token may still need its secrets; True if unknown.
 
     Returns:
         The tokens whose files were removed.
@@ -69,7 +69,7 @@ def sweep_deliveries(is_live: Callable[[str], bool], home: Path) -> list[str]:
 
 
 def delivery_folders(home: Path) -> list[Path]:
-    """Every place where `deliver` may have put a file, the most wanted first."""
+    """Return every folder that `deliver` may have used, the preferred one first."""
     return [folder / _digest(home) for folder in _memory_folders()] + [home / "delivery"]
 
 
@@ -81,7 +81,7 @@ def _memory_folders() -> Iterator[Path]:
 
 
 def _digest(home: Path) -> str:
-    """Keeps the runs of one WINDLASS_HOME from being swept as the dead runs of another."""
+    """Return a key of WINDLASS_HOME, so that a sweep of one home ignores runs of others."""
     return hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:8]
 
 
@@ -97,7 +97,7 @@ def _outlives_login() -> bool:
     uid = os.geteuid()
     if uid < _FIRST_LOGIN_UID or not (_LOGIND_USERS / str(uid)).exists():
         return True
-    import getpass  # lazy: only where a login manager is
+    import getpass  # lazy: only with a login manager
 
     try:
         return (_LINGERING / getpass.getuser()).exists()
@@ -106,7 +106,7 @@ def _outlives_login() -> bool:
 
 
 def _is_usable(folder: Path) -> bool:
-    """Whether the folder is, or could be made, a folder of ours that nobody else can look into."""
+    """Return whether the folder exists, or could be created, as a private folder of ours."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = os.lstat(folder)

@@ -1,4 +1,4 @@
-"""Secrets in the keyring of the desktop (extra `keyring`): Secret Service, macOS Keychain, Windows Credential Locker."""
+"""Secrets in the desktop keyring (extra `keyring`): Secret Service, macOS Keychain, Windows Credential Locker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.secrets.store import check_name, check_value, no_such_secret
 __all__ = ["KeyringStore"]
 
 _SERVICE = "windlass"
-_NAMES = "windlass:names"  # no keyring can list; `:` keeps it apart from every secret's name
+_NAMES = "windlass:names"  # keyrings cannot list; `:` is not allowed in a secret's name
 
 
 class _Keyring(Protocol):
@@ -31,7 +31,7 @@ class KeyringStore:
     """Secrets under the service `windlass` of the system's keyring; values are text.
 
     Args:
-        folder: where a lock file is kept, so that concurrent writers lose no name.
+        folder: folder of a lock file, so that concurrent writers lose no name.
     """
 
     label = "keyring"
@@ -40,12 +40,12 @@ class KeyringStore:
         self._folder = folder
 
     def names(self) -> list[str]:
-        """Names of the secrets that windlass has put there, sorted."""
+        """Return the names of secrets that windlass stored, sorted."""
         with _keyring() as keyring:
             return self._names(keyring)
 
     def get(self, name: str) -> bytes:
-        """The value of a secret, also of one that another program put there."""
+        """Return the value of a secret, even if another program stored it."""
         with _keyring() as keyring:
             value = keyring.get_password(_SERVICE, name)
             if value is None:
@@ -53,7 +53,7 @@ class KeyringStore:
             return value.encode()
 
     def set(self, name: str, value: bytes) -> None:
-        """Keep or replace a value."""
+        """Store or replace a value."""
         check_name(name)
         check_value(name, value)
         try:
@@ -61,7 +61,7 @@ class KeyringStore:
         except UnicodeDecodeError:
             raise UsageError(
                 f"the value of `{name}` is not text (UTF-8)",
-                hint="a keyring keeps text only; use the vault, or encode the value",
+                hint="a keyring stores only text; use the vault, or encode the value",
                 code="secret-refused",
             ) from None
         with self._locked(), _keyring() as keyring:
@@ -69,7 +69,7 @@ class KeyringStore:
             self._save_names(keyring, {*self._names(keyring), name})
 
     def remove(self, name: str) -> None:
-        """Forget a value."""
+        """Remove a value."""
         with self._locked(), _keyring() as keyring:
             names = self._names(keyring)
             if keyring.get_password(_SERVICE, name) is None:
@@ -95,7 +95,7 @@ class KeyringStore:
 @contextlib.contextmanager
 def _keyring() -> Iterator[_Keyring]:
     try:
-        import keyring  # lazy: an extra, and slow to find its backend
+        import keyring  # lazy: an extra, and slow to import
         from keyring.errors import KeyringError
     except ImportError as error:
         raise AccessError(
@@ -107,7 +107,7 @@ def _keyring() -> Iterator[_Keyring]:
         yield cast("_Keyring", keyring)
     except KeyringError as error:
         raise AccessError(
-            f"the keyring does not answer: {type(error).__name__}",
+            f"cannot access the keyring: {type(error).__name__}",
             hint="unlock it, or unset WINDLASS_VAULT to use the vault",
             code="keyring-failed",
         ) from error

@@ -1,4 +1,4 @@
-"""Find the value of a secret: first in the environment (for CI), then in the store the user chose."""
+"""Lookup of secrets: first in the environment (for CI), then in the user's store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHOICE = "WINDLASS_VAULT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A value and where it came from; its `repr` does not show the value.
+    """Value of a secret and its source; `repr` does not show the value.
 
     Attributes:
         source: `environment`, `vault` or `keyring`.
@@ -34,11 +34,11 @@ class Secret:
 
 
 def open_secrets(home: Path, environment: Mapping[str, str] | None = None) -> Secrets:
-    """The user's secrets, in the store that WINDLASS_VAULT names (`vault`, the default, or `keyring`).
+    """Return the user's secrets, in the store named by WINDLASS_VAULT (`vault`, the default, or `keyring`).
 
     Args:
         home: WINDLASS_HOME.
-        environment: this process's by default.
+        environment: default: this process's.
     """
     environment = os.environ if environment is None else environment
     choice = environment.get(_CHOICE, "") or Vault.label
@@ -46,18 +46,18 @@ def open_secrets(home: Path, environment: Mapping[str, str] | None = None) -> Se
     if choice not in stores:
         close = nearest(choice, stores)
         raise UsageError(
-            f"{_CHOICE} is `{choice}`",
-            hint=f"did you mean `{close}`?" if close else "it may be `vault` or `keyring`",
+            f"unknown store `{choice}` in {_CHOICE}",
+            hint=f"did you mean `{close}`?" if close else "set it to `vault` or `keyring`",
             code="unknown-vault",
         )
     return Secrets(stores[choice](home / "vault"), environment)
 
 
 class Secrets:
-    """A store, and the environment that takes precedence over it.
+    """Secrets of a store and of the environment, which takes precedence.
 
-    `WINDLASS_SECRET_<NAME>` gives the secret `<NAME>`; an empty one counts as not there, as CI systems give it to jobs that
-    may not see the value.
+    `WINDLASS_SECRET_<NAME>` is the secret `<NAME>`; an empty one is ignored, since CI systems set it for jobs that may
+    not see the value.
     """
 
     def __init__(self, store: SecretStore, environment: Mapping[str, str]) -> None:
@@ -65,7 +65,7 @@ class Secrets:
         self._environment = environment
 
     def find(self, name: str) -> Secret | None:
-        """The secret, or None; raises UsageError when the environment gives a value that cannot be used."""
+        """Return a secret or None; raises UsageError for an invalid value in the environment."""
         check_name(name)
         given = self._environment.get(ENVIRONMENT_PREFIX + name, "")
         if given:
@@ -78,7 +78,7 @@ class Secrets:
             return None
 
     def sources(self) -> dict[str, str]:
-        """Name to source of every secret there is, sorted by name."""
+        """Return the source of every secret by name, sorted."""
         found = dict.fromkeys(self.store.names(), self.store.label)
         for variable, value in self._environment.items():
             if variable.startswith(ENVIRONMENT_PREFIX) and value:
@@ -86,10 +86,10 @@ class Secrets:
         return dict(sorted(found.items()))
 
     def require(self, names: Iterable[str]) -> dict[str, bytes]:
-        """The values of all `names`.
+        """Return the values of all `names`.
 
         Raises:
-            AccessError: code `secret-missing`; names every one that is missing.
+            AccessError: code `secret-missing`; names every missing one.
         """
         values, missing = {}, []
         for name in dict.fromkeys(names):

@@ -1,4 +1,4 @@
-"""What every keeper of secrets can do, and which names and values it accepts."""
+"""Protocol of secret stores, and checks of names and values."""
 
 from __future__ import annotations
 
@@ -11,64 +11,66 @@ from windlass.core.names import nearest
 __all__ = ["MAX_VALUE_BYTES", "MIN_VALUE_BYTES", "SecretStore", "check_name", "check_value", "no_such_secret"]
 
 MIN_VALUE_BYTES = 4
-"""Shorter values cannot be told from ordinary output, so they could not be kept out of logs."""
+"""Minimum length; shorter values occur in ordinary output and could not be masked in logs."""
 
 MAX_VALUE_BYTES = 64 << 10
-"""A single environment variable may have 128 KiB (Linux, MAX_ARG_STRLEN)."""
+"""Maximum length; an environment variable has at most 128 KiB (Linux, MAX_ARG_STRLEN)."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class SecretStore(Protocol):
-    """A keeper of secrets; every method may do I/O, every change is whole or not done."""
+    """Store of secrets; every method may do I/O, every change is atomic."""
 
     @property
     def label(self) -> str:
-        """What a listing says about where a value comes from."""
+        """Name of the store in listings."""
 
     def names(self) -> list[str]:
-        """Names of all secrets, sorted."""
+        """Return the names of all secrets, sorted."""
 
     def get(self, name: str) -> bytes:
-        """The value; raises NotFoundError with code `no-such-secret`."""
+        """Return a value; raises NotFoundError with code `no-such-secret`."""
 
     def set(self, name: str, value: bytes) -> None:
-        """Keep or replace a value; raises UsageError with code `secret-refused`."""
+        """Store or replace a value; raises UsageError with code `secret-refused`."""
 
     def remove(self, name: str) -> None:
-        """Forget a value; raises NotFoundError with code `no-such-secret`."""
+        """Remove a value; raises NotFoundError with code `no-such-secret`."""
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no environment variable can have."""
+    """Refuse a name that is not valid for an environment variable."""
     if not _NAME.match(name):
         raise UsageError(
-            f"`{name}` cannot name a secret",
-            hint="a secret is named like the variable it becomes: letters, digits and `_`, as in HF_TOKEN",
+            f"invalid secret name `{name}`",
+            hint="a name has letters, digits and `_`, like the variable that it becomes: HF_TOKEN",
             code="secret-refused",
         )
 
 
 def check_value(name: str, value: bytes) -> None:
-    """Refuse a value that cannot be delivered or hidden; no error ever quotes the value."""
+    """Refuse a value that cannot be delivered or masked; no error ever quotes the value."""
     if not value:
         raise _refused(name, "is empty", "give the value on standard input")
     if b"\0" in value:
         raise _refused(
-            name, "holds a NUL byte", "no environment variable can hold one; encode the value, as with base64"
+            name,
+            "contains a NUL byte",
+            "environment variables cannot contain one; encode the value, such as with base64",
         )
     if len(value.strip()) < MIN_VALUE_BYTES:
-        hint = f"give at least {MIN_VALUE_BYTES} bytes; put what is that short, and hardly secret, under `env.vars`"
-        raise _refused(name, f"is shorter than {MIN_VALUE_BYTES} bytes and could not be hidden in logs", hint)
+        hint = f"use at least {MIN_VALUE_BYTES} bytes, or set a short value that is not secret under `env.vars`"
+        raise _refused(name, f"is shorter than {MIN_VALUE_BYTES} bytes and cannot be masked in logs", hint)
     if len(value) > MAX_VALUE_BYTES:
-        raise _refused(name, f"has {len(value)} bytes", f"at most {MAX_VALUE_BYTES >> 10} KiB fit into a variable")
+        raise _refused(name, f"has {len(value)} bytes", f"a secret has at most {MAX_VALUE_BYTES >> 10} KiB")
 
 
 def no_such_secret(name: str, names: list[str]) -> NotFoundError:
-    """The error for a name that the store does not have."""
+    """Return the error for an unknown secret."""
     close = nearest(name, names)
-    hint = f"did you mean `{close}`?" if close else "`windlass secret ls` lists them"
-    return NotFoundError(f"there is no secret `{name}`", hint=hint, code="no-such-secret")
+    hint = f"did you mean `{close}`?" if close else "list secrets: windlass secret ls"
+    return NotFoundError(f"no secret `{name}`", hint=hint, code="no-such-secret")
 
 
 def _refused(name: str, problem: str, hint: str) -> UsageError:

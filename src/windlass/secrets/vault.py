@@ -1,11 +1,11 @@
-"""The vault: all secrets in one age-encrypted file, beside the key that opens it.
+"""Vault: all secrets in one age-encrypted file, beside its key.
 
     <folder>/            0700
-        identity         0600, the age key, made at the first use
+        identity         0600, the age key, created at the first use
         vault.age        0600, encrypted JSON: name to base64 of the value
         lock             held while the vault is changed
 
-What encryption at rest is for: backups, synced folders and other users' mistakes, not somebody who is you.
+Encryption at rest protects backups, synced folders and misconfigured permissions, not against your own account.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SCHEMA = 1
 
 
 class Vault:
-    """Secrets in an age-encrypted file; safe under concurrent writers.
+    """Secrets in an age-encrypted file; safe for concurrent writers.
 
     Args:
-        folder: made at the first `set`, with mode 0700.
+        folder: created at the first `set`, with mode 0700.
     """
 
     label = "vault"
@@ -42,24 +42,24 @@ class Vault:
         self._identity = folder / "identity"
 
     def names(self) -> list[str]:
-        """Names of all secrets, sorted."""
+        """Return the names of all secrets, sorted."""
         return sorted(self._read())
 
     def get(self, name: str) -> bytes:
-        """The value of a secret."""
+        """Return the value of a secret."""
         values = self._read()
         if name not in values:
             raise no_such_secret(name, sorted(values))
         return values[name]
 
     def set(self, name: str, value: bytes) -> None:
-        """Keep or replace a value; durable when it returns."""
+        """Store or replace a value, durably."""
         check_name(name)
         check_value(name, value)
         self._change(lambda values: values.update({name: value}))
 
     def remove(self, name: str) -> None:
-        """Forget a value."""
+        """Remove a value."""
 
         def forget(values: dict[str, bytes]) -> None:
             if name not in values:
@@ -77,7 +77,7 @@ class Vault:
             self._write(values)
 
     def _read(self) -> dict[str, bytes]:
-        """All values; what is wrong with the files is said without quoting them."""
+        """Read all values; errors never quote the files."""
         try:
             check_private(self._folder)
             check_private(self._file)
@@ -85,17 +85,17 @@ class Vault:
         except FileNotFoundError:
             return {}
         except PermissionError as error:
-            raise _unreadable(f"may not read {self._file}", f"ls -l {self._folder}") from error
+            raise _unreadable(f"no permission to read {self._file}", f"ls -l {self._folder}") from error
         remedy = f"remove {self._file} and set the secrets again"
         try:
             values = decode_json(age.decrypt(content, self._load_identity()))["values"]
             return {name: base64.b64decode(value, validate=True) for name, value in values.items()}
         except age.AgeError as error:
-            problem = f"{self._file} cannot be opened with {self._identity}: {error}"
-            raise _unreadable(problem, f"put back the two files as they belong together, or {remedy}") from None
+            problem = f"cannot decrypt {self._file} with {self._identity}: {error}"
+            raise _unreadable(problem, f"restore the two matching files, or {remedy}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             # `from None`: a decoding error quotes what it could not decode
-            raise _unreadable(f"{self._file} opens, but holds no vault", remedy) from None
+            raise _unreadable(f"{self._file} is not a vault", remedy) from None
 
     def _write(self, values: dict[str, bytes]) -> None:
         encoded = {name: base64.b64encode(value).decode() for name, value in values.items()}
@@ -109,14 +109,14 @@ class Vault:
         return identity
 
     def _load_identity(self) -> str:
-        remedy = f"put it back from a backup, or remove {self._file} and set the secrets again"
+        remedy = f"restore it from a backup, or remove {self._file} and set the secrets again"
         try:
             check_private(self._identity)
             return self._identity.read_text(encoding="ascii").strip()
         except FileNotFoundError as error:
             raise _unreadable(f"the key of the vault is missing: {self._identity}", remedy) from error
         except (PermissionError, UnicodeDecodeError):
-            raise _unreadable(f"{self._identity} holds no age key that can be read", remedy) from None
+            raise _unreadable(f"no valid age key in {self._identity}", remedy) from None
 
 
 def _unreadable(problem: str, hint: str) -> AccessError:

@@ -1,4 +1,4 @@
-"""Sites: named places with their profiles, one readable file each."""
+"""Sites: named places with their profiles, one file each."""
 
 from __future__ import annotations
 

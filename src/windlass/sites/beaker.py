@@ -1,4 +1,4 @@
-"""The part of a profile that speaks of Beaker: workspace, clusters, image, and the storage that its jobs see."""
+"""Beaker section of a profile: workspace, clusters, image, and storage of jobs."""
 
 from __future__ import annotations
 
@@ -25,54 +25,54 @@ _IMAGE = re.compile(r"(?:beaker|docker):\S+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerMount:
-    """A storage that jobs see: a bucket of Weka, or a folder of the machines."""
+    """Storage that jobs see: a bucket of Weka, or a folder of the machines."""
 
-    path: Annotated[str, Doc("Where jobs see it.")]
+    path: Annotated[str, Doc("Path as jobs see it.")]
     weka: Annotated[str, Doc("Bucket of Weka.")] = ""
     host_path: Annotated[str, Doc("Folder of the machines.")] = ""
-    sub_path: Annotated[str, Doc("Folder of it that is shown; empty: all of it.")] = ""
-    read_only: Annotated[bool, Doc("Whether jobs may only read.")] = False
+    sub_path: Annotated[str, Doc("Folder in it that is mounted; empty: all of it.")] = ""
+    read_only: Annotated[bool, Doc("Mount it read-only.")] = False
     clusters: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Clusters that have it; empty: all. Jobs that may run elsewhere lack it.")
+        tuple[str, ...],
+        OneOrMany(),
+        Doc("Clusters that have it; empty: all. Jobs that may run on others do not get it."),
     ] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerPlace:
-    """What jobs ask Beaker for where an experiment says nothing else."""
+    """Defaults of jobs at Beaker."""
 
     workspace: Annotated[str, Doc("Full name of the workspace, `ORGANIZATION/NAME`.")] = ""
-    budget: Annotated[str, Doc("Budget, `ORGANIZATION/NAME`; empty: the workspace's own.")] = ""
-    clusters: Annotated[tuple[str, ...], OneOrMany(), Doc("Clusters where jobs may run, any of which will do.")] = ()
-    image: Annotated[str, Doc("Image where an experiment names none: `beaker:USER/NAME` or `docker:REFERENCE`.")] = ""
+    budget: Annotated[str, Doc("Budget, `ORGANIZATION/NAME`; empty: that of the workspace.")] = ""
+    clusters: Annotated[tuple[str, ...], OneOrMany(), Doc("Clusters where jobs may run.")] = ()
+    image: Annotated[str, Doc("Default image: `beaker:USER/NAME` or `docker:REFERENCE`.")] = ""
     mounts: Annotated[tuple[BeakerMount, ...], Doc("Storage that jobs see.")] = ()
-    priority: Annotated[
-        Literal["low", "normal", "high", "urgent", "immediate"], Doc("Priority where an experiment wishes for none.")
-    ] = "normal"
+    priority: Annotated[Literal["low", "normal", "high", "urgent", "immediate"], Doc("Default priority.")] = "normal"
     groups: Annotated[tuple[str, ...], OneOrMany(), Doc("Groups that experiments join, by full name.")] = ()
-    results: Annotated[str, Doc("Folder inside whose files Beaker uploads.")] = "/results"
-    config: Annotated[str, Doc("Configuration file of the Beaker client; empty: where Beaker's own tools look.")] = ""
+    results: Annotated[str, Doc("Folder in the container that Beaker uploads.")] = "/results"
+    config: Annotated[str, Doc("Configuration file of the Beaker client; empty: its default path.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What the names in commands written for Beaker mean at this site."""
+    """Translation of names in commands written for Beaker to this site."""
 
     paths: Annotated[
-        Mapping[str, str], Doc("Folder here by the beginning of a path in such commands, such as `/weka/data`.")
+        Mapping[str, str], Doc("Folder here by the prefix of a path in such commands, such as `/weka/data`.")
     ] = field(default_factory=dict)
-    clusters: Annotated[Mapping[str, str], Doc("Partition here by a cluster's name there; `*` is any other.")] = field(
-        default_factory=dict
+    clusters: Annotated[Mapping[str, str], Doc("Partition here by name of a Beaker cluster; `*` is any other.")] = (
+        field(default_factory=dict)
     )
 
 
 def mounts_of(place: BeakerPlace, clusters: Sequence[str]) -> tuple[BeakerMount, ...]:
-    """The mounts that all of these clusters have."""
+    """Return the mounts that all of these clusters have."""
     return tuple(mount for mount in place.mounts if not mount.clusters or set(clusters) <= set(mount.clusters))
 
 
 def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
-    """Every problem of a profile that concerns Beaker."""
+    """Yield every problem in the Beaker section of a profile."""
     place = profile.beaker
     if profile.kind != "beaker":
         if place != BeakerPlace():
@@ -89,32 +89,32 @@ def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
             message = f"`{cluster}` is not among the clusters that `partitions` describes"
             yield f"beaker.clusters.{index}", message, "unknown-queue", hint
     if place.image and not _IMAGE.fullmatch(place.image):
-        message = f"`{place.image}` says neither whose image it is nor where"
-        yield "beaker.image", message, "wrong-value", f"beaker:{place.image} or docker:{place.image}"
+        message = f"invalid image `{place.image}`"
+        yield "beaker.image", message, "wrong-value", f"write beaker:{place.image} or docker:{place.image}"
     for index, mount in enumerate(place.mounts):
         yield from _mount(f"beaker.mounts.{index}", mount, place)
     if not place.results.startswith("/"):
-        yield "beaker.results", f"`{place.results}` is no absolute path", "wrong-value", "write `/results`"
+        yield "beaker.results", f"`{place.results}` is not an absolute path", "wrong-value", "write `/results`"
     yield from _shared(profile)
     if profile.containers.kind != "none":
         hint = "remove `containers`: the image of a job is what it runs in"
-        yield "containers.kind", "a job of Beaker is a container itself", "setting-unused", hint
+        yield "containers.kind", "a Beaker job is a container itself", "setting-unused", hint
 
 
 def _full_name(path: str, name: str) -> Iterator[Diagnostic]:
     if name and name.count("/") != 1:
-        yield path, f"`{name}` is no full name", "wrong-value", "write ORGANIZATION/NAME, such as `ai2/jupiter`"
+        yield path, f"`{name}` is not a full name", "wrong-value", "write ORGANIZATION/NAME, such as `ai2/jupiter`"
 
 
 def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagnostic]:
     if bool(mount.weka) == bool(mount.host_path):
-        named = "both a bucket and a folder" if mount.weka else "neither a bucket nor a folder"
-        message = f"the mount `{mount.path}` names {named} of the machines"
+        named = "both `weka` and `host_path`" if mount.weka else "neither `weka` nor `host_path`"
+        message = f"the mount `{mount.path}` has {named}"
         yield path, message, "site-contradiction", "write one of them: `weka: BUCKET` or `host_path: /FOLDER`"
     for name in ("path", "host_path"):
         folder: str = getattr(mount, name)
         if folder and not folder.startswith("/"):
-            yield f"{path}.{name}", f"`{folder}` is no absolute path", "wrong-value", "write it from the root on"
+            yield f"{path}.{name}", f"`{folder}` is not an absolute path", "wrong-value", "start it with `/`"
     known = place.clusters
     for cluster in mount.clusters:
         if known and cluster not in known:
@@ -122,16 +122,16 @@ def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagno
 
 
 def _shared(profile: Profile) -> Iterator[Diagnostic]:
-    """`fs.shared` outlives a job only on a mount that every job has."""
+    """Check that `fs.shared` is on a mount, without which it would not outlive a job."""
     shared = PurePosixPath(profile.fs.shared)
     if not profile.fs.shared or not profile.beaker.mounts:
         return
     for mount in profile.beaker.mounts:
         if shared.is_relative_to(mount.path):
             if mount.read_only:
-                message = f"fs.shared is on `{mount.path}`, which jobs may only read"
-                yield "fs.shared", message, "site-contradiction", "name a folder that jobs may write to"
+                message = f"fs.shared is on the read-only mount `{mount.path}`"
+                yield "fs.shared", message, "site-contradiction", "set it to a folder that jobs can write to"
             return
-    message = f"`{shared}` is on none of `beaker.mounts`, so it would be gone with its job"
+    message = f"`{shared}` is not on any of `beaker.mounts`, so it would not outlive a job"
     paths = ", ".join(mount.path for mount in profile.beaker.mounts)
-    yield "fs.shared", message, "site-contradiction", f"name a folder below one of: {paths}"
+    yield "fs.shared", message, "site-contradiction", f"set it to a folder below one of: {paths}"

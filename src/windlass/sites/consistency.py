@@ -1,4 +1,4 @@
-"""What one look at a whole profile finds: contradictions, names that do not exist, dates that are none."""
+"""Consistency checks of a profile: contradictions, unknown names, invalid dates."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 __all__ = ["PRIORITIES", "fact_exists", "findings", "stale_sources", "unknown_facts"]
 
 PRIORITIES = ("low", "normal", "high", "urgent")
-"""The priorities an experiment may wish for (`context.priority` of windlass.spec)."""
+"""Priorities of an experiment (`context.priority` of windlass.spec)."""
 
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _VALUE_TOKENS = ("env.path", "fs.node_local", "fs.shared", "user")
 _CLEANING = frozenset({"--cleanenv", "-e", "--containall", "-C"})
-"""Options of apptainer that start a command without the variables it was given; source: its user guide, "Environment"."""
+"""Options of apptainer that clear the environment; source: its user guide, "Environment"."""
 
 _WORTH_KNOWING = ("gpus", "cpus", "memory", "arch", "time_max")
 
 
 def findings(profile: Profile) -> Iterator[Diagnostic]:
-    """Every problem of a profile, as `check` of a dataclass yields it."""
+    """Yield every problem of a profile, as `check` of a dataclass does."""
     yield from _sources(profile)
     yield from _dates(profile)
     yield from _queue(profile)
     for name, partition in profile.partitions.items():
         path = f"partitions.{_quoted(name)}"
         if partition.gpus == 0 and (partition.gpu_type or partition.gres or partition.gpu_memory):
-            message = f"partition `{name}` has no GPUs, but GPUs of type `{partition.gpu_type or partition.gres}`"
-            yield f"{path}.gpus", message, "site-contradiction", "give the GPUs of a node, or remove their type"
+            message = f"partition `{name}` has `gpus: 0` and GPUs of type `{partition.gpu_type or partition.gres}`"
+            yield f"{path}.gpus", message, "site-contradiction", "set the GPUs of a node, or remove their type"
         if partition.num_nodes and partition.max_nodes > partition.num_nodes:
-            message = f"a job may have {partition.max_nodes} nodes of `{name}`, which has {partition.num_nodes}"
+            message = f"`max_nodes` of `{name}` is {partition.max_nodes}, but it has {partition.num_nodes} nodes"
             yield f"{path}.max_nodes", message, "site-contradiction", f"write at most {partition.num_nodes}"
         if partition.cpus and not profile.scheduler.exclusive and profile.ray.cpus > partition.cpus:
-            message = f"Ray is to count {profile.ray.cpus} CPUs of a node, and one of `{name}` has {partition.cpus}"
+            message = f"`ray.cpus` is {profile.ray.cpus}, but a node of `{name}` has {partition.cpus} CPUs"
             yield "ray.cpus", message, "site-contradiction", f"write at most {partition.cpus}"
     yield from _variables(profile)
     yield from _folders(profile)
@@ -51,17 +51,17 @@ def findings(profile: Profile) -> Iterator[Diagnostic]:
 
 
 def fact_exists(profile: Profile, fact: str) -> bool:
-    """Whether a fact of a source, such as `net.vars.NCCL_PROTO`, names something of this profile."""
+    """Return whether a fact of a source, such as `net.vars.NCCL_PROTO`, exists in this profile."""
     return _wrong_part(profile, _parts(fact)) is None
 
 
 def stale_sources(profile: Profile, today: str) -> list[ProfileSource]:
-    """Sources whose facts should be looked at again; `today` is YYYY-MM-DD."""
+    """Return sources that have expired; `today` is YYYY-MM-DD."""
     return [source for source in profile.sources if source.expires and source.expires < today]
 
 
 def unknown_facts(profile: Profile) -> list[str]:
-    """Fields that a run would like to know and that are empty, by their path."""
+    """Return paths of empty fields that a run could use."""
     found = []
     if not profile.fs.shared:
         found.append("fs.shared")
@@ -90,13 +90,13 @@ def _sources(profile: Profile) -> Iterator[Diagnostic]:
             if wrong is not None:
                 part, known = wrong
                 close = nearest(part, known)
-                hint = f"did you mean `{close}`?" if close else f"there are: {', '.join(known) or 'none'}"
-                yield f"{path}.facts.{place}", f"`{fact}` names no field: no `{part}`", "unknown-fact", hint
+                hint = f"did you mean `{close}`?" if close else f"known: {', '.join(known) or 'none'}"
+                yield f"{path}.facts.{place}", f"unknown field `{fact}`: no `{part}`", "unknown-fact", hint
         if source.status == "official" and not source.url:
-            yield path, "an official source names its page", "site-contradiction", "add `url:`, or use another status"
+            yield path, "an official source needs a `url`", "site-contradiction", "add `url:`, or use another status"
         if source.status != "unverified" and not source.seen:
             hint = "add `seen: YYYY-MM-DD`: facts about machines age"
-            yield path, f"a source that is {source.status} says when", "site-contradiction", hint
+            yield path, f"a source with the status {source.status} needs a date", "site-contradiction", hint
         if source.seen and source.expires and source.expires < source.seen:
             message = f"the facts expire on {source.expires}, before they were seen on {source.seen}"
             yield f"{path}.expires", message, "site-contradiction", "write a later date"
@@ -110,7 +110,7 @@ def _parts(fact: str) -> tuple[str, ...]:
 
 
 def _wrong_part(value: object, parts: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The first part of a path that names nothing below `value`, and what there is instead; None: all is well."""
+    """Return the first unknown part of a path below `value`, with known names; None if all exist."""
     if not parts:
         return None
     below = _members(value)
@@ -120,7 +120,7 @@ def _wrong_part(value: object, parts: Sequence[str]) -> tuple[str, list[str]] | 
 
 
 def _members(value: object) -> Mapping[str, object]:
-    """What a fact's path may name below a value: fields, keys, and items by what they are called."""
+    """Return the members of a value that a path can name: fields, keys, and items by name."""
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -139,7 +139,7 @@ def _called(item: object) -> str:
 def _dates(profile: Profile) -> Iterator[Diagnostic]:
     for path, text in _dated(profile):
         if text and not _is_date(text):
-            yield path, f"`{text}` is no date", "bad-date", "write YYYY-MM-DD, such as 2026-11-21"
+            yield path, f"invalid date `{text}`", "bad-date", "write YYYY-MM-DD, such as 2026-11-21"
 
 
 def _dated(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -167,8 +167,8 @@ def _queue(profile: Profile) -> Iterator[Diagnostic]:
     for name in scheduler.priority:
         if name not in PRIORITIES:
             close = nearest(name, PRIORITIES)
-            hint = f"did you mean `{close}`?" if close else f"there are: {', '.join(PRIORITIES)}"
-            message = f"`{name}` is no priority that an experiment can wish for"
+            hint = f"did you mean `{close}`?" if close else f"known: {', '.join(PRIORITIES)}"
+            message = f"unknown priority `{name}`"
             yield f"scheduler.priority.{_quoted(name)}", message, "unknown-name", hint
     if scheduler.preemptible is not None:
         wishes["scheduler.preemptible"] = scheduler.preemptible
@@ -187,8 +187,8 @@ def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Di
     slugs = {"partition": "unknown-queue", "QOS": "unknown-queue", "account": "unknown-queue"}
     if name and known and name not in known:
         close = nearest(name, known)
-        hint = f"did you mean `{close}`?" if close else f"the profile knows: {', '.join(known)}"
-        yield path, f"the profile has no {what} `{name}`", slugs[what], hint
+        hint = f"did you mean `{close}`?" if close else f"known: {', '.join(known)}"
+        yield path, f"unknown {what} `{name}`", slugs[what], hint
 
 
 def _variables(profile: Profile) -> Iterator[Diagnostic]:
@@ -205,16 +205,16 @@ def _variables(profile: Profile) -> Iterator[Diagnostic]:
                 yield f"{path}.{index}", message, "site-contradiction", "keep one of them"
             seen.add(key)
             if {"multi-node", "one-node"} <= set(variable.when) or {"ray", "torchrun"} <= set(variable.when):
-                message = f"`{variable.name}` is never set: {' and '.join(variable.when)} cannot both hold"
-                yield f"{path}.{index}.when", message, "site-contradiction", "all cases of `when` must hold at once"
+                message = f"`{variable.name}` is never set: {' and '.join(variable.when)} exclude each other"
+                yield f"{path}.{index}.when", message, "site-contradiction", "all conditions in `when` must hold"
             yield from _tokens(f"{path}.{index}.value", variable.value or "", _VALUE_TOKENS)
 
 
 def _tokens(path: str, text: str, known: Sequence[str]) -> Iterator[Diagnostic]:
     for token in _TOKEN.findall(text):
         if token not in known:
-            hint = f"there are: {', '.join(f'${{{name}}}' for name in known)}"
-            yield path, f"a site has no `${{{token}}}`", "unknown-token", hint
+            hint = f"known: {', '.join(f'${{{name}}}' for name in known)}"
+            yield path, f"unknown variable `${{{token}}}`", "unknown-token", hint
 
 
 def _folders(profile: Profile) -> Iterator[Diagnostic]:
@@ -222,8 +222,8 @@ def _folders(profile: Profile) -> Iterator[Diagnostic]:
         folder: str = getattr(profile.fs, name)
         yield from _tokens(f"fs.{name}", folder, ("user",))
         if folder and not folder.startswith("/"):
-            message = f"`{folder}` is no absolute path"
-            yield f"fs.{name}", message, "wrong-value", "write it from the root on; `${user}` is the user's name there"
+            message = f"`{folder}` is not an absolute path"
+            yield f"fs.{name}", message, "wrong-value", "start it with `/`; `${user}` stands for the user's name"
 
 
 def _software(profile: Profile) -> Iterator[Diagnostic]:
@@ -231,7 +231,7 @@ def _software(profile: Profile) -> Iterator[Diagnostic]:
     for module in env.modules:
         # A forbidden `brics/nccl` also stands for each of its versions.
         if any(module == name or module.startswith(f"{name}/") for name in env.modules_forbidden):
-            message = f"module `{module}` is to be loaded and forbidden"
+            message = f"module `{module}` is in both `modules` and `modules_forbidden`"
             yield "env.modules", message, "site-contradiction", "remove it from one of the two lists"
     packages = [_called(override) for override in env.overrides]
     for index, package in enumerate(packages):
@@ -243,11 +243,11 @@ def _software(profile: Profile) -> Iterator[Diagnostic]:
         yield "containers", "`containers` has settings, but `kind: none`", "setting-unused", hint
     for option in containers.options if containers.kind == "apptainer" else ():
         if option in _CLEANING:
-            message = f"`{option}` keeps the variables of a task out of its container"
-            hint = "remove it: of the node's own variables a task has only a few anyway"
+            message = f"`{option}` would remove the task's variables from its container"
+            hint = "remove it: a task inherits only few variables of the node anyway"
             yield "containers.options", message, "site-contradiction", hint
 
 
 def _quoted(name: str) -> str:
-    """A key as a part of a dotted path."""
+    """Quote a key for a dotted path."""
     return join_path((name,))

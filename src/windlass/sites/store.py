@@ -1,4 +1,4 @@
-"""Where profiles are: the user's own in WINDLASS_HOME/sites, and those that windlass ships."""
+"""Profiles on disk: the user's in WINDLASS_HOME/sites, and those that windlass ships."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ _MAX_BYTES = 1 << 20
 
 
 def sites_folder(home: Path) -> Path:
-    """Where the user's profiles are; `home` is WINDLASS_HOME. Not made here."""
+    """Return the folder of the user's profiles; `home` is WINDLASS_HOME. Not created here."""
     return home / "sites"
 
 
 def site_names(home: Path) -> list[str]:
-    """Names of the user's sites and of those that are shipped, sorted."""
+    """Return the names of the user's and the shipped sites, sorted."""
     return sorted({*_names_in(sites_folder(home)), *shipped_names()})
 
 
 def shipped_names() -> list[str]:
-    """Names of the profiles that windlass brings."""
+    """Return the names of shipped profiles."""
     return sorted(_names_in(_SHIPPED))
 
 
 def fabric_names() -> list[str]:
-    """Names of the fabrics that a profile may say in `net.fabric`."""
+    """Return the names of fabrics for `net.fabric`."""
     return sorted(_names_in(_SHIPPED / "fabrics"))
 
 
 def find_site(name: str, home: Path) -> Profile:
-    """The profile of a site: the user's own, else the shipped one; its fabric's facts are merged in.
+    """Return the profile of a site, the user's or the shipped one, merged with its fabric.
 
     Raises:
-        UsageError: there is no site of that name; the hint has the nearest one.
-        SpecError: the profile is broken; holds every problem, with its place in the file.
+        UsageError: no site of that name; the hint has the nearest one.
+        SpecError: the profile is invalid; contains every problem with its position.
         AccessError: the file cannot be read.
     """
     path = profile_path(name, home)
@@ -71,16 +71,16 @@ def find_site(name: str, home: Path) -> Profile:
 
 
 def unknown_site(name: str, home: Path) -> UsageError:
-    """The error for a name that no site has."""
+    """Return the error for an unknown site."""
     names = [_LOCAL, *site_names(home)]
     close = nearest(name, names)
-    meant = f"did you mean `{close}`? There are: {', '.join(names)}" if close else f"there are: {', '.join(names)}"
-    hint = f"{meant}; `windlass site add {name} --ssh USER@HOST` makes one"
+    meant = f"did you mean `{close}`? Sites: {', '.join(names)}" if close else f"sites: {', '.join(names)}"
+    hint = f"{meant}; `windlass site add {name} --ssh USER@HOST` adds one"
     return UsageError(f"no site `{name}`", hint=hint, code="unknown-site")
 
 
 def profile_path(name: str, home: Path | None) -> Path | None:
-    """The file of a site, without a home a shipped one; None where there is none."""
+    """Return the file of a site, or None; without a home only shipped ones."""
     if not is_name(name):
         return None
     for folder in ([sites_folder(home)] if home is not None else []) + [_SHIPPED]:
@@ -91,29 +91,29 @@ def profile_path(name: str, home: Path | None) -> Path | None:
 
 
 def load_profile(path: Path, *, merges_fabric: bool = True) -> Profile:
-    """The profile in a file; without `merges_fabric` exactly what the file says.
+    """Read the profile in a file; without `merges_fabric` exactly as written.
 
     Raises:
-        SpecError: it is broken; holds every problem, with its place in the file.
+        SpecError: it is invalid; contains every problem with its position.
         AccessError: it cannot be read.
-        UsageError: it is called otherwise than its file, or names a fabric that there is not.
+        UsageError: its name differs from its file's, or its fabric does not exist.
     """
     profile = _load(Profile, path)
     if profile.name != path.stem:
-        hint = f"a site is called like its file: write `name: {path.stem}`, or rename the file"
-        message = f"the profile in {path.name} is called `{profile.name}`"
+        hint = f"write `name: {path.stem}`, or rename the file"
+        message = f"the profile in {path.name} has the name `{profile.name}`"
         raise UsageError(message, hint=hint, code="site-contradiction")
     return _with_fabric(profile) if profile.net.fabric and merges_fabric else profile
 
 
 def save_site(profile: Profile, home: Path, *, replaces_edits: bool = False) -> Path:
-    """Write a profile to the user's folder, whole or not at all; returns the file.
+    """Write a profile to the user's folder, atomically; returns the file.
 
-    A file that windlass wrote and nobody changed since is overwritten without a word.
+    A file that was not edited since windlass wrote it is overwritten.
 
     Raises:
-        PreconditionError: somebody edited the file, and `replaces_edits` is not set.
-        UsageError: no site may have this name.
+        PreconditionError: the file was edited, and `replaces_edits` is not set.
+        UsageError: invalid name.
     """
     if not is_name(profile.name) or profile.name == _LOCAL:
         rule = "`local` is this machine" if profile.name == _LOCAL else f"a name consists of {NAME_RULE}"
@@ -121,7 +121,7 @@ def save_site(profile: Profile, home: Path, *, replaces_edits: bool = False) -> 
     folder = sites_folder(home)
     path = folder / f"{profile.name}{_SUFFIX}"
     if path.exists() and not replaces_edits and _is_edited(path):
-        hint = f"--replace asks again and keeps what you wrote where the machine says nothing: look first: less {path}"
+        hint = f"--replace overwrites it and keeps your settings where the machine reports none; first look at {path}"
         raise PreconditionError(f"{path} was edited since windlass wrote it", hint=hint, code="site-edited")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomic(path, _text(profile).encode())
@@ -140,20 +140,20 @@ def _load(schema: type[T], path: Path) -> T:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES)
     except OSError as error:
-        message = f"the site profile {path} cannot be read: {error.strerror or error}"
-        raise AccessError(message, hint=f"look at it: ls -l {path}", code="file-unreadable") from error
+        message = f"cannot read the site profile {path}: {error.strerror or error}"
+        raise AccessError(message, hint=f"check its permissions: ls -l {path}", code="file-unreadable") from error
     return config.load(schema, config.decode_text(content, source=str(path)), source=str(path)).value
 
 
 def _with_fabric(profile: Profile) -> Profile:
-    """The profile with the facts of its fabric, which its own facts override; merging twice changes nothing."""
+    """Merge the fabric of a profile, whose own settings take precedence; idempotent."""
     name = profile.net.fabric
     path = _SHIPPED / "fabrics" / f"{name}{_SUFFIX}"
     if not is_name(name) or not path.is_file():
         names = fabric_names()
         close = nearest(name, names)
-        hint = f"did you mean `{close}`?" if close else f"there are: {', '.join(names)}"
-        raise UsageError(f"site `{profile.name}`: no fabric `{name}`", hint=hint, code="unknown-name")
+        hint = f"did you mean `{close}`?" if close else f"known: {', '.join(names)}"
+        raise UsageError(f"site `{profile.name}`: unknown fabric `{name}`", hint=hint, code="unknown-name")
     fabric = _load(Fabric, path)
     own, base = profile.net, fabric.net
     net = SiteNetwork(
@@ -167,19 +167,19 @@ def _with_fabric(profile: Profile) -> Profile:
 
 
 def _merged(base: tuple[SiteVariable, ...], own: tuple[SiteVariable, ...]) -> tuple[SiteVariable, ...]:
-    """A variable that the site names at all, in whatever case, is the site's alone."""
+    """Merge variables; those that the site sets, under any condition, replace the fabric's."""
     names = {variable.name for variable in own}
     return (*(variable for variable in base if variable.name not in names), *own)
 
 
 def _text(profile: Profile) -> str:
     body = [
-        "# Edit it as you like; `windlass site check` proves it, `windlass site show` reads it. Keys and what they take:",
-        "# docs/reference/site.md. What is left out has its default.",
+        "# You can edit this file; `windlass site check` tests it, `windlass site show` prints it. Keys and values:",
+        "# docs/reference/site.md. Keys that are left out have their defaults.",
     ]
     unknown = unknown_facts(profile)
     if unknown:
-        body.append("# Not known yet:")
+        body.append("# Unknown so far:")
         body += [f"#   {path}" for path in unknown]
     text = "\n".join(body) + "\n\n" + config.to_yaml(profile)
     return f"# windlass site profile {_digest(text)}\n{text}"

@@ -1,4 +1,4 @@
-"""Data by content: immutable versions on this machine or in a bucket, transfer between them, garbage collection."""
+"""Data by content: immutable versions here or in a bucket, transfer, garbage collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remote files that can be read from any offset: over HTTP by the standard library, from buckets by fsspec."""
+"""Remote files, readable from any offset: over HTTP by the standard library, in buckets by fsspec."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHORT = re.compile(r"(s3|gs):(?!//)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBlob:
-    """A file behind an HTTP address; servers that do not know `Range` send it from its beginning."""
+    """File at an HTTP URL; servers without `Range` send it from its start."""
 
     url: str
     size_bytes: int = -1
@@ -37,7 +37,7 @@ class HttpBlob:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, offset: int) -> Iterator[bytes]:
-        """Its bytes from an offset on."""
+        """Yield its bytes from an offset."""
         headers = {**self.headers, "Accept-Encoding": "identity"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
@@ -45,27 +45,27 @@ class HttpBlob:
             opened = open_http(self.url, headers)
         except urllib.error.HTTPError as error:
             if error.code == 416 and error.headers.get("Content-Range", "") == f"bytes */{offset}":
-                return  # it was whole already
+                return  # it was complete
             raise
         with opened as answer:
             skipped = 0 if answer.status == 206 else offset
             if answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
-                raise UnreachableError(f"{self.url} sent another range than asked for", code="remote-failed")
+                raise UnreachableError(f"{self.url} sent another range than requested", code="remote-failed")
             expected = int(answer.headers.get("Content-Length", "-1"))
-            come = 0
+            received = 0
             while piece := answer.read(_HTTP_PIECE_BYTES):
-                come += len(piece)
+                received += len(piece)
                 if skipped >= len(piece):
                     skipped -= len(piece)
                     continue
                 yield piece[skipped:]
                 skipped = 0
-            if come < expected:
-                raise EOFError(f"the connection was cut after {come} of {expected} bytes")
+            if received < expected:
+                raise EOFError(f"the connection was closed after {received} of {expected} bytes")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Tokens are for the host that they were given for, not for where it sends us."""
+    """Redirect handler that drops tokens when the host changes."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
@@ -78,7 +78,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Answer(Protocol):
-    """What urllib returns, as far as it is used."""
+    """Response of urllib, as far as it is used."""
 
     status: int
     headers: Message
@@ -96,11 +96,11 @@ def open_http(
     form: bytes | None = None,
     timeout_s: float = _HTTP_TIMEOUT_S,
 ) -> _Answer:
-    """Ask an HTTP server; proxies of the environment are used. Raises URLError, HTTPError.
+    """Send an HTTP request, through the environment's proxies. Raises URLError, HTTPError.
 
     Args:
-        form: sent with POST.
-        timeout_s: of the connection, and of each read.
+        form: body of a POST.
+        timeout_s: for the connection, and for each read.
     """
     method = method if form is None else "POST"
     known = {"User-Agent": f"windlass/{VERSION}", **headers}
@@ -111,10 +111,10 @@ def open_http(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketBlob:
-    """A file that fsspec can read in ranges.
+    """File that fsspec can read in ranges.
 
     Attributes:
-        path: as fsspec has it, without the scheme.
+        path: path in fsspec, without the scheme.
     """
 
     url: str
@@ -124,18 +124,18 @@ class BucketBlob:
     path: str
 
     def read(self, offset: int) -> Iterator[bytes]:
-        """Its bytes from an offset on, a range per request."""
+        """Yield its bytes from an offset, a range per request."""
         while offset < self.size_bytes:
             end = min(offset + _BUCKET_PIECE_BYTES, self.size_bytes)
             piece = self.system.cat_file(self.path, start=offset, end=end)
             if not piece:
-                raise EOFError(f"nothing came at byte {offset} of {self.size_bytes}")
+                raise EOFError(f"received nothing at byte {offset} of {self.size_bytes}")
             yield piece
             offset += len(piece)
 
 
 def full_url(text: str) -> str:
-    """`s3:bucket/x` as `s3://bucket/x`, since a source of data may be written so; anything else as it is."""
+    """Expand `s3:bucket/x` to `s3://bucket/x`; return anything else unchanged."""
     return _SHORT.sub(r"\1://", text, count=1) if _SHORT.match(text) else text
 
 
@@ -186,13 +186,13 @@ def file_system(url: str) -> tuple[Any, str]:
         import fsspec  # lazy: of the extra `data`
 
         options: dict[str, Any] = {}
-        if scheme in ("s3", "gs"):  # neither listings nor credentials of an earlier call
+        if scheme in ("s3", "gs"):  # no cached listings or credentials
             options = {"use_listings_cache": False, "skip_instance_cache": True}
         if scheme == "s3":
             options["config_kwargs"] = {"read_timeout": 60, "connect_timeout": 20, "retries": {"total_max_attempts": 1}}
         system, path = fsspec.core.url_to_fs(url, **options)
-    except (ImportError, ValueError) as error:  # fsspec's word for a scheme that nobody here knows
+    except (ImportError, ValueError) as error:  # fsspec raises ValueError for an unknown scheme
         raise lacks_extra(url, error) from error
     if scheme == "s3":
-        system.retries = 2  # the rest is ours: `retry` knows how far it came
+        system.retries = 2  # `retry` does the rest
     return system, path.rstrip("/")

@@ -1,7 +1,7 @@
-"""Garbage collection: what no name, no run and no recent use holds goes; bytes go when no version has them.
+"""Garbage collection of versions without name, run or recent use, and of objects without a version.
 
-A store on this machine is collected alone (`store.lock`), so nobody writes meanwhile. One behind a URL has no locks:
-there only what is older than any transfer may take is touched, and manifests are looked at again before bytes go.
+A local store is locked meanwhile (`store.lock`). A store at a URL has no locks: there only files older than any
+transfer are removed, and manifests are read again before objects are.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LOCK_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What a collection removed, or would remove.
+    """Result of a collection, or of a dry run.
 
     Attributes:
         versions: digests.
-        kept: digest to why it stays, for versions that have no name.
-        num_objects, num_bytes: object files and half-fetched ones, and their size.
+        kept: reasons by digest, for versions that stay without a name.
+        num_objects, num_bytes: removed objects and partial files, and their size.
     """
 
     versions: tuple[str, ...]
@@ -43,17 +43,17 @@ class Collected:
 def collect(
     store: LocalStore, *, pinned: Mapping[str, str], older_than_s: float = 7 * _DAY_S, is_dry: bool = False
 ) -> Collected:
-    """Remove versions that have no name, that nothing pins and that were not used lately, and bytes of no version.
+    """Remove unnamed, unpinned, long unused versions, and objects without a version.
 
-    Blocks until writers are through. Idempotent; a collection that dies is finished by the next one.
+    Blocks until writers have finished. Idempotent; the next collection completes an interrupted one.
 
     Args:
-        pinned: digest to who needs it, such as a run's id; those stay.
-        older_than_s: versions that were added or used since stay.
+        pinned: digests that stay, with who needs them, such as a run's id.
+        older_than_s: versions added or used more recently stay.
 
     Raises:
-        WaitTimeoutError: others use the store all the time (`store-busy`).
-        PreconditionError: a manifest is damaged, so nobody can tell which bytes it needs (`store-damaged`).
+        WaitTimeoutError: the store stays in use (`store-busy`).
+        PreconditionError: a manifest is damaged, so the objects it needs are unknown (`store-damaged`).
     """
     if not store.root.is_dir():
         return Collected(versions=(), kept={}, num_objects=0, num_bytes=0)
@@ -67,7 +67,7 @@ def collect(
             if digest in pinned:
                 kept[digest] = pinned[digest]
             elif digest not in named and store.used_at(digest) > before:
-                kept[digest] = "used lately"
+                kept[digest] = "used recently"
             elif digest not in named:
                 going.append(digest)
                 continue
@@ -86,10 +86,10 @@ def _sweep(store: LocalStore, needed: set[str], before: float, going: list[str],
     num_bytes = sum(entry.stat().st_size for entry in loose)
     if not is_dry:
         for digest in going:
-            store.forget(digest)  # before its bytes, so that no version is ever half there
+            store.forget(digest)  # before its bytes, so that no version is ever incomplete
         for entry in loose:
             os.unlink(entry.path)
-        shutil.rmtree(store.root / "incoming", ignore_errors=True)  # nobody writes now
+        shutil.rmtree(store.root / "incoming", ignore_errors=True)  # no writers, since the store is locked
     return sum(not entry.name.endswith(".lock") for entry in loose), num_bytes
 
 
@@ -101,7 +101,7 @@ def collect_remote(
     older_than_s: float = 7 * _DAY_S,
     is_dry: bool = False,
 ) -> Collected:
-    """The same for a store behind a URL. Other machines' runs are not known here: name what they need.
+    """Collect a store at a URL. Runs of other machines are unknown: name the versions that they need.
 
     Raises:
         PreconditionError: a manifest is damaged; nothing was removed.
@@ -117,7 +117,7 @@ def collect_remote(
         if digest in pinned:
             kept[digest] = pinned[digest]
         elif digest not in named and (changed_at > before or not changed_at):
-            kept[digest] = "added lately"
+            kept[digest] = "added recently"
         elif digest not in named:
             going.append(digest)
     if not is_dry:
@@ -148,7 +148,7 @@ def _needed(store: RemoteStore, without: set[str]) -> set[str]:
             needed |= store.read(digest).objects.keys()
         except PreconditionError as error:
             raise PreconditionError(
-                f"{error.message}; nothing is removed, since nobody can tell which bytes it needs",
+                f"{error.message}; nothing was removed, since the objects it needs are unknown",
                 hint=error.hint,
                 code=error.code,
             ) from error

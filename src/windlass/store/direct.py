@@ -1,8 +1,7 @@
-"""Read and write large files past the page cache (O_DIRECT), digested on the way.
+"""Reading and writing of large files past the page cache (O_DIRECT), with digests.
 
-Bytes that go through the cache are paid for more than once: for its pages, for the copy into them or out of them, and
-when they are brought to the disk. They also push out what runs read. What is in the cache already is read from there;
-where a file system knows no O_DIRECT all of it goes through the cache.
+Bytes through the cache cost more than once: its pages, a copy, and writing them to disk; they also evict files that
+runs read. Files that are cached already are read from the cache; without O_DIRECT everything goes through it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from windlass.store.reading import read_through
 
 __all__ = ["CHUNK_BYTES", "bypass_cache", "copy_large", "digest_stored"]
 
-CHUNK_BYTES = 4 << 20  # several requests to the disk, which it works on side by side
+CHUNK_BYTES = 4 << 20  # several concurrent requests to the disk
 _PAGE_BYTES = 4096
 _NUM_PROBES = 4
 _DIRECT = getattr(os, "O_DIRECT", 0)  # Linux alone has it
@@ -28,7 +27,7 @@ _own = threading.local()
 
 
 def digest_stored(path: str) -> tuple[str, int]:
-    """(sha256, size) of a file that nobody changes. Raises OSError."""
+    """Return (sha256, size) of a file that does not change. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
@@ -40,11 +39,11 @@ def digest_stored(path: str) -> tuple[str, int]:
 
 
 def copy_large(given: int, made: int, size_bytes: int) -> tuple[str, int]:
-    """(sha256, size) of an open file, whose bytes also go to `made`.
+    """Copy an open file to `made` and return (sha256, size).
 
     Args:
         made: a new file, after `bypass_cache`.
-        size_bytes: of the file when it was looked at; at least a chunk.
+        size_bytes: size of the file by `fstat`; at least a chunk.
     """
     if not _is_cached(given, size_bytes):
         bypass_cache(given)
@@ -52,12 +51,12 @@ def copy_large(given: int, made: int, size_bytes: int) -> tuple[str, int]:
 
 
 def _in_chunks(given: int, made: int | None) -> tuple[str, int]:
-    """While a chunk is digested the one before is written and the next one is read."""
+    """Digest a chunk while the previous one is written and the next one is read."""
     from concurrent.futures import ThreadPoolExecutor  # lazy: brings `logging`; most runs pin no data
 
     digest, position, num_held = hashlib.sha256(), 0, 0
     view, other = _chunks()
-    with ThreadPoolExecutor(1) as disk:  # leaving it waits for what is under way
+    with ThreadPoolExecutor(1) as disk:  # the block waits for pending requests
         size = _read(given, view, 0)
         while size:
             coming = disk.submit(_exchange, given, made, other, num_held, position, size)
@@ -76,7 +75,7 @@ def _exchange(given: int, made: int | None, view: memoryview, num_held: int, pos
 
 
 def bypass_cache(descriptor: int, *, is_on: bool = True) -> bool:
-    """Read and write an open file past the page cache, or no longer; False where the file system cannot."""
+    """Switch O_DIRECT on or off for an open file; False if the file system does not support it."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if is_on else flags & ~_DIRECT)
@@ -88,12 +87,12 @@ def bypass_cache(descriptor: int, *, is_on: bool = True) -> bool:
 
 
 def _is_cached(descriptor: int, size_bytes: int) -> bool:
-    """Whether a file seems to be in the page cache: some of its pages are, or nobody can tell."""
+    """Return whether some pages of a file are in the page cache, or this cannot be determined."""
     if not _DIRECT:
         return True
     page = bytearray(1)
     try:
-        for _ in range(_NUM_PROBES):  # each time others: a probe brings its own page in
+        for _ in range(_NUM_PROBES):  # random pages: a probe loads its own page
             os.preadv(descriptor, [page], random.randrange(size_bytes), os.RWF_NOWAIT)
     except BlockingIOError:
         return False
@@ -104,7 +103,7 @@ def _is_cached(descriptor: int, size_bytes: int) -> bool:
 
 
 def _chunks() -> tuple[memoryview, memoryview]:
-    """This thread's two buffers, at the beginning of pages; new memory for every file would cost as much as the cache."""
+    """Return this thread's two page-aligned buffers, which are reused for all files."""
     try:
         found: tuple[memoryview, memoryview] = _own.chunks
     except AttributeError:
@@ -113,7 +112,7 @@ def _chunks() -> tuple[memoryview, memoryview]:
 
 
 def _read(descriptor: int, view: memoryview, position: int) -> int:
-    """Read until it is full or the file ends."""
+    """Read until the view is full or the file ends."""
     size = 0
     while size < len(view):
         try:
@@ -139,7 +138,7 @@ def _write(made: int, view: memoryview, position: int) -> None:
 
 
 def _give_up_direct(descriptor: int, error: OSError) -> None:
-    """Go on through the cache after the end of a file, or where a file system promised too much; else raise."""
+    """Continue through the cache at the end of a file, or if the file system refuses O_DIRECT; else raise."""
     if error.errno not in _REFUSED or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & _DIRECT:
         raise error
     bypass_cache(descriptor, is_on=False)

@@ -1,4 +1,4 @@
-"""What went wrong on the way to a remote place, as errors that a person can act on."""
+"""Errors of remote requests, with hints."""
 
 from __future__ import annotations
 
@@ -18,30 +18,28 @@ _CREDENTIALS = {
 
 
 def remote_error(url: str, error: Exception) -> WindlassError:
-    """The error for a failed request to `url`; one of ours is returned as it is."""
+    """Return the error for a failed request to `url`; errors of windlass are returned unchanged."""
     if isinstance(error, WindlassError):
         return error
     status = _status(error)
     scheme = url.partition(":")[0]
-    said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+    text = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
     if isinstance(error, PermissionError) or status in (401, 403) or type(error).__name__ == "NoCredentialsError":
-        why = f"HTTP {status}" if status else said
-        hint = _CREDENTIALS.get(scheme, "look at the address, and at what it asks for")
-        return AccessError(f"not allowed to use {url} ({why})", hint=hint, code="remote-forbidden")
+        why = f"HTTP {status}" if status else text
+        hint = _CREDENTIALS.get(scheme, "check the URL and your credentials")
+        return AccessError(f"access to {url} denied ({why})", hint=hint, code="remote-forbidden")
     if isinstance(error, FileNotFoundError) or status in (404, 410):
-        return NotFoundError(
-            f"nothing at {url}", hint="look at the address: names are case-sensitive", code="data-missing"
-        )
-    why = f"HTTP {status}" if status else said
+        return NotFoundError(f"nothing at {url}", hint="check the URL: names are case-sensitive", code="data-missing")
+    why = f"HTTP {status}" if status else text
     return UnreachableError(
-        f"{url} does not answer as it should ({why})",
-        hint="try again: what has come so far is kept, and the rest is fetched",
+        f"request to {url} failed ({why})",
+        hint="try again: the transfer continues where it stopped",
         code="remote-failed",
     )
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may well succeed in a moment: a cut connection, a timeout, an overloaded server."""
+    """Return whether a retry may succeed: a lost connection, a timeout, an overloaded server."""
     status = _status(error)
     if status:
         return status in _PASSING
@@ -56,7 +54,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def lacks_extra(url: str, error: ImportError | ValueError) -> PreconditionError:
-    """The error for a store or source whose library is not installed."""
+    """Return the error for a store or source whose library is not installed."""
     scheme, colon, _ = url.partition(":")
     what = f"`{scheme}:`" if colon else f"the store `{url}`"
     return PreconditionError(
@@ -67,7 +65,7 @@ def lacks_extra(url: str, error: ImportError | ValueError) -> PreconditionError:
 
 
 def _status(error: BaseException) -> int:
-    """The HTTP status behind an error of urllib, aiohttp, botocore or gcsfs; 0: there is none."""
+    """Return the HTTP status of an error of urllib, aiohttp, botocore or gcsfs; 0 if there is none."""
     seen: BaseException | None = error
     for _ in range(5):
         if seen is None:

@@ -1,4 +1,4 @@
-"""Bring one remote file into the store: in pieces, from where an earlier try stopped, checked before it counts."""
+"""Fetching of a remote file into the store: resumable, and checked before it is used."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _PIECE_BYTES = 1 << 20
 _SMALL_BYTES = 4 << 20
 
 Progress = Callable[[int], None]
-"""Gets bytes as they arrive; called from several threads."""
+"""Callback with the number of received bytes; called from several threads."""
 
 
 class Blob(Protocol):
-    """One remote file that can be read from any offset.
+    """Remote file that can be read from any offset.
 
     Attributes:
-        url: names it in messages.
+        url: name in messages.
         size_bytes: -1: unknown.
-        tag: changes when its content does (an etag, a commit, a digest); names its half-fetched file.
+        tag: changes with its content (an etag, a commit, a digest); names its partial file.
     """
 
     @property
@@ -50,16 +50,16 @@ class Blob(Protocol):
     def tag(self) -> str: ...
 
     def read(self, offset: int) -> Iterator[bytes]:
-        """Its bytes from an offset on; raises anything."""
+        """Yield its bytes from an offset; may raise any error."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """Fetches blobs into a store.
+    """Fetcher of blobs into a store.
 
     Attributes:
-        progress: told of every piece that arrives.
+        progress: called with every received piece.
         pause: sleeps between tries.
     """
 
@@ -69,14 +69,14 @@ class Fetch:
     pause: Callable[[float], None] = time.sleep
 
     def get(self, blob: Blob, *, sha256: str = "", is_executable: bool = False) -> tuple[str, int]:
-        """Bring a blob in and return its digest and size. Blocks; idempotent; two callers fetch it once.
+        """Fetch a blob and return its digest and size. Blocks; idempotent; concurrent callers fetch it once.
 
         Args:
-            sha256: what its bytes must be; empty: not known.
+            sha256: expected digest; empty: unknown.
 
         Raises:
-            PreconditionError: other bytes came twice (`digest-mismatch`).
-            AccessError, NotFoundError, UnreachableError: the place refuses, or fails again and again.
+            PreconditionError: the digest was wrong twice (`digest-mismatch`).
+            AccessError, NotFoundError, UnreachableError: the server refuses, or fails repeatedly.
         """
         if sha256 and self.store.has_object(sha256, blob.size_bytes, is_executable=is_executable):
             return sha256, blob.size_bytes
@@ -84,10 +84,10 @@ class Fetch:
             return self._get_small(blob, sha256, is_executable=is_executable)
         with self._partial(blob, sha256) as partial:
             if sha256 and self.store.has_object(sha256, blob.size_bytes, is_executable=is_executable):
-                return sha256, blob.size_bytes  # somebody else fetched it while we waited
+                return sha256, blob.size_bytes  # another caller fetched it meanwhile
             found, size = self._fill(partial, blob)
             if sha256 and found != sha256:
-                os.truncate(partial, 0)  # what was left from before may be at fault, or the way here
+                os.truncate(partial, 0)  # an old partial file or the transfer may be damaged
                 found, size = self._fill(partial, blob)
             if sha256 and found != sha256:
                 partial.unlink()
@@ -96,11 +96,11 @@ class Fetch:
             os.rename(partial, temporary)
             self.inbox.take(temporary, found, size, is_executable=is_executable)
             if sha256:
-                self.inbox.flush()  # before the lock goes, so that who waits for it finds the object
+                self.inbox.flush()  # before the lock is released, so that waiting callers find the object
             return found, size
 
     def _get_small(self, blob: Blob, sha256: str, *, is_executable: bool) -> tuple[str, int]:
-        """A small file is read whole; a killed fetch begins it again."""
+        """Fetch a small file in one piece; an interrupted fetch starts again."""
         content = bytearray()
 
         def read() -> None:
@@ -108,7 +108,7 @@ class Fetch:
             for piece in blob.read(0):
                 content.extend(piece)
             if len(content) != blob.size_bytes:
-                raise EOFError(f"{len(content)} of {blob.size_bytes} bytes came")
+                raise EOFError(f"received {len(content)} of {blob.size_bytes} bytes")
 
         found = ""
         for _ in range(2):
@@ -127,8 +127,8 @@ class Fetch:
 
     @contextlib.contextmanager
     def _partial(self, blob: Blob, sha256: str) -> Iterator[Path]:
-        """The half-fetched file of a blob, for this caller alone."""
-        # Bytes that a dead machine never wrote can hide in a file that nothing can be compared with.
+        """Lock and yield the partial file of a blob."""
+        # After a power loss a partial file may contain garbage; without a digest it is not reused after a reboot.
         key = sha256 or hashlib.sha256(f"{blob.url}\0{blob.tag}\0{boot_id()}".encode()).hexdigest()
         folder = self.store.root / "partial"
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ class Fetch:
             os.close(descriptor)
 
     def _fill(self, partial: Path, blob: Blob) -> tuple[str, int]:
-        """Read until the file is whole; returns its digest and size."""
+        """Read until the file is complete; returns its digest and size."""
         with open(partial, "r+b") as file:
             digest = hashlib.sha256()
             if file.seek(0, os.SEEK_END) > blob.size_bytes >= 0:
@@ -179,7 +179,7 @@ class Fetch:
 def _mismatch(blob: Blob, found: str, wanted: str) -> PreconditionError:
     return PreconditionError(
         f"{blob.url} has other bytes than expected: sha256 {found}, not {wanted}",
-        hint="it was changed or damaged there; nothing of it is used",
+        hint="the file was changed or damaged at its source; it is not used",
         code="digest-mismatch",
     )
 
@@ -191,13 +191,13 @@ def retry(
     pause: Callable[[float], None] = time.sleep,
     advanced: Callable[[], int] = lambda: 0,
 ) -> None:
-    """Call again after faults that pass, with growing pauses; whoever gets further gets all its tries back.
+    """Retry after transient errors, with growing pauses; progress resets the number of tries.
 
     Args:
-        advanced: how far it came.
+        advanced: returns the progress.
 
     Raises:
-        WindlassError: the last fault (`remote_error`).
+        WindlassError: the last error (`remote_error`).
     """
     tries, reached = 0, advanced()
     while True:
@@ -206,7 +206,7 @@ def retry(
             return
         except Exception as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # a full disk here
+                raise  # the local disk is full
             tries = 1 if advanced() > reached else tries + 1
             reached = advanced()
             if tries >= _TRIES or not is_passing(error):

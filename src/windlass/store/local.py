@@ -1,13 +1,13 @@
-"""A store on this machine, or on a file system that it shares with others.
+"""Store on this machine, or on a shared file system.
 
     objects/ab/<sha256>[.x]   bytes, read-only
     versions/<digest>.json    a manifest: written when all its objects are on the disk
     aliases/<name>.json       a name for a version, which may move
-    incoming/                 what is being written; what a killed process leaves is removed by `collect`
-    partial/                  half-fetched files, which the next fetch goes on with
-    fetched/                  which digest a remote source had, so that it is not fetched again
+    incoming/                 files being written; `collect` removes leftovers of killed processes
+    partial/                  partial files, which the next fetch continues
+    fetched/                  digests of remote sources, so that they are not fetched again
 
-Whoever writes or links holds `store.lock` shared, so that a collection, which holds it alone, never meets half a version.
+Writers hold `store.lock` shared and a collection holds it exclusively, so that it never sees an incomplete version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """A name for a version, and when it was last moved (wall time)."""
+    """Name of a version, and when it last changed (wall time)."""
 
     name: str
     digest: str
@@ -52,11 +52,11 @@ class Alias:
 
 
 class LocalStore:
-    """Versions of data on a POSIX path. Safe from many threads, processes and machines that share locks.
+    """Versions of data on a POSIX path. Safe for many threads, processes and machines with shared locks.
 
     Args:
-        root: made when something is first written.
-        quota_bytes: refuse what would make the objects larger than this; 0: no limit.
+        root: created at the first write.
+        quota_bytes: maximum size of all objects; 0: no limit.
         clock: wall time in seconds.
     """
 
@@ -71,7 +71,7 @@ class LocalStore:
 
     @classmethod
     def of(cls, home: Path, environ: Mapping[str, str] = os.environ) -> LocalStore:
-        """The store of a home: `$WINDLASS_STORE`, else `<home>/store`; `$WINDLASS_STORE_QUOTA` limits it (`500GB`)."""
+        """Return the store of a home: `$WINDLASS_STORE`, else `<home>/store`; with `$WINDLASS_STORE_QUOTA`."""
         stated = environ.get("WINDLASS_STORE")
         root = Path(stated).expanduser().absolute() if stated else home / "store"
         quota = environ.get("WINDLASS_STORE_QUOTA", "")
@@ -79,20 +79,20 @@ class LocalStore:
             return cls(root, quota_bytes=parse_size(quota) if quota else 0)
         except ValueError as error:
             raise UsageError(
-                f"WINDLASS_STORE_QUOTA is `{quota}`, which is no size", hint="export WINDLASS_STORE_QUOTA=500GB"
+                f"invalid size `{quota}` in WINDLASS_STORE_QUOTA", hint="export WINDLASS_STORE_QUOTA=500GB"
             ) from error
 
     # --- versions -------------------------------------------------------------------------------------------------
 
     def add(self, path: Path, *, name: str = "", source: str = "", cache: Path | None = None) -> Version:
-        """Make a version of a file or a folder; the same content gives the same version. Blocks; idempotent.
+        """Add a file or folder as a version; equal content gives the same version. Blocks; idempotent.
 
         Args:
-            name: an alias that is moved to it; also what messages call it.
-            cache: digests by file times; what is known and in the store is not read again.
+            name: alias to point at it; also its name in messages.
+            cache: digests by file times; known files in the store are not read again.
 
         Raises:
-            AccessError, NotFoundError, PreconditionError: it cannot be read as data, the disk is full, or the quota is.
+            AccessError, NotFoundError, PreconditionError: it is unreadable, or the disk or the quota is full.
         """
         if name:
             check_alias(name)
@@ -109,7 +109,7 @@ class LocalStore:
             version = self._version(entries, is_folder, path, source)
             inbox.flush()
             self.publish(version)
-            if name:  # still under the lock: a collection never meets a version that is about to get a name
+            if name:  # still under the lock, so that a collection never sees the version without its name
                 self.set_alias(name, version.digest)
         return version
 
@@ -123,7 +123,7 @@ class LocalStore:
         )
 
     def publish(self, version: Version) -> None:
-        """Make a version visible, for a caller who holds `writing` and whose objects are all there."""
+        """Publish a version; the caller holds `writing` and all its objects exist."""
         path = self._version_path(version.digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.has(version.digest):
@@ -132,26 +132,26 @@ class LocalStore:
         write_atomic(path, version.to_bytes(), mode=0o444)
 
     def has(self, digest: str) -> bool:
-        """Whether there is a version of that digest."""
+        """Return whether a version exists."""
         return self._version_path(digest).exists()
 
     def has_object(self, sha256: str, size_bytes: int, *, is_executable: bool = False) -> bool:
-        """Whether an object is there in that mode and has the right size (-1: any); its bytes are not read."""
+        """Return whether an object exists in that mode and size (-1: any); its bytes are not read."""
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self.objects.name(sha256, is_executable=is_executable)).st_size
             return size_bytes in (-1, found)
         return False
 
     def touch(self, digest: str) -> None:
-        """Note that a version is used, which keeps it from a collection for a while."""
+        """Mark a version as used, which protects it from a collection for a while."""
         with contextlib.suppress(FileNotFoundError, PermissionError):
             os.utime(self._version_path(digest))
 
     def read(self, digest: str) -> Version:
-        """A version by its whole digest.
+        """Read a version by its full digest.
 
         Raises:
-            NotFoundError: there is none (`data-version-missing`).
+            NotFoundError: no such version (`data-version-missing`).
             PreconditionError: its manifest is damaged (`store-damaged`).
         """
         path = self._version_path(digest)
@@ -167,11 +167,11 @@ class LocalStore:
             ) from error
 
     def resolve(self, text: str) -> str:
-        """The digest that a name, a digest or the beginning of one stands for (`sha256:` before it is fine).
+        """Return the digest of a name, a digest or the start of one, with or without `sha256:`.
 
         Raises:
-            NotFoundError: nothing is called so (`data-version-missing`).
-            UsageError: several versions begin so.
+            NotFoundError: no match (`data-version-missing`).
+            UsageError: several versions match.
         """
         wanted = text.removeprefix("store:").removeprefix("sha256:")
         if wanted == text.removeprefix("store:") and (alias := self.alias(wanted)) is not None:
@@ -185,24 +185,24 @@ class LocalStore:
         found = [d for d in self.versions() if d.startswith(wanted)] if len(wanted) >= _SHORTEST else []
         if len(found) > 1:
             raise UsageError(
-                f"`{text}` is the beginning of {len(found)} versions", hint="type more of it", code="data-ambiguous"
+                f"`{text}` matches {len(found)} versions", hint="type more of the digest", code="data-ambiguous"
             )
         if not found:
             raise _no_version(text, self)
         return found[0]
 
     def versions(self) -> list[str]:
-        """The digests of all versions, sorted."""
+        """Return the digests of all versions, sorted."""
         return sorted(self._names("versions"))
 
     def used_at(self, digest: str) -> float:
-        """When a version was last added or used, wall time; 0: it is gone."""
+        """Return when a version was last added or used (wall time); 0 if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             return self._version_path(digest).stat().st_mtime
         return 0.0
 
     def forget(self, digest: str) -> None:
-        """Remove a version's manifest and names; its bytes go with the next collection. Idempotent."""
+        """Remove a version's manifest and names; the next collection frees its bytes. Idempotent."""
         for alias in self.aliases():
             if alias.digest == digest:
                 self.remove_alias(alias.name)
@@ -211,14 +211,14 @@ class LocalStore:
     # --- aliases --------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, digest: str) -> None:
-        """Point a name at a version; it may point elsewhere already."""
+        """Point a name at a version, replacing its old target."""
         check_alias(name)
         path = self.root / "aliases" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"digest": digest, "at": self.clock()})
 
     def alias(self, name: str) -> Alias | None:
-        """What a name points at; None where there is no such name."""
+        """Return the alias of a name, or None."""
         if not _ALIAS.match(name):
             return None
         path = self.root / "aliases" / f"{name}.json"
@@ -235,18 +235,18 @@ class LocalStore:
             ) from error
 
     def aliases(self) -> list[Alias]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         found = [self.alias(name) for name in sorted(self._names("aliases"))]
         return [alias for alias in found if alias is not None]
 
     def remove_alias(self, name: str) -> None:
-        """Forget a name; the version stays. Idempotent."""
+        """Remove a name; the version stays. Idempotent."""
         (self.root / "aliases" / f"{name}.json").unlink(missing_ok=True)
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 
     def open_object(self, entry: VersionEntry) -> Path:
-        """An entry's object in its own mode; made by a copy where it is there only in the other.
+        """Return an entry's object in its mode, copied from the other mode if needed.
 
         Raises:
             PreconditionError: it is missing (`store-damaged`).
@@ -258,7 +258,7 @@ class LocalStore:
         other = self.objects.find(entry.sha256, entry.size_bytes)
         if other is None:
             raise PreconditionError(
-                f"the store {self.root} lacks the bytes of `{entry.path}` (sha256 {entry.sha256[:12]}...)",
+                f"missing bytes of `{entry.path}` (sha256 {entry.sha256[:12]}...) in the store {self.root}",
                 hint="add or pull the data again: only what is missing is read",
                 code="store-damaged",
             )
@@ -267,17 +267,17 @@ class LocalStore:
         return path
 
     def verify(self, entry: VersionEntry) -> Path:
-        """An entry's object after every byte of it was read.
+        """Return an entry's object after reading every byte of it.
 
         Raises:
-            PreconditionError: `store-damaged`; a damaged object is moved out of the way, so that adding heals it.
+            PreconditionError: `store-damaged`; a damaged object is moved aside, so that adding the data repairs it.
         """
         name = self.objects.name(entry.sha256, is_executable=entry.mode == "x")
         try:
             sha256, size = digest_stored(name)
         except FileNotFoundError:
             size = -1
-        if size != entry.size_bytes:  # it is missing, or of another size, or there only in the other mode
+        if size != entry.size_bytes:  # missing, of another size, or only in the other mode
             name = os.fspath(self.open_object(entry))
             sha256, _ = digest_stored(name)
         path = Path(name)
@@ -285,7 +285,7 @@ class LocalStore:
             return path
         aside = self.root / "damaged" / path.name
         aside.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another reader did it
+        with contextlib.suppress(FileNotFoundError):  # another reader moved it
             os.replace(path, aside)
         raise PreconditionError(
             f"the bytes of `{entry.path or entry.sha256}` in the store {self.root} changed (now in {aside})",
@@ -294,11 +294,11 @@ class LocalStore:
         )
 
     def size_bytes(self) -> int:
-        """Bytes of all objects; lists every one of them."""
+        """Return the size of all objects; lists every one of them."""
         return sum(entry.stat().st_size for entry in self.objects.walk())
 
     def _room(self) -> Callable[[int], None] | None:
-        """What refuses more bytes than the quota has room for; writers that begin together may exceed it together."""
+        """Return a check for the quota; concurrent writers may exceed it together."""
         if not self.quota_bytes:
             return None
         used = self.size_bytes()
@@ -306,8 +306,8 @@ class LocalStore:
         def refuse(new_bytes: int) -> None:
             if used + new_bytes > self.quota_bytes:
                 raise PreconditionError(
-                    f"the store {self.root} would hold more than its quota of {format_size(self.quota_bytes)}",
-                    hint="`windlass data gc` frees what nothing needs, or raise WINDLASS_STORE_QUOTA",
+                    f"the store {self.root} would exceed its quota of {format_size(self.quota_bytes)}",
+                    hint="remove unneeded data with `windlass data gc`, or raise WINDLASS_STORE_QUOTA",
                     code="store-quota",
                 )
 
@@ -317,7 +317,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Inbox]:
-        """Bring objects in while no collection runs; what was not finished is removed at the end."""
+        """Add objects while no collection runs; unfinished files are removed at the end."""
         try:
             with self.locked(is_alone=False), self._inbox() as inbox:
                 self.objects.root.mkdir(parents=True, exist_ok=True)
@@ -330,10 +330,10 @@ class LocalStore:
 
     @contextlib.contextmanager
     def locked(self, *, is_alone: bool, timeout_s: float = 3600.0) -> Iterator[None]:
-        """Hold the store's lock, shared or alone; freed when the process dies.
+        """Hold the store's lock, shared or exclusive; released when the process dies.
 
         Raises:
-            WaitTimeoutError: others held it all that time (`store-busy`).
+            WaitTimeoutError: it was held by others all the time (`store-busy`).
         """
         self._make_root()
         descriptor = os.open(self.root / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -348,8 +348,8 @@ class LocalStore:
             self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         except OSError as error:
             raise PreconditionError(
-                f"cannot make the store {self.root}: {error.strerror or error}",
-                hint="point WINDLASS_STORE to a folder that you may write to",
+                f"cannot create the store {self.root}: {error.strerror or error}",
+                hint="set WINDLASS_STORE to a writable folder",
                 code="store-not-writable",
             ) from error
 
@@ -365,11 +365,11 @@ class LocalStore:
 
 
 def check_alias(name: str) -> None:
-    """Raise UsageError for a text that can be no alias."""
+    """Raise UsageError for an invalid alias."""
     if not _ALIAS.match(name) or is_digest(name):
         raise UsageError(
-            f"`{name}` is no name for data",
-            hint="letters, digits, `.`, `_` and `-`, such as `squad-v2`",
+            f"invalid name for data `{name}`",
+            hint="use letters, digits, `.`, `_` and `-`, such as `squad-v2`",
             code="bad-name",
         )
 
@@ -383,8 +383,8 @@ def _lock(descriptor: int, kind: int, timeout_s: float, root: Path) -> None:
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise WaitTimeoutError(
-                    f"others have used the store {root} for {timeout_s:g} s",
-                    hint="try again when they are done",
+                    f"the store {root} was in use by others for {timeout_s:g} s",
+                    hint="try again when they have finished",
                     code="store-busy",
                 ) from None
             time.sleep(_PAUSE_S)
@@ -394,7 +394,7 @@ def _refuse_absolute(what: str, entries: list[VersionEntry]) -> None:
     for entry in entries:
         if entry.link.startswith("/"):
             raise PreconditionError(
-                f"{what}: the link {entry.path} names an absolute path ({entry.link}), which means nothing elsewhere",
+                f"{what}: the link {entry.path} has an absolute target ({entry.link})",
                 hint=f"make it relative: ln -sfnr {entry.link} {entry.path}",
                 code="data-link-escapes",
             )
@@ -403,15 +403,17 @@ def _refuse_absolute(what: str, entries: list[VersionEntry]) -> None:
 def _points_at_nothing(alias: Alias, store: LocalStore) -> NotFoundError:
     return NotFoundError(
         f"the name `{alias.name}` points at {alias.digest[:12]}, which is not in the store {store.root}",
-        hint=f"`windlass data pull {alias.digest}` fetches it from a store that has it; "
-        f"`windlass data rm {alias.name}` forgets the name",
+        hint=f"fetch it from a store that has it with `windlass data pull {alias.digest}`, "
+        f"or remove the name with `windlass data rm {alias.name}`",
         code="data-version-missing",
     )
 
 
 def _no_version(text: str, store: LocalStore) -> NotFoundError:
-    from windlass.core.names import nearest  # lazy: only a mistake needs it
+    from windlass.core.names import nearest  # lazy: only for an error
 
     close = nearest(text.removeprefix("store:"), [alias.name for alias in store.aliases()])
-    hint = f"did you mean `{close}`?" if close else "`windlass data ls` lists them; `windlass data pull` fetches one"
+    hint = (
+        f"did you mean `{close}`?" if close else "list data with `windlass data ls`, fetch it with `windlass data pull`"
+    )
     return NotFoundError(f"no data `{text}` in the store {store.root}", hint=hint, code="data-version-missing")

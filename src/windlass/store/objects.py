@@ -1,8 +1,8 @@
-"""The object files of a store on this machine: named by the sha256 of their bytes, read-only, whole or not there.
+"""Object files of a local store: named by the sha256 of their bytes, read-only, always complete.
 
-A file is written under a temporary name, brought to the disk together with others, and then renamed: whatever dies when,
-a name in `objects` stands for exactly its bytes. An executable file is an object of its own (`<sha256>.x`), because hard
-links share one mode.
+A file is written under a temporary name, synced together with others, and then renamed: after any crash, an object has
+exactly the bytes of its name. An executable file is an object of its own (`<sha256>.x`), because hard links share one
+mode.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Objects:
-    """The folder of objects. Safe from several threads and processes."""
+    """Folder of objects. Safe for several threads and processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._prefix = f"{root}/"
 
     def path(self, sha256: str, *, is_executable: bool = False) -> Path:
-        """Where an object lies, or would."""
+        """Return the path of an object."""
         return Path(self.name(sha256, is_executable=is_executable))
 
     def name(self, sha256: str, *, is_executable: bool = False) -> str:
-        """`path` as text: among many small files making paths costs more than what is done with them."""
+        """Return `path` as text; for many small files, Path objects dominate the cost."""
         return f"{self._prefix}{sha256[:2]}/{sha256}{'.x' if is_executable else ''}"
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
-        """An object in either mode whose size fits; its bytes are not read."""
+        """Return an object in either mode with the right size, or None; its bytes are not read."""
         for is_executable in (False, True):
             path = self.path(sha256, is_executable=is_executable)
             with contextlib.suppress(FileNotFoundError):
@@ -59,17 +59,17 @@ class Objects:
         return None
 
     def check(self, path: Path | str, sha256: str) -> bool:
-        """Whether an object's bytes are what its name says; reads all of them."""
+        """Return whether an object's bytes match its name; reads all of them."""
         return digest_stored(os.fspath(path))[0] == sha256
 
     def walk(self) -> Iterator[os.DirEntry[str]]:
-        """Every object file."""
+        """Yield every object file."""
         with contextlib.suppress(FileNotFoundError):
             for shard in os.scandir(self.root):
                 yield from os.scandir(shard.path)
 
     def link(self, path: Path | str, target: Path | str, *, is_executable: bool) -> None:
-        """Make `target` the same file as an object, or where that cannot be a copy that shares its blocks, or a copy."""
+        """Hard-link an object to `target`, or clone it, or copy it."""
         try:
             os.link(path, target)
             return
@@ -85,12 +85,12 @@ class Objects:
 
 
 class Inbox:
-    """What one process brings into a store: many files become durable with few waits for the disk.
+    """Writer of objects of one process: many files become durable with few syncs.
 
-    Nothing is an object before `flush` returns; leaving the `with` block flushes, and removes what was not finished.
+    Files become objects in `flush`; leaving the `with` block flushes, and removes unfinished files.
 
     Args:
-        refuse: gets the new bytes so far, and raises where there is no room for them.
+        refuse: called with the number of new bytes; raises if there is no room for them.
     """
 
     def __init__(self, objects: Objects, folder: Path, *, refuse: Callable[[int], None] | None = None) -> None:
@@ -114,14 +114,14 @@ class Inbox:
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         try:
-            self.flush()  # after a failure too: what is whole need not come again
+            self.flush()  # after a failure too: complete files are kept
         finally:
             import shutil  # lazy: a plan needs none of it
 
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def temporary(self) -> Path:
-        """A name to write a file under, for `take`."""
+        """Return a path to write a file to, for `take`."""
         return Path(self._new_name())
 
     def _new_name(self) -> str:
@@ -130,10 +130,10 @@ class Inbox:
             return f"{self._prefix}{self._number}"
 
     def copy(self, source: Path | str, mode: int, *, expected: str = "") -> str:
-        """Bring a file in, read once; returns its digest. A copy shares blocks with its source where it can.
+        """Add a file, read once; returns its digest. The copy shares blocks with its source if possible.
 
         Args:
-            expected: take nothing in that has another digest.
+            expected: do not add a file with another digest.
         """
         given = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -148,7 +148,7 @@ class Inbox:
             os.close(given)
 
     def _put(self, content: memoryview, mode: int, expected: str) -> str:
-        """Bring in what is in memory; nothing is written where it is there already."""
+        """Add content from memory, unless the object exists."""
         sha256 = hashlib.sha256(content).hexdigest()
         is_executable = bool(mode & 0o100)
         target = self._objects.name(sha256, is_executable=is_executable)
@@ -162,7 +162,7 @@ class Inbox:
             finally:
                 os.close(made)
         except BaseException:
-            self._coming.discard(target)  # it does not come: another try may bring it
+            self._coming.discard(target)  # another attempt may add it
             raise
         self._accept(temporary, target, len(content))
         return sha256
@@ -173,7 +173,7 @@ class Inbox:
         made = _open_new(temporary, is_executable=is_executable)
         try:
             self._can_clone = self._can_clone and clone(given, made)
-            if self._can_clone:  # digested from the copy: the source may change meanwhile
+            if self._can_clone:  # digest the copy: the source may change
                 sha256, size = digest_stored(temporary)
             elif (size := os.fstat(given).st_size) >= CHUNK_BYTES and bypass_cache(made):
                 sha256, size = copy_large(given, made, size)
@@ -189,7 +189,7 @@ class Inbox:
         return sha256
 
     def take(self, temporary: Path, sha256: str, size_bytes: int, *, is_executable: bool = False) -> None:
-        """Accept a finished file whose bytes are known to be those of `sha256`."""
+        """Add a finished file with a known digest."""
         target = self._objects.name(sha256, is_executable=is_executable)
         if not self._claims(target, size_bytes):
             temporary.unlink()
@@ -198,7 +198,7 @@ class Inbox:
         self._accept(os.fspath(temporary), target, size_bytes)
 
     def _claims(self, target: str, size_bytes: int) -> bool:
-        """Whether an object is neither there nor on its way; from now on it is."""
+        """Claim an object; False if it exists or is being added."""
         with self._mutex:
             if target in self._coming:
                 return False
@@ -217,7 +217,7 @@ class Inbox:
             self.flush()
 
     def flush(self) -> None:
-        """Make everything taken so far durable, and objects. After one failure it fails again: some may never come."""
+        """Make all added files durable and turn them into objects. Fails again after a failure."""
         with self._flushing:
             if self._lost is not None:
                 raise self._lost
@@ -245,7 +245,7 @@ class Inbox:
 
 
 def clone(source: int, target: int) -> bool:
-    """Make an empty file share the blocks of another; False where the file system cannot."""
+    """Make an empty file share the blocks of another; False if the file system cannot."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError as error:
@@ -256,18 +256,18 @@ def clone(source: int, target: int) -> bool:
 
 
 def no_space(error: OSError, root: Path | str) -> PreconditionError | None:
-    """The error for a full disk; None where something else went wrong."""
+    """Return the error for a full disk, or None for other errors."""
     if error.errno not in _FULL:
         return None
     return PreconditionError(
-        f"no space left for the store {root}; everything that was finished stays, and is not transferred again",
-        hint="`windlass data gc` frees what nothing needs; WINDLASS_STORE=/other/folder puts the store elsewhere",
+        f"no space left for the store {root}; finished files are kept and not transferred again",
+        hint="remove unneeded data with `windlass data gc`, or move the store: WINDLASS_STORE=/other/folder",
         code="store-full",
     )
 
 
 def _open_new(name: str, *, is_executable: bool) -> int:
-    """A new file that is read-only for all who open it later, whatever the umask."""
+    """Open a new file that is read-only for everyone who opens it later, whatever the umask."""
     mode = 0o555 if is_executable else 0o444
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     if os.fstat(descriptor).st_mode & 0o777 != mode:
@@ -294,7 +294,7 @@ def _bring_to_disk(paths: list[str], folder: Path) -> None:
 
 
 def _sync_file_system(folder: Path) -> bool:
-    """syncfs(2): one wait for many files; False where the C library has none."""
+    """Sync a file system with syncfs(2); False if the C library lacks it."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if call is None:
         return False

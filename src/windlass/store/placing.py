@@ -1,4 +1,4 @@
-"""Put a version where programs read it: a read-only tree of links into the store, whole or not there."""
+"""Placed versions for programs: a read-only tree of links into the store, placed atomically."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _OWN = 0o755
 
 
 def placed_path(folder: Path, digest: str, name: str) -> Path:
-    """Where a version of that digest is placed under that name."""
+    """Return the path of a placed version."""
     return folder / digest[:_NAME_LENGTH] / (name or "data")
 
 
 def place(store: LocalStore, version: Version, folder: Path, *, name: str = "") -> Path:
-    """Place a version below `folder` and return its path. Blocks; idempotent; every byte is checked the first time.
+    """Place a version below `folder` and return its path. Blocks; idempotent; checks every byte the first time.
 
-    Files are hard links into the store where they can be, else copies that share blocks, else copies.
+    Files are hard links into the store if possible, else clones or copies.
 
     Raises:
-        PreconditionError: the store lacks some of its bytes or they changed (`store-damaged`), or no space.
+        PreconditionError: missing or changed bytes in the store (`store-damaged`), or no space.
     """
     target = placed_path(folder, version.digest, name or version.name)
     if is_whole(target, version):
         with contextlib.suppress(OSError):
-            os.utime(_stamps_path(target))  # used: it stays for a while
+            os.utime(_stamps_path(target))  # mark as used
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f".{os.getpid()}.{os.urandom(6).hex()}"
@@ -54,7 +54,7 @@ def place(store: LocalStore, version: Version, folder: Path, *, name: str = "") 
                 )
             else:
                 _tree(store, version, temporary)
-            with lock(_lock_path(target)):  # two that find a tree broken must not take away each other's new one
+            with lock(_lock_path(target)):  # concurrent repairs must not remove each other's new tree
                 _publish(temporary, target, version)
     except OSError as error:
         raise no_space(error, folder) or error from error
@@ -64,7 +64,7 @@ def place(store: LocalStore, version: Version, folder: Path, *, name: str = "") 
 
 
 def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> list[str]:
-    """What is not as it was placed, as text; sizes and times are compared, or every byte when `is_thorough`."""
+    """Return changes since a version was placed; compares sizes and times, or every byte if `is_thorough`."""
     stamps = _read_stamps(path)
     problems = []
     for entry in version.entries:
@@ -73,7 +73,7 @@ def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> 
         try:
             found = os.lstat(full)
         except FileNotFoundError:
-            problems.append(f"{label} is gone")
+            problems.append(f"{label} is missing")
             continue
         if entry.mode == "l":
             if not stat.S_ISLNK(found.st_mode) or os.readlink(full) != entry.link:
@@ -81,21 +81,21 @@ def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> 
         elif [found.st_size, found.st_mtime_ns] != stamps.get(entry.path) or found.st_size != entry.size_bytes:
             problems.append(f"{label} changed")
         elif is_thorough and sha256_of(full) != entry.sha256:
-            problems.append(f"{label} has other bytes")
+            problems.append(f"{label} has different bytes")
     return problems
 
 
 def remove_placed(path: Path) -> None:
     """Remove a placed tree; its bytes stay in the store. Idempotent."""
-    _stamps_path(path).unlink(missing_ok=True)  # first, so that nobody takes the rest for whole
+    _stamps_path(path).unlink(missing_ok=True)  # first, so that the rest never counts as complete
     _remove(path)
 
 
 def sweep_placed(folder: Path, needed: Callable[[], set[str]]) -> None:
-    """Remove what is placed below `folder` of versions that nobody needs: its links hold the bytes. Idempotent.
+    """Remove placed versions below `folder` that are not needed, since their links keep the bytes. Idempotent.
 
     Args:
-        needed: digests that stay; asked after the folder was looked at, so that what is placed meanwhile stays too.
+        needed: returns digests that stay; called after listing the folder, so that new ones stay too.
     """
     try:
         found = sorted(folder.iterdir())
@@ -105,12 +105,12 @@ def sweep_placed(folder: Path, needed: Callable[[], set[str]]) -> None:
     for path in found:
         if path.name not in kept and len(path.name) == _NAME_LENGTH:
             for stamps in path.glob(".*.placed.json"):
-                stamps.unlink(missing_ok=True)  # first, so that nobody takes the rest for whole
+                stamps.unlink(missing_ok=True)  # first, so that the rest never counts as complete
             _remove(path)
 
 
 def is_whole(path: Path, version: Version) -> bool:
-    """Whether a version was placed there and is as it was."""
+    """Return whether a version is placed there unchanged."""
     return os.path.lexists(path) and _stamps_path(path).exists() and not check_placed(path, version)
 
 
@@ -128,11 +128,11 @@ def _tree(store: LocalStore, version: Version, root: Path) -> None:
     in_batches(version.entries, lambda entry: entry.size_bytes, make)
     for folder, _, _ in os.walk(root, topdown=False):
         os.chmod(folder, _READ_ONLY)
-    os.chmod(root, _OWN)  # a folder that may not be written to cannot be renamed
+    os.chmod(root, _OWN)  # a read-only folder cannot be renamed
 
 
 def _publish(temporary: Path, target: Path, version: Version) -> None:
-    """Rename into place; a tree there that is not whole is taken away first, and one that is stays."""
+    """Rename into place; an existing tree is kept if complete, else replaced."""
     stamps = {
         entry.path: [found.st_size, found.st_mtime_ns]
         for entry in version.entries
@@ -144,9 +144,9 @@ def _publish(temporary: Path, target: Path, version: Version) -> None:
         if not os.path.lexists(target):
             raise
         if is_whole(target, version):
-            return  # another launch was faster
+            return  # another launch placed it
         if not _stamps_path(target).exists() and not _differs(target, version, stamps):
-            _write_stamps(target, stamps)  # it died between the two
+            _write_stamps(target, stamps)  # interrupted between rename and stamps
             return
         remove_placed(target)
         _again(temporary, target, version, error)

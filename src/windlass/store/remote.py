@@ -1,7 +1,7 @@
-"""A store behind a URL: the same objects, versions and names, in a bucket or wherever fsspec reaches.
+"""Store at a URL: the same objects, versions and names, in a bucket, a folder or anything fsspec supports.
 
-A manifest is written last, so a version that is listed is whole. In a bucket a file appears whole by itself; elsewhere it
-is written under another name and then moved.
+A manifest is written last, so a listed version is complete. In a bucket, files appear atomically; elsewhere they are
+written under another name and then moved.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["RemoteStore"]
 
 _WHOLE_AT_ONCE = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")
 _NUM_WORKERS = 16
-_RESUMED_BYTES = 1 << 30  # a file larger than this goes on where a killed transfer stopped
+_RESUMED_BYTES = 1 << 30  # an interrupted transfer of a larger file is continued
 
 
 class RemoteStore:
-    """Versions of data at a URL such as `s3://bucket/store`. Every method blocks and may be repeated after any failure.
+    """Versions of data at a URL such as `s3://bucket/store`. Every method blocks and can be repeated.
 
     Every method raises AccessError, NotFoundError or UnreachableError (`remote_error`).
 
@@ -54,15 +54,15 @@ class RemoteStore:
         return self.url
 
     def versions(self) -> list[str]:
-        """The digests of all versions, sorted."""
+        """Return the digests of all versions, sorted."""
         return [name for name in self._list("versions") if is_digest(name)]
 
     def aliases(self) -> list[Alias]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return [alias for name in self._list("aliases") if (alias := self.alias(name)) is not None]
 
     def alias(self, name: str) -> Alias | None:
-        """What a name points at; None where there is no such name."""
+        """Return the alias of a name, or None."""
         try:
             found = decode_json(self._cat(f"aliases/{name}.json"))
             return Alias(name=name, digest=str(found["digest"]), at=float(found["at"]))
@@ -72,10 +72,10 @@ class RemoteStore:
             raise PreconditionError(f"the name `{name}` at {self.url} is damaged", code="store-damaged") from error
 
     def resolve(self, text: str) -> str:
-        """The digest that a name or a digest stands for.
+        """Return the digest of a name or a digest.
 
         Raises:
-            NotFoundError: nothing is called so (`data-version-missing`).
+            NotFoundError: no match (`data-version-missing`).
         """
         wanted = text.removeprefix("sha256:")
         if is_digest(wanted):
@@ -85,19 +85,19 @@ class RemoteStore:
         if alias is None:
             raise NotFoundError(
                 f"no data `{text}` at {self.url}",
-                hint=f"`windlass data ls --store {self.url}` lists what is there",
+                hint=f"list its data: windlass data ls --store {self.url}",
                 code="data-version-missing",
             )
         return alias.digest
 
     def read(self, digest: str) -> Version:
-        """A version by its whole digest; its manifest is checked against it."""
+        """Read a version by its full digest, which its manifest must match."""
         try:
             return Version.from_bytes(self._cat(f"versions/{digest}.json"), digest)
         except NotFoundError as error:
             raise NotFoundError(
                 f"no data {digest[:12]} at {self.url}",
-                hint=f"`windlass data ls --store {self.url}` lists what is there",
+                hint=f"list its data: windlass data ls --store {self.url}",
                 code="data-version-missing",
             ) from error
         except ValueError as error:
@@ -110,20 +110,20 @@ class RemoteStore:
     # --- transfer -------------------------------------------------------------------------------------------------
 
     def push(self, store: LocalStore, digest: str, *, name: str = "", progress: Progress = lambda n: None) -> Version:
-        """Send a version there; objects that are there are not sent again, and its manifest comes last.
+        """Send a version; existing objects are not sent again, and its manifest is sent last.
 
         Args:
-            name: an alias there that is moved to it.
+            name: alias in that store to point at it.
 
         Raises:
-            PreconditionError: the store here lacks some bytes or they changed; nothing visible changed there.
+            PreconditionError: missing or changed bytes in the local store; nothing visible changed at the URL.
         """
         if name:
             check_alias(name)
         version = store.read(digest)
         entries = {entry.sha256: entry for entry in version.entries if entry.mode != "l"}
         with store.locked(is_alone=False):
-            for _ in range(2):  # a collection there may have taken what was there at first
+            for _ in range(2):  # a collection there may have removed objects meanwhile
                 present = self._present(entries.values())
                 missing = [entry for sha, entry in entries.items() if sha not in present]
                 if self._is_here:
@@ -138,13 +138,13 @@ class RemoteStore:
         return version
 
     def pull(self, store: LocalStore, digest: str, *, name: str = "", progress: Progress = lambda n: None) -> Version:
-        """Fetch a version; objects that are here are not fetched again, half-fetched ones are gone on with.
+        """Fetch a version; existing objects are not fetched again, partial ones are continued.
 
         Args:
-            name: an alias here that is moved to it.
+            name: alias in the local store to point at it.
 
         Raises:
-            PreconditionError: other bytes came (`digest-mismatch`), no space, or the quota is full.
+            PreconditionError: a wrong digest (`digest-mismatch`), no space, or the quota is full.
         """
         if name:
             check_alias(name)
@@ -177,7 +177,7 @@ class RemoteStore:
     def _get(self, fetch: Fetch, entry: VersionEntry) -> None:
         path = self._path(_object(entry.sha256))
         if self._is_here and not os.path.exists(path) and os.path.exists(f"{path}.x"):
-            path = f"{path}.x"  # the store of another home keeps executable files so
+            path = f"{path}.x"  # name of executable files in a local store
         if self._is_here and entry.size_bytes < _RESUMED_BYTES and self._copy(fetch, path, entry):
             return
         blob = BucketBlob(
@@ -190,7 +190,7 @@ class RemoteStore:
         fetch.get(blob, sha256=entry.sha256, is_executable=entry.mode == "x")
 
     def _copy(self, fetch: Fetch, path: str, entry: VersionEntry) -> bool:
-        """Take in a file of a mounted file system in one pass; False where that needs more than one try."""
+        """Copy a file of a mounted file system in one pass; False if that failed."""
         try:
             found = fetch.inbox.copy(path, 0o555 if entry.mode == "x" else 0o444, expected=entry.sha256)
         except OSError as error:
@@ -209,14 +209,14 @@ class RemoteStore:
         progress(entry.size_bytes)
 
     def _send_here(self, store: LocalStore, entries: list[VersionEntry], progress: Progress) -> None:
-        """Bring objects into a folder in one pass each, on the disk when it returns."""
+        """Copy objects to a folder, in one pass each, durably."""
 
         def send(entry: VersionEntry) -> None:
             path = store.open_object(entry)
             if inbox.copy(path, 0o444, expected=entry.sha256) != entry.sha256:
-                store.verify(entry)  # says what is wrong with it, and puts it aside
+                store.verify(entry)  # raises the reason and moves it aside
                 raise UnreachableError(
-                    f"{path} reads differently each time", hint="look at its disk", code="remote-failed"
+                    f"{path} returns different bytes at each read", hint="check the disk", code="remote-failed"
                 )
             progress(entry.size_bytes)
 
@@ -227,7 +227,7 @@ class RemoteStore:
             raise no_space(error, self.url) or remote_error(self.url, error) from error
 
     def _present(self, entries: Iterable[VersionEntry]) -> set[str]:
-        """Which objects are there with the right size."""
+        """Return digests of objects that exist with the right size."""
         wanted = {entry.sha256: entry.size_bytes for entry in entries}
         sizes: dict[str, int] = {}
 
@@ -244,7 +244,7 @@ class RemoteStore:
         return {sha for sha, size in wanted.items() if sizes.get(sha) == size}
 
     def _all(self, entries: list[VersionEntry], do: Callable[[VersionEntry], None]) -> None:
-        """Do it for all entries side by side; the first error ends it when those begun are through."""
+        """Call `do` for all entries concurrently; stops after the first error."""
         with ThreadPoolExecutor(_NUM_WORKERS) as pool:
             futures = [pool.submit(do, entry) for entry in entries]
             try:
@@ -257,7 +257,7 @@ class RemoteStore:
     # --- names ----------------------------------------------------------------------------------------------------
 
     def has(self, digest: str) -> bool:
-        """Whether there is a version of that digest."""
+        """Return whether a version exists."""
         answers: list[bool] = []
         path = self._path(f"versions/{digest}.json")
 
@@ -277,18 +277,18 @@ class RemoteStore:
         self._put(f"aliases/{name}.json", json.dumps({"digest": digest, "at": time.time()}).encode())
 
     def remove_alias(self, name: str) -> None:
-        """Forget a name; the version stays. Idempotent."""
+        """Remove a name; the version stays. Idempotent."""
         self.delete([f"aliases/{name}.json"])
 
     def forget(self, digest: str) -> None:
-        """Remove a version's manifest and names; its bytes go with the next collection. Idempotent."""
+        """Remove a version's manifest and names; the next collection frees its bytes. Idempotent."""
         for alias in self.aliases():
             if alias.digest == digest:
                 self.remove_alias(alias.name)
         self.delete([f"versions/{digest}.json"])
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove files; those that are gone are fine."""
+        """Remove files; missing ones are ignored."""
         for key in keys:
 
             def remove(path: str = self._path(key)) -> None:
@@ -298,7 +298,7 @@ class RemoteStore:
             retry(self.url, remove, pause=self._pause)
 
     def files(self, part: str) -> dict[str, tuple[int, float]]:
-        """Size and time of the last change (wall; 0: not known) of every file below a part, by key."""
+        """Return size and modification time (wall; 0: unknown) of every file below a part, by key."""
         found: dict[str, Any] = {}
 
         def look() -> None:
@@ -310,7 +310,7 @@ class RemoteStore:
         return {path.removeprefix(prefix): (int(info["size"]), _changed_at(info)) for path, info in found.items()}
 
     def unfinished(self) -> dict[str, tuple[int, float]]:
-        """What pushes that died may have left, as `files`; in a bucket nothing is half there."""
+        """Return leftovers of interrupted pushes, like `files`; a bucket has none."""
         found = {} if self._is_bucket else self.files("")
         return {key: value for key, value in found.items() if key.startswith("incoming") or key.endswith(".tmp")}
 
@@ -342,7 +342,7 @@ class RemoteStore:
                 write(temporary)
                 self._system.mv(temporary, path)
             except BaseException:
-                with contextlib.suppress(Exception):  # what went wrong with it says more
+                with contextlib.suppress(Exception):  # raise the original error
                     self._system.rm_file(temporary)
                 raise
 

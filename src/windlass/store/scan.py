@@ -1,4 +1,4 @@
-"""Read a file or a folder on this machine into the entries of a version."""
+"""Scan of a local file or folder into the entries of a version."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from windlass.store.version import VersionEntry, escape
 __all__ = ["Reader", "scan", "unreadable"]
 
 Reader = Callable[[str, int, "str | None"], str]
-"""Gets a file, its mode and its digest where that is known without reading; returns its digest."""
+"""Callback with a file, its mode and its digest if known; returns the digest."""
 
-_RACY_NS = 2_000_000_000  # a file changed this shortly before it was read may change again with the same time
+_RACY_NS = 2_000_000_000  # a file that changed this recently may change again within the same timestamp
 
 
 def scan(
     what: str, path: Path, *, cache: Path | None = None, read: Reader | None = None
 ) -> tuple[list[VersionEntry], bool]:
-    """The entries of a file or of every file below a folder, sorted by path; and whether it is a folder. Blocks.
+    """Return the sorted entries of a file or folder, and whether it is a folder. Blocks.
 
     Args:
-        what: begins the messages, such as "data `prompts`".
-        cache: folder for digests by (path, size, times, inode), so that the next scan reads only what changed.
-        read: what digests a file, in several threads at once; by default it is read where `cache` does not know it.
+        what: start of messages, such as "data `prompts`".
+        cache: folder of digests by (path, size, times, inode), so that the next scan reads only changed files.
+        read: digests a file, called in several threads; default: read files that are not in `cache`.
 
     Raises:
         AccessError: something cannot be read.
-        NotFoundError: a link points at nothing.
-        PreconditionError: a link that leaves the folder, a pipe or a device, a file that changes while it is read.
+        NotFoundError: a broken link.
+        PreconditionError: a link out of the folder, a pipe or a device, a file that changes during the scan.
     """
     status = os.stat(path)
     digests = _DigestCache.load(cache, path)
@@ -56,13 +56,13 @@ def scan(
 
 
 def unreadable(what: str, path: Path | str, error: Exception) -> AccessError:
-    """The error for a file that cannot be read."""
+    """Return the error for an unreadable file."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return AccessError(f"{what}: cannot read {path}: {reason}", hint=f"ls -ld {path}", code="data-unreadable")
 
 
 def _walk(what: str, root: Path, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below a folder as text: among many small files making paths costs more than what is done with them."""
+    """Yield every file below a folder, as text paths, which are cheaper than Path objects."""
     try:
         children = sorted(os.scandir(folder), key=lambda child: child.name)
     except OSError as error:
@@ -80,13 +80,13 @@ def _check_link(what: str, root: Path, path: str) -> None:
     target = os.path.realpath(path)
     if target != str(root) and not target.startswith(f"{root}{os.sep}"):
         raise PreconditionError(
-            f"{what}: the link {path} leaves the folder (to {target})",
-            hint="copy it with `cp -rL`, or name the folder that holds the files themselves",
+            f"{what}: the link {path} points outside the folder (to {target})",
+            hint="copy the data with `cp -rL`, or use the folder with the files themselves",
             code="data-link-escapes",
         )
     if not os.path.exists(path):
         raise NotFoundError(
-            f"{what}: the link {path} points at nothing ({target})", hint="remove or mend the link", code="data-missing"
+            f"{what}: broken link {path} (to {target})", hint="remove or repair the link", code="data-missing"
         )
 
 
@@ -95,8 +95,8 @@ def _check_regular(what: str, path: str, status: os.stat_result) -> None:
         return
     kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
     raise PreconditionError(
-        f"{what}: {path} is {kinds.get(stat.S_IFMT(status.st_mode), 'no file')}, which has no content to pin",
-        hint="keep only files, folders and links there",
+        f"{what}: {path} is {kinds.get(stat.S_IFMT(status.st_mode), 'a special file')}, which cannot be pinned",
+        hint="keep only files, folders and links in the data",
         code="data-special-file",
     )
 
@@ -121,11 +121,11 @@ def _digest_entry(
         except OSError as error:
             is_ours = error.filename is None or str(error.filename) == path
             if not is_ours or error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # what could not be written is not what could not be read
+                raise  # a write error, not a read error
             raise unreadable(what, path, error) from error
         if (after.st_size, after.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
             raise PreconditionError(
-                f"{what}: {path} changed while it was read", hint="wait for its writer", code="data-changed"
+                f"{what}: {path} changed while it was read", hint="wait until it is written", code="data-changed"
             )
         digests.put(relative, status, digest, started_ns)
     assert digest is not None
@@ -134,7 +134,7 @@ def _digest_entry(
 
 
 class _DigestCache:
-    """Digests of the files below one path, trusted while size, times and inode stay."""
+    """Cache of digests of the files below a path, valid while size, times and inode are equal."""
 
     def __init__(self, path: Path | None, known: dict[str, list[object]]) -> None:
         self._path = path
@@ -143,7 +143,7 @@ class _DigestCache:
 
     @classmethod
     def load(cls, cache: Path | None, root: Path) -> _DigestCache:
-        """What is known about `root`; empty without a cache or when the cache file is not readable as one."""
+        """Load the digests below `root`; empty without a valid cache file."""
         if cache is None:
             return cls(None, {})
         path = cache / "digests" / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
@@ -167,7 +167,7 @@ class _DigestCache:
             self._fresh[escape(relative)] = [*_stamp(status), digest]
 
     def save(self) -> None:
-        """Keep what was seen now; files that are gone are forgotten."""
+        """Save the digests of this scan; removed files are dropped."""
         if self._path is not None and self._fresh != self._known:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, self._fresh, is_durable=False)

@@ -1,8 +1,8 @@
-"""A version: an immutable dataset, as a manifest of paths, sizes and digests.
+"""Version of data: an immutable dataset, as a manifest of paths, sizes and digests.
 
 A file's digest is the sha256 of its bytes. A folder's is the sha256 of its manifest: a line per entry, sorted by path,
 `<mode> <size> <sha256> <path>`, with mode `-` plain, `x` executable, `l` symbolic link (size and digest of its text).
-Names are escaped, so that any bytes in them are safe. Links must stay inside of the folder; empty folders do not count.
+Names are escaped, so that they may contain any bytes. Links must stay inside the folder; empty folders are ignored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionEntry:
-    """One line of a version's manifest; the path of a single file is empty.
+    """Line of a version's manifest; the path of a single file is empty.
 
     Attributes:
         mode: `-` plain, `x` executable, `l` symbolic link.
-        link: text of a symbolic link, whose size and digest the others are.
+        link: target of a symbolic link; size and digest are those of its text.
     """
 
     path: str
@@ -47,12 +47,12 @@ class VersionEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """An immutable dataset; equal content has an equal digest, wherever it came from.
+    """Immutable dataset; equal content has an equal digest.
 
     Attributes:
-        name: of the file or folder that it was made from; only to show, and to call a placed copy.
-        source: where it was taken from, for people.
-        at: wall time at which it was made, in seconds.
+        name: name of the original file or folder, for display and for placed copies.
+        source: its origin, for display.
+        at: creation time (wall time), in seconds.
     """
 
     kind: Literal["file", "folder"]
@@ -74,17 +74,17 @@ class Version:
 
     @property
     def objects(self) -> dict[str, int]:
-        """Digest to size of everything that has bytes of its own."""
+        """Sizes by digest of all entries with bytes of their own."""
         return {entry.sha256: entry.size_bytes for entry in self.entries if entry.mode != "l"}
 
     def to_data(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         files = [[e.mode, e.size_bytes, e.sha256, e.path, *([e.link] if e.mode == "l" else [])] for e in self.entries]
         stated = {"schema": _SCHEMA, "kind": self.kind, "name": self.name, "source": self.source, "at": self.at}
         return {**stated, "digest": self.digest, "files": files}
 
     def to_bytes(self) -> bytes:
-        """The JSON form as it is stored; any bytes in names survive."""
+        """Return the stored JSON form; keeps any bytes in names."""
         return json.dumps(self.to_data(), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
     @classmethod
@@ -92,12 +92,12 @@ class Version:
         """Read back `to_bytes`.
 
         Raises:
-            ValueError: it is damaged, it is another version, or a path in it leads out of the dataset.
+            ValueError: it is damaged, is another version, or has a path outside the dataset.
         """
         try:
             return cls._from_data(decode_json(content), digest)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(f"it is no manifest: {error!r}") from error
+            raise ValueError(f"invalid manifest: {error!r}") from error
 
     @classmethod
     def _from_data(cls, data: Mapping[str, Any], digest: str) -> Version:
@@ -110,7 +110,7 @@ class Version:
             for row in data["files"]
         )
         if data["kind"] not in ("file", "folder") or _is_single(entries) != (data["kind"] == "file"):
-            raise ValueError("its kind does not fit its files")
+            raise ValueError("its kind does not match its files")
         if data["kind"] == "folder":
             _check_paths(entries)
         _check_values(entries)
@@ -121,7 +121,7 @@ class Version:
 
 
 def manifest_digest(entries: Iterable[VersionEntry]) -> str:
-    """The digest of a folder from its entries, which are sorted by path."""
+    """Return the digest of a folder from its entries, sorted by path."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(str(entry).encode() + b"\n")
@@ -129,31 +129,31 @@ def manifest_digest(entries: Iterable[VersionEntry]) -> str:
 
 
 def escape(path: str) -> str:
-    """A path as the manifest's lines have it."""
+    """Return a path as written in a manifest."""
     if _PLAIN.match(path):
-        return path  # nearly every one; the rest costs ten times as much
+        return path  # the common case; escaping is ten times slower
     return json.dumps(os.fsencode(path).decode("utf-8", "backslashreplace"))[1:-1]
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text is a whole sha256 in hex."""
+    """Return whether a text is a full sha256 in hex."""
     return _DIGEST.match(text) is not None
 
 
 def _check_paths(entries: tuple[VersionEntry, ...]) -> None:
-    """Manifests come from other machines: nothing may be written or read outside of the dataset's own folder."""
+    """Check untrusted paths: none may be outside the dataset's folder."""
     paths = {entry.path for entry in entries}
     if len(paths) != len(entries):
-        raise ValueError("a path stands in it twice")
+        raise ValueError("duplicate path")
     for entry in entries:
         parts = entry.path.split("/")
         if not entry.path or "\0" in entry.path or any(part in ("", ".", "..") for part in parts):
-            raise ValueError(f"the path {entry.path!r} leads out of the dataset")
+            raise ValueError(f"the path {entry.path!r} is outside the dataset")
         if any("/".join(parts[:index]) in paths for index in range(1, len(parts))):
-            raise ValueError(f"{entry.path!r} lies below a file")
+            raise ValueError(f"{entry.path!r} is below a file")
         target = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), entry.link))
         if entry.link.startswith("/") or target == ".." or target.startswith("../"):
-            raise ValueError(f"the link {entry.path!r} leads out of the dataset")
+            raise ValueError(f"the link {entry.path!r} points outside the dataset")
 
 
 def _check_values(entries: tuple[VersionEntry, ...]) -> None:
@@ -163,7 +163,7 @@ def _check_values(entries: tuple[VersionEntry, ...]) -> None:
         if entry.mode == "l":
             text = os.fsencode(entry.link)
             if (len(text), hashlib.sha256(text).hexdigest()) != (entry.size_bytes, entry.sha256):
-                raise ValueError(f"the link {entry.path!r} is not what its digest says")
+                raise ValueError(f"the link {entry.path!r} does not match its digest")
         elif type(entry.size_bytes) is not int or entry.size_bytes < 0:
             raise ValueError(f"{entry.path!r} has no size")
 

@@ -93,7 +93,7 @@ def sync(transport: BeakerTransport, sizes: dict[str, int] | None = None, *, log
         "closed": [],
         "limit": 1 << 20,
     }
-    return transport.ask("sync", header, puts.values())
+    return transport.request("sync", header, puts.values())
 
 
 def test_all_messages_become_the_bundle_of_the_next_job(
@@ -193,12 +193,12 @@ def test_a_name_that_leads_out_is_refused(
 ) -> None:
     outside = FileOf(f"{RESULTS}/r-abcdefgh/jobs/../../../x.y", 1)
     monkeypatch.setattr(service, "files", lambda dataset, prefix: [outside])
-    with pytest.raises(PreconditionError, match="leads out"):
+    with pytest.raises(PreconditionError, match="is outside the run's folder"):
         sync(transport, sizes={})
     assert not (tmp_path / "x.y").exists()
 
 
 def test_a_request_that_needs_a_server_is_refused(transport: BeakerTransport) -> None:
     with pytest.raises(PreconditionError) as caught:
-        transport.ask("deliver", {"root": str(ROOT)})
+        transport.request("deliver", {"root": str(ROOT)})
     assert caught.value.code == "site-without-ssh"

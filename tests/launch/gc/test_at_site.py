@@ -172,7 +172,7 @@ class TestCheckpoints:
 
         monkeypatch.setattr(at_site, "mirror_of", unheard)
         assert main(["gc", "--yes"]) == 0
-        assert "where nobody can be asked" in capsys.readouterr().out
+        assert "windlass has no ssh access to the site" in capsys.readouterr().out
 
 
 @pytest.fixture

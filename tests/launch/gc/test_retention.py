@@ -127,7 +127,7 @@ def test_checkpoints_that_another_run_reads_stay(home: Path) -> None:
     plan = {"name": "exp", "pins": {"data": {"x": {"source": f"run:{run.id}/checkpoints/train/step-1"}}}}
     (user.path / "plan.json").write_text(json.dumps(plan))
     (user.path / "provenance.json").write_text("{}")
-    assert {each.why for each in retained(Home(home))} == {f"{user.id} takes data from it"}
+    assert {each.why for each in retained(Home(home))} == {f"{user.id} reads data from it"}
     assert carry_out(Home(home)) == []
 
 
@@ -150,7 +150,7 @@ def test_a_run_whose_output_another_reads_outlives_its_time(home: Path) -> None:
     (user.path / "provenance.json").write_text(json.dumps({"base": "/"}))
     (told,) = retained(Home(home), run.facts().ended_at + 9 * DAY)
     assert isinstance(told, Kept)
-    assert told.why == f"{user.id} takes data from it"
+    assert told.why == f"{user.id} reads data from it"
 
 
 def test_the_time_of_an_imported_run_begins_with_its_import(home: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_manifest_that_was_left_alone_goes(home: Path, monkeypatch: pytest.Mon
     commit_manifest(file, step=0)
     (due,) = [each for each in retained(Home(home)) if isinstance(each, Removal)]
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "put_aside", lambda path, folder: path.unlink())
+        patch.setattr(retention, "move_to_trash", lambda path, folder: path.unlink())
         enforce(due, Home(home))
     (left,) = half_removed(Home(home))
     assert left.path.name == "zero.pt.manifest.json"

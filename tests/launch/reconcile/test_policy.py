@@ -90,8 +90,8 @@ def end_task(verdict: State, cause: str, message: str, *, job: int = 1, attempt:
 
 LIVING = (intended(), submitted())
 IN_ATTEMPT = (*LIVING, started(), starting())
-LAST_WORD = "its job is gone, and neither its supervisors nor its place say why"
-NEVER_BEGAN = "its job is gone, it had not begun, and its place does not say why"
+LAST_WORD = "its job is gone; no reason is known"
+NEVER_BEGAN = "its job is gone before it started; no reason is known"
 CANCELLED = str(Cause.CANCELLED)
 
 

@@ -26,8 +26,8 @@ def site(*, ssh: str = "", shared: str = "", node_local: str = "/scratch") -> Si
         ("/projects/abc/me", "tmpfs", "/projects/abc", ""),
         ("/home/me", "nfs4", "/projects/abc", ""),
         ("/home/me", "xfs", "", ""),
-        ("/dev/shm/me", "tmpfs", "/projects/abc", "in this machine's memory (tmpfs)"),
-        ("/dev/shm/me", "tmpfs", "", "in this machine's memory (tmpfs)"),
+        ("/dev/shm/me", "tmpfs", "/projects/abc", "in the memory of this machine (tmpfs)"),
+        ("/dev/shm/me", "tmpfs", "", "in the memory of this machine (tmpfs)"),
         ("/scratch/me", "xfs", "/projects/abc", "every node has its own /scratch"),
         ("/scratch/me", "xfs", "", ""),
     ],
@@ -43,7 +43,7 @@ def test_only_what_is_certainly_wrong_is_refused(
         assert f"WINDLASS_HOME={home}" in problem.message
         assert problem.code == "home-not-shared"
         assert (
-            problem.hint == f"export WINDLASS_HOME={f'{shared}/windlass' if shared else 'a folder that all nodes see'}"
+            problem.hint == f"export WINDLASS_HOME={f'{shared}/windlass' if shared else '/a/folder/that/all/nodes/see'}"
         )
 
 

@@ -158,7 +158,7 @@ def check(site: FakeSlurm, home: Path, archive: Path, profile: Profile = SITE, *
 
 
 def lines(found: SiteCheck) -> list[tuple[int, str, str]]:
-    return [(finding.nodes, finding.name, finding.status) for finding in found.findings]
+    return [(finding.nodes, finding.name, finding.status) for finding in found.results]
 
 
 def test_a_good_site_is_checked_on_one_node_and_on_two_and_kept(tmp_path: Path, archive: Path) -> None:
@@ -201,7 +201,7 @@ def test_one_bad_node_of_two_is_named(tmp_path: Path, archive: Path) -> None:
 
     site = FakeSlurm(run)
     found = check(site, tmp_path, archive)
-    (gpus,) = [finding for finding in found.findings if finding.name == "gpus" and finding.nodes == 2]
+    (gpus,) = [finding for finding in found.results if finding.name == "gpus" and finding.nodes == 2]
     assert (gpus.status, gpus.message, gpus.hint) == ("failed", "n2: 3 here, 4 in the profile", "correct it")
     assert site.gone == []  # the folder stays to be looked at
     assert not found.is_ok
@@ -213,24 +213,24 @@ def test_a_missing_module_is_named(tmp_path: Path, archive: Path) -> None:
         return good(site, folder, nodes)
 
     found = check(FakeSlurm(run), tmp_path, archive)
-    (modules, _) = [finding for finding in found.findings if finding.name == "modules"]
-    assert (modules.status, modules.message) == ("failed", "cannot be loaded: cuda/12, module purge")
+    (modules, _) = [finding for finding in found.results if finding.name == "modules"]
+    assert (modules.status, modules.message) == ("failed", "cannot load: cuda/12, module purge")
 
 
 def test_a_folder_that_nodes_do_not_see_is_told_by_the_scripts_exit_code(tmp_path: Path, archive: Path) -> None:
     found = check(FakeSlurm(lambda *_: "FAILED"), tmp_path, archive, num_nodes=1)
-    (shared,) = [finding for finding in found.findings if finding.name == "shared"]
+    (shared,) = [finding for finding in found.results if finding.name == "shared"]
     assert shared.status == "failed"
-    assert shared.message.startswith("n1 does not see /shared/me/windlass/checks/")
+    assert shared.message.startswith("n1 cannot see /shared/me/windlass/checks/")
 
 
 def test_jobs_that_only_wait_are_cancelled_and_the_reason_is_told(tmp_path: Path, archive: Path) -> None:
     site = FakeSlurm(good, begins_at_look=10_000)
     found = check(site, tmp_path, archive, timeout_s=60.0)
     assert site.gone == ["1", "2"]
-    assert [finding.message for finding in found.findings if finding.name == "queue"] == [
-        "job 1 still waited after 60 s: Resources",
-        "job 2 still waited after 60 s: Resources",
+    assert [finding.message for finding in found.results if finding.name == "queue"] == [
+        "job 1 is still queued after 60 s: Resources",
+        "job 2 is still queued after 60 s: Resources",
     ]
     assert "job 1 waits: Resources" in site.files["told"]
 
@@ -266,7 +266,7 @@ def test_a_way_that_stays_broken_ends_with_its_jobs_unheard(tmp_path: Path, arch
             raise UnreachableError("cannot reach fake: no route")
 
     found = check(Cut(good), tmp_path, archive, num_nodes=1, timeout_s=30.0)
-    assert [finding.status for finding in found.findings if finding.name == "queue"] == ["failed"]
+    assert [finding.status for finding in found.results if finding.name == "queue"] == ["failed"]
 
 
 def test_the_sites_guard_is_asked_first(tmp_path: Path, archive: Path) -> None:
@@ -279,7 +279,7 @@ def test_the_sites_guard_is_asked_first(tmp_path: Path, archive: Path) -> None:
     site = Guarded(good)
     profile = replace(SITE, scheduler=replace(SITE.scheduler, submit_guard=("guard", "--check")))
     found = check(site, tmp_path, archive, profile=profile, num_nodes=1)
-    assert found.findings[1].message == "`guard --check` refuses: 32 nodes are in use"
+    assert found.results[1].message == "`guard --check` refused: 32 nodes are in use"
     assert site.scripts == []
 
 
@@ -288,16 +288,17 @@ def test_what_slurm_refuses_is_a_finding(tmp_path: Path, archive: Path) -> None:
     site.is_refusing = True
     found = check(site, tmp_path, archive, num_nodes=1)
     assert lines(found) == [(0, "login", "ok"), (1, "queue", "failed")]
-    assert found.findings[1].message == "Batch job submission failed: Invalid account"
+    assert found.results[1].message == "Batch job submission failed: Invalid account"
 
 
 def test_a_full_quota_is_told_before_anything_is_queued(tmp_path: Path, archive: Path) -> None:
     site = FakeSlurm(good)
     site.is_full = True
     found = check(site, tmp_path, archive)
-    assert [(finding.name, finding.message) for finding in found.findings] == [
-        ("shared", "cannot write there: mkdir: Disk quota exceeded")
-    ]
+    (shared,) = found.results
+    assert shared.name == "shared"
+    assert shared.message.startswith("cannot write to /shared/me/windlass/checks/")
+    assert shared.message.endswith(": mkdir: Disk quota exceeded")
     assert site.scripts == []
 
 

@@ -63,10 +63,10 @@ def test_a_plan_for_the_site_asks_there_and_one_for_here_does_not(venv: Path) ->
 def test_what_is_no_python_there_is_told(site: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no such Python at .*: ~/gone") as caught:
         pin_site_python("~/gone", FAR)
-    assert "not one of this machine" in caught.value.hint
+    assert "not on this machine" in caught.value.hint
     (site / "python").write_text("#!/bin/sh\necho no >&2; exit 3\n")
     (site / "python").chmod(0o755)
     with pytest.raises(PreconditionError, match=r"is not a working Python >= 3.9 \(code 3\): no"):
         pin_site_python(str(site / "python"), FAR)
-    with pytest.raises(UsageError, match="lies somewhere else for each run"):
+    with pytest.raises(UsageError, match="each run has its own code folder"):
         pin_site_python(".venv", FAR)

@@ -131,7 +131,7 @@ def test_what_the_builder_refuses_is_refused_here_with_its_words(stage: Stage) -
         stage.ensure(module_init="/nowhere/init.sh", modules=("cuda/12.6",))
     assert caught.value.code == "modules-failed"
     assert caught.value.message.startswith("site `lab`: `/nowhere/init.sh` (env.module_init) cannot be read by a shell")
-    with pytest.raises(PreconditionError, match="there is no `python9` at this machine"):
+    with pytest.raises(PreconditionError, match="no Python `python9` at this machine"):
         stage.ensure(python="python9")
     (stage.there / "uv.lock").write_text("")
     with pytest.raises(PreconditionError, match=r"site `lab`: .*uv\.lock differs from the lock file that was pinned"):
@@ -166,7 +166,7 @@ def test_other_kinds_of_environments(stage: Stage) -> None:
     build = stage.ensure(own)
     assert build.built.bins == (Path(sys.executable).parent,)
     assert build.built.packages == ("a==1",)
-    with pytest.raises(PreconditionError, match="there is no `/laptop/venv/bin/python` at this machine"):
+    with pytest.raises(PreconditionError, match="no Python `/laptop/venv/bin/python` at this machine"):
         stage.ensure(replace(own, interpreter="/laptop/venv/bin/python"))
 
 

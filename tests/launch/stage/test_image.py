@@ -38,7 +38,7 @@ def _no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_site_without_an_engine_needs_a_registry(home: Path) -> None:
-    with pytest.raises(PreconditionError, match="mine gets images from a registry alone") as caught:
+    with pytest.raises(PreconditionError, match="mine needs a registry for the image") as caught:
         pin_image(experiment(Image(dockerfile="Dockerfile")), NO_CODE, home, SLURM, Home(home))
     assert caught.value.code == "image-needs-registry"
     assert "env.image.registry=" in caught.value.hint
@@ -71,13 +71,15 @@ def test_a_pin_without_a_registry_is_not_taken_to_a_site(home: Path) -> None:
     plan = Plan(
         name="t", site=SLURM, pins=Pins(image=ImagePin(kind="built", name="n", key="k", dockerfile="Dockerfile"))
     )
-    with pytest.raises(PreconditionError, match="`Dockerfile`, and mine gets images from a registry alone"):
+    with pytest.raises(
+        PreconditionError, match=r"mine needs a registry for the image that `env\.image: Dockerfile` builds"
+    ):
         ensure_run_image(plan, home, Home(home), log=print)
 
 
 @pytest.mark.parametrize("name", ["/images/x.sif", "oras://host/x"])
 def test_engines_start_no_image_files(name: str, home: Path) -> None:
-    with pytest.raises(PreconditionError, match=f"`env.image` is `{name}`") as caught:
+    with pytest.raises(PreconditionError, match=f"cannot use the image file `{name}`") as caught:
         pin_image(experiment(Image(name=name)), NO_CODE, home, DOCKER, Home(home))
     assert caught.value.code == "bad-image-name"
     assert pin_image(experiment(Image(name=name)), NO_CODE, home, SLURM, Home(home)).name == name

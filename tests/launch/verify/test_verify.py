@@ -29,7 +29,7 @@ def test_a_damaged_last_record_fails_the_journal(tmp_path: Path) -> None:
     assert journal_finding(run) == ("ok", "2 records")
     path = run.journal / "w.wj"
     path.write_bytes(path.read_bytes().replace(b'"b"', b'"z"'))
-    assert journal_finding(run) == ("failed", "1 damaged among 1")
+    assert journal_finding(run) == ("failed", "1 damaged record among 1")
     assert run.facts().num_damaged == 1
 
 

@@ -31,7 +31,7 @@ def test_adding_takes_the_default_workspace_and_says_where_from(home: Path, fake
 def test_what_the_user_says_is_kept(home: Path, fake: FakeBeaker) -> None:
     fake.add_workspace("lab/other")
     profile = add(home, "beaker.workspace=lab/other", "beaker.image=beaker:me/image")
-    found = {finding.name: finding for finding in check_beaker_site(profile, home=home).findings}
+    found = {finding.name: finding for finding in check_beaker_site(profile, home=home).results}
     assert {name: finding.status for name, finding in found.items()} == {
         "storage": "not-tried",
         "account": "ok",
@@ -45,7 +45,7 @@ def test_what_the_user_says_is_kept(home: Path, fake: FakeBeaker) -> None:
 def test_what_is_not_there_is_named(home: Path, fake: FakeBeaker) -> None:
     profile = add(home, "beaker.workspace=lab/man", "beaker.image=beaker:me/imag")
     check = check_beaker_site(profile, home=home)
-    failed = {finding.name for finding in check.findings if finding.status == "failed"}
+    failed = {finding.name for finding in check.results if finding.status == "failed"}
     assert failed == {"workspace", "secrets", "image"}
     assert not check.is_ok
 
@@ -57,5 +57,5 @@ def test_without_a_token_nothing_is_written(home: Path, fake: FakeBeaker, monkey
     assert caught.value.code == "beaker-token"
     assert not (home / "sites" / "mine.yaml").exists()
     profile = dataclasses.replace(Profile(name="mine", kind="beaker"))
-    found = check_beaker_site(profile, home=home).findings
+    found = check_beaker_site(profile, home=home).results
     assert [finding.name for finding in found if finding.status == "failed"] == ["account"]

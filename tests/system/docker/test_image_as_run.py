@@ -56,7 +56,7 @@ def test_another_image_is_not_passed_for_the_one_that_ran(
     remove(at_docker, first)
     gone = finding(run.folder)
     assert gone.status == "failed"
-    assert f"missing: docker no longer has {first[:19]}, which the run used" in gone.message
+    assert f"missing: the run used {first[:19]}, which is no longer in docker" in gone.message
 
     prepared = prepare_rerun(run.folder, stage.home)
     note = f"the image of {run.id}, {first[:19]}, is not in docker any more: it is built again, and may differ"
@@ -70,7 +70,7 @@ def test_another_image_is_not_passed_for_the_one_that_ran(
     other = finding(run.folder)
     assert other.status == "failed"
     assert (
-        f"rebuilt: the run used {first[:19]}, which docker no longer has; its name is {second[:19]} now"
+        f"rebuilt: the run used {first[:19]}, which is no longer in docker; its name now refers to {second[:19]}"
         in other.message
     )
     assert json.dumps(again.folder.plan()["notes"]).count("is not in docker any more") == 1

@@ -125,7 +125,7 @@ def test_what_the_profile_knows_is_refused_by_every_verb(
         ("partition: main", "partition: main, ", "yaml", "lab.yaml:5"),
         ("partition: main", "partitoin: main", "unknown-key", "did you mean `partition`?"),
         ("num_nodes: 4", "num_nodes: -4", "out-of-range", "at least 0"),
-        ("gpus: 4, gpu_type", "gpus: 0, gpu_type", "site-contradiction", "has no GPUs"),
+        ("gpus: 4, gpu_type", "gpus: 0, gpu_type", "site-contradiction", "has `gpus: 0`"),
         ("env: {", "env: {modules: [a/1], modules_forbidden: [a], ", "site-contradiction", "`a/1`"),
         ("net: {", "net: {fabric: nosuch, ", "", "nosuch"),
         ("name: lab", "name: other", "site-contradiction", "is called `other`"),
@@ -145,7 +145,7 @@ def test_a_broken_profile_is_named_with_its_place(
 def test_an_account_that_is_not_among_those_of_the_profile(desk: SlurmStage, call: Call) -> None:
     desk.write_site(**{"  kill_wait": "  accounts: [abc, xyz]\n  kill_wait"})
     answer = call("launch", spec_of(desk), "--on", SITE, "context.account=abd", "--allow-dirty")
-    expect(answer, 3, "unknown-queue", "no account `abd`", "context.account=abc")
+    expect(answer, 3, "unknown-queue", "unknown account `abd`", "context.account=abc")
 
 
 def test_a_home_that_only_this_machine_has(desk: SlurmStage, call: Call, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_controller_that_is_down_is_no_reason_to_launch_again(slurm_stage: Slu
     stage.lab.kill_controller()
     answer = launch(stage)
     (run,) = stage.runs("play")
-    expect(answer, 6, "slurm-down", "does not respond", f"{run.id} is made", "do not launch it again")
+    expect(answer, 6, "slurm-down", "does not respond", "do not launch again", f"{run.id} exists")
     rendered = launch(stage, "--render")
     assert "#SBATCH" in rendered.out, rendered
     stage.lab.start_controller()

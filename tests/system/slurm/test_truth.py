@@ -66,7 +66,7 @@ def test_a_job_that_the_controller_forgot_is_not_lost_while_it_lives(slurm_stage
     until(lambda: not stage.queue(), "the controller knows no job")
     shown = windlass(stage, "show", run.id)
     assert "it gave a sign of life" in shown.stderr, shown
-    assert "is not taken for lost" in shown.stderr
+    assert "the job is not considered lost" in shown.stderr
     assert run.reconcile() == []
     assert "reconcile" not in shown.stdout
     assert num_jobs(run) == 1
@@ -129,10 +129,10 @@ def test_what_a_run_that_ended_left_in_the_queue_is_shown_and_cancelled(slurm_st
             locator=f"slurm://lab/{held[0]}#{mark_of(token)}",
         )
     shown = windlass(stage, "show", run.id).stdout
-    assert f"main: has ended, and {', '.join(held)} of job 2 still waits in the queue" in shown
+    assert f"main: has ended, and {', '.join(held)} of job 2 is still queued" in shown
     assert set(stage.queue()) == set(held)
     said = windlass(stage, "ps", "--reconcile").stderr
-    assert f"{run.id}: took {', '.join(held)} of job 2 of main out of the queue" in said
+    assert f"{run.id}: cancelled {', '.join(held)} of job 2 of main" in said
     assert stage.queue() == {}
     assert all(job.is_gone for job in run.facts.task("main").jobs.values())
     assert "needs" not in windlass(stage, "show", run.id).stdout

@@ -15,8 +15,8 @@ from windlass.core.phrases import ago, count, duration, local_time, number, size
 from windlass.record.state import Attempt, End, RunFacts, State, TaskFacts
 from windlass.runs import metrics
 from windlass.runs.pending import PendingAction
+from windlass.runs.recovery import missing_records
 from windlass.runs.store import RunFolder
-from windlass.runs.witness import missing_records
 
 __all__ = ["run_data", "run_page"]
 

@@ -125,13 +125,13 @@ def _sources(profile: Profile, today: str) -> Iterator[str]:
 
 def check_word(check: SiteCheck) -> str:
     """Return the result of a check in a word or two."""
-    failed = [finding.name for finding in check.findings if finding.status == "failed"]
+    failed = [finding.name for finding in check.results if finding.status == "failed"]
     return f"failed: {', '.join(dict.fromkeys(failed))}" if failed else "ok"
 
 
 def check_lines(check: SiteCheck, *, nowhere: str = "login") -> Iterator[str]:
     """Yield the table of a check, with hints; `nowhere` is the place of checks that need no job."""
-    for finding in check.findings:
+    for finding in check.results:
         where = f"{finding.nodes} node{'s' if finding.nodes > 1 else ''}" if finding.nodes else nowhere
         status = paint(f"{finding.status:<9}", STATUS_STYLES[finding.status])
         yield f"{status} {where:<8} {finding.name:<11} {printable(finding.message)}".rstrip()

@@ -1,1 +1,1 @@
-"""A run as one file, and back."""
+"""Export of a run to one file, and import of such a file."""

@@ -1,4 +1,4 @@
-"""Whether what came out of an archive is one run: plan, journal, outputs, code and data that belong together."""
+"""Checks of an imported run: plan, journal, outputs, code and data belong together."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["check_arrived"]
 
 
 def check_arrived(run: RunFolder, path: Path, home: Home, contents: Contents, *, pack: Path) -> None:
-    """Compare the parts of a run with one another; its bytes have been compared with the archive's list before.
+    """Compare the parts of an imported run with each other; its bytes were checked before.
 
-    The commit of the pack goes to our own repository, where it does no harm if the run is refused after all.
+    The commit of the pack is added to our own repository, which is harmless if the run is then refused.
 
     Args:
         path: the archive, for messages.
 
     Raises:
-        PreconditionError: they do not belong together (`archive-damaged`).
+        PreconditionError: they do not match (`archive-damaged`).
     """
     try:
         plan, facts = Plan.from_data(run.plan()), run.facts()
@@ -36,22 +36,22 @@ def check_arrived(run: RunFolder, path: Path, home: Home, contents: Contents, *,
     except WindlassError as error:
         raise damaged(path, error.message) from error
     if facts.run != contents.run_id or facts.plan_hash != plan.plan_hash:
-        raise damaged(path, f"its journal is of run {facts.run}, or of another plan")
+        raise damaged(path, f"its journal belongs to run {facts.run} or to another plan")
     if not facts.state.is_terminal:
-        raise damaged(path, f"its run is {facts.state}, not at its end")
+        raise damaged(path, f"its run is {facts.state} and has not ended")
     if facts.num_damaged:
         raise damaged(path, f"{facts.num_damaged} records of its journal are damaged")
     code, pinned = provenance.get("code"), plan.pins.code
     is_of_plan = isinstance(code, dict) and (code.get("commit"), code.get("tree")) == (pinned.commit, pinned.tree)
     if provenance.get("plan_hash") != plan.plan_hash or not is_of_plan:
-        raise damaged(path, "its provenance is of another plan")
+        raise damaged(path, "its provenance belongs to another plan")
     _check_outputs(run, path, facts, contents)
     _check_code(run, path, plan, home, pack)
     _check_data(run, path, plan)
 
 
 def _check_outputs(run: RunFolder, path: Path, facts: RunFacts, contents: Contents) -> None:
-    """The digest that the job recorded is that of the manifest, and the manifest's files are those of the list."""
+    """Check that journal, manifest and file list agree on the outputs."""
     items = {item.path: item for item in contents.items}
     for task, recorded in facts.outputs.items():
         try:
@@ -59,16 +59,16 @@ def _check_outputs(run: RunFolder, path: Path, facts: RunFacts, contents: Conten
         except WindlassError as error:
             raise damaged(path, error.message) from error
         if manifest.digest != recorded[3]:
-            raise damaged(path, f"the outputs of {task} are not those that its journal recorded")
+            raise damaged(path, f"the outputs of {task} differ from those in its journal")
         for entry in manifest.entries:
             name = f"run/out/{task}/{entry.path}"
             item = items.get(name)
             if name not in contents.left_out and (item is None or item.sha256 != entry.sha256):
-                raise damaged(path, f"{name} is not the file that the job recorded")
+                raise damaged(path, f"{name} differs from the file that the job recorded")
 
 
 def _check_code(run: RunFolder, path: Path, plan: Plan, home: Home, pack: Path) -> None:
-    """The checkout is that of the pinned commit; where it had been cleared away, it is made again."""
+    """Check that the checkout is the pinned commit; check it out again if it was removed."""
     if not pack.exists():
         return
     store = home.cache / "code.git"
@@ -86,7 +86,7 @@ def _check_data(run: RunFolder, path: Path, plan: Plan) -> None:
             or pin_data(name, f"file:{place}", run.path).digest != plan.pins.data[name].digest
         ):
             raise PreconditionError(
-                f"{path}: data `{name}` is not what the run had pinned",
-                hint="copy the archive again from where it was made",
+                f"{path}: data `{name}` differs from what the run pinned",
+                hint="copy the archive again from its source",
                 code="archive-damaged",
             )

@@ -1,4 +1,4 @@
-"""A run as one file, written from its folder; whole or not at all."""
+"""Export of a run's folder to one file, atomically."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ __all__ = ["FILES", "FOLDERS", "PACK", "Exported", "export_run"]
 PACK = "code.pack"
 FILES = ("plan.json", PROVENANCE, PLACES, "retention.json", BILL)
 FOLDERS = ("journal", "jobs", "logs", "out", "code", "checkpoints")
-"""What of a run's folder travels."""
+"""Parts of a run's folder that are exported."""
 _STAYS = (".lock", "submitted.json")
 _LOCK_S = 30.0
-_NUM_TOLD = 8
+_NUM_LISTED = 8
 _PAUSES_S = (0.2, 1.0, 3.0)
 
 
@@ -50,7 +50,7 @@ class Exported:
 
     Attributes:
         sha256: of the file, to compare copies with.
-        left_out: what of the run is not in it, with the reason.
+        left_out: parts of the run that are not in it, with the reason.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What goes into an archive beside what always does, and what cannot since it is elsewhere."""
+    """Optional parts of an archive, and parts that cannot be included because they are at a site."""
 
     checkpoints: bool
     data: bool
@@ -80,30 +80,30 @@ def export_run(
     with_secrets: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> Exported:
-    """Write a run that ended into one archive; the file appears whole or not at all. Blocking: reads everything twice.
+    """Write a run that has ended into one archive, atomically. Blocking: reads everything twice.
 
     Args:
         target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`; there must be no such file.
-        checkpoints, data: take them in too.
-        with_secrets: write it although values of secrets are in its files.
+        checkpoints, data: include them.
+        with_secrets: write it even if its files contain values of secrets.
         log: gets a line about each step.
 
     Raises:
-        PreconditionError: the run goes on, the file exists, something changed meanwhile, or the value of a secret of
-            this home is in a file (`archive-secrets`).
-        AccessError: the vault cannot be opened, so its values cannot be looked for.
-        NotFoundError: an output that lives at a site is gone there.
-        OSError: there is no room, or no permission.
+        PreconditionError: the run has not ended, the file exists, something changed during the export, or a file
+            contains the value of a secret of this home (`archive-secrets`).
+        AccessError: the vault cannot be opened, so the files cannot be searched for its values.
+        NotFoundError: an output at a site was removed there.
+        OSError: no space or no permission.
     """
     check_name(target)
     target = target.absolute()
     if target.exists():
-        hint = "give another name with -o, or remove it"
-        raise PreconditionError(f"{target} exists", hint=hint, code="file-exists")
+        hint = "choose another name with -o, or remove the file"
+        raise PreconditionError(f"{target} already exists", hint=hint, code="file-exists")
     facts = run.facts()
     if not facts.state.is_terminal:
-        hint = f"wait for its end (windlass logs {run.id} --follow), or windlass stop {run.id}"
-        raise PreconditionError(f"run {run.id} is {facts.state}, not at its end", hint=hint, code="run-not-ended")
+        hint = f"wait until it ends (windlass logs {run.id} --follow), or stop it: windlass stop {run.id}"
+        raise PreconditionError(f"run {run.id} is {facts.state} and has not ended", hint=hint, code="run-not-ended")
     away = _bring_outputs(run, home, facts)
     fresh = _fresh_beside(target)
     try:
@@ -123,7 +123,7 @@ def export_run(
 
 
 def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[str], None], wanted: _Wanted) -> Contents:
-    """Gather and write; again where a supervisor that winds down still had a word for the journal."""
+    """Gather and write; repeat if a supervisor that is shutting down wrote to the journal."""
     for pause_s in (*_PAUSES_S, 0.0):
         contents = _gather(run, home, path.parent, wanted)
         log(f"{count(len(contents.items), 'file')}, {size(contents.num_bytes)}")
@@ -141,7 +141,7 @@ def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[st
 
 
 def _refuse_secrets(contents: Contents, home: Home) -> None:
-    """Say which files hold which secrets; a task may write what it was given anywhere."""
+    """Refuse files that contain secrets; a task may write its secrets to any file."""
     from windlass.launch.archive.secret_search import find_secrets  # lazy: these are for an export alone
     from windlass.secrets import open_secrets
 
@@ -150,25 +150,25 @@ def _refuse_secrets(contents: Contents, home: Home) -> None:
     found = find_secrets(contents.items, secrets) if secrets else {}
     if not found:
         return
-    told = [f"{path} holds {', '.join(names)}" for path, names in sorted(found.items())]
-    more = f", and {len(told) - _NUM_TOLD} more files hold secrets" if len(told) > _NUM_TOLD else ""
+    listed = [f"{path} contains {', '.join(names)}" for path, names in sorted(found.items())]
+    more = f", and {len(listed) - _NUM_LISTED} more files contain secrets" if len(listed) > _NUM_LISTED else ""
     raise PreconditionError(
-        f"the archive would hold values of secrets: {'; '.join(told[:_NUM_TOLD])}{more}",
-        hint=f"whoever has the archive could read them; windlass archive export {contents.run_id} --with-secrets",
+        f"the archive would contain secrets: {'; '.join(listed[:_NUM_LISTED])}{more}",
+        hint=f"anyone with the archive could read them; to include them: windlass archive export {contents.run_id} --with-secrets",
         code="archive-secrets",
     )
 
 
 def _bring_outputs(run: RunFolder, home: Home, facts: RunFacts) -> dict[str, str]:
-    """Of a run at a site reached over ssh, the outputs first; returns what stays there, by path in the archive."""
+    """Fetch the outputs of a run at a site; return what stays there, by path in the archive."""
     if not run.is_mirrored:
         return {}
     from windlass.launch.remote.mirror import mirror_of_run  # lazy: most runs are here
 
-    mirror, away = mirror_of_run(run, home), {"run/checkpoints": "they are at the site"}
+    mirror, away = mirror_of_run(run, home), {"run/checkpoints": "at the site"}
     for name, task in facts.tasks.items():
         if task.state is not State.SUCCEEDED:
-            away[f"run/out/{name}"] = "it is at the site, and the task did not succeed"
+            away[f"run/out/{name}"] = "at the site; the task did not succeed"
         elif mirror is not None:
             with suppress(NotFoundError):  # it wrote nothing
                 mirror.fetch_outputs(name)
@@ -176,7 +176,7 @@ def _bring_outputs(run: RunFolder, home: Home, facts: RunFacts) -> dict[str, str
 
 
 def _fresh_beside(target: Path) -> Path:
-    """A folder of ours beside the target; what a killed export left there goes."""
+    """Create a temporary folder beside the target; remove what killed exports left there."""
     prefix = f".{target.name}.export-"
     for left in target.parent.glob(f"{prefix}*"):
         pid = left.name.removeprefix(prefix).partition("-")[0]
@@ -191,7 +191,7 @@ def _fresh_beside(target: Path) -> Path:
 
 
 def _gather(run: RunFolder, home: Home, fresh: Path, wanted: _Wanted) -> Contents:
-    """Everything that goes in, digested; what is made for it lies in `fresh`."""
+    """Digest everything to export; files made for it are in `fresh`."""
     plan, left_out = Plan.from_data(run.plan()), dict(wanted.away)
     provenance = _provenance(run)
     items = list(_own_items(run, fresh, left_out, has_checkpoints=wanted.checkpoints))
@@ -218,7 +218,7 @@ def _code_folder(plan: Plan, provenance: Mapping[str, Any]) -> Path:
 
 
 def _items_of(path: Path, name: str) -> Iterator[Item]:
-    """One file under another name, without a time of its own."""
+    """Yield one file under another name, without a time of its own."""
     yield Item(path=name, size=path.stat().st_size, sha256=sha256_file(path), source=path)
 
 
@@ -234,7 +234,7 @@ def _own_items(run: RunFolder, fresh: Path, left_out: dict[str, str], *, has_che
             yield from (replace(item, mtime=int(path.stat().st_mtime)) for item in _items_of(path, f"run/{name}"))
     folders = [name for name in FOLDERS if has_checkpoints or name != "checkpoints"]
     if not has_checkpoints and any(run.path.glob("checkpoints/*/*")):
-        left_out["run/checkpoints"] = "not asked for (--checkpoints)"
+        left_out["run/checkpoints"] = "not requested (--checkpoints)"
     for name in folders:
         folder = run.path / name
         for item in contents_of.items_below(folder, f"run/{name}", left_out) if folder.is_dir() else ():
@@ -243,7 +243,7 @@ def _own_items(run: RunFolder, fresh: Path, left_out: dict[str, str], *, has_che
 
 
 def _is_ours_alone(item: Item) -> bool:
-    """Whether a file of the journal, the jobs or the logs means something on this machine only."""
+    """Return whether a file of the journal, jobs or logs is for this machine only."""
     name = item.path.rpartition("/")[2]
     return name.startswith(".") or name.endswith(_STAYS)
 
@@ -269,9 +269,9 @@ def _data_items(run: RunFolder, plan: Plan, left_out: dict[str, str], *, is_want
         path = Path(str(known.get(name, ""))) if isinstance(known, Mapping) else Path()
         below = f"data/{name}"
         if not is_wanted:
-            left_out[below] = f"not asked for (--data): sha256:{pin.digest}"
+            left_out[below] = f"not requested (--data): sha256:{pin.digest}"
         elif not path.is_absolute() or not path.exists():
-            left_out[below] = f"it is not on this machine: sha256:{pin.digest}"
+            left_out[below] = f"not on this machine: sha256:{pin.digest}"
         elif path.is_file():
             stamp = int(path.stat().st_mtime)
             is_executable = bool(path.stat().st_mode & 0o100)
@@ -280,7 +280,7 @@ def _data_items(run: RunFolder, plan: Plan, left_out: dict[str, str], *, is_want
         else:
             yield from contents_of.items_below(path.resolve(), f"{below}/{path.name}", left_out)
     for name, build in plan.pins.builds.items():
-        left_out[f"data/{name}"] = f"it was prepared, and a rerun builds it again: key {build.key[:12]}"
+        left_out[f"data/{name}"] = f"prepared data; a rerun builds it again: key {build.key[:12]}"
 
 
 def _places(run: RunFolder) -> Mapping[str, Any]:
@@ -299,11 +299,12 @@ def _write(contents: Contents, path: Path, name: str) -> None:
 
 
 def _place(made: Path, target: Path) -> None:
-    """Give a whole file its name, unless another took it meanwhile."""
+    """Rename the finished file, unless the name was taken in the meantime."""
     try:
         os.link(made, target)
     except FileExistsError as error:
-        raise PreconditionError(f"{target} exists", hint="give another name with -o", code="file-exists") from error
+        hint = "choose another name with -o"
+        raise PreconditionError(f"{target} already exists", hint=hint, code="file-exists") from error
     except OSError:  # a file system without hard links
         os.rename(made, target)
     fsync_directory(target.parent)

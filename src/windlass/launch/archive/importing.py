@@ -1,4 +1,4 @@
-"""The run of an archive, made a run here; whole or not at all, every byte checked."""
+"""Import of an archive as a run of this home, atomically; every byte is checked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import fsync_directory
 from windlass.core.json_text import read_json
+from windlass.core.phrases import size
 from windlass.core.tree import remove_tree
 from windlass.launch.archive.checks import check_arrived
 from windlass.launch.archive.exporting import FILES, FOLDERS, PACK
@@ -27,18 +28,18 @@ _EMPTY = ("journal", "jobs", "logs", "checkpoints", "out")
 
 
 def import_run(path: Path, home: Home) -> RunFolder:
-    """Make the run of an archive a run here, under its own id; it appears whole or not at all. Blocking.
+    """Import the run of an archive under its own id, atomically. Blocking.
 
-    It can be shown, verified, compared and run again, but not gone on with: nothing of it is here but its record.
+    It can be shown, verified, compared and rerun, but not resumed: only its record is here.
 
     Raises:
         NotFoundError: no such file.
-        PreconditionError: the archive is damaged or was changed, or there is a run of that id.
-        OSError: there is no room, or no permission.
+        PreconditionError: the archive is damaged or was changed, or a run of that id exists.
+        OSError: no space or no permission.
     """
     if not path.is_file():
         raise NotFoundError(f"no such file: {path}", hint="windlass archive import FILE", code="file-missing")
-    fresh = home.runs / f".import.{os.getpid()}.{os.urandom(4).hex()}"  # `gc` knows such names
+    fresh = home.runs / f".import.{os.getpid()}.{os.urandom(4).hex()}"  # a name that `gc` recognizes
     fresh.mkdir(mode=0o700)
     try:
         with open_for_reading(path, fresh / "plain.tar") as archive:
@@ -54,7 +55,7 @@ def import_run(path: Path, home: Home) -> RunFolder:
 
 
 def _check_names(path: Path, contents: Contents) -> None:
-    """Nothing comes in but what an export writes: no file that would mean something to other commands."""
+    """Accept only files that an export writes, none that other commands would interpret."""
     for item in contents.items:
         first, _, rest = item.path.partition("/")
         part, _, below = rest.partition("/")
@@ -62,28 +63,30 @@ def _check_names(path: Path, contents: Contents) -> None:
         is_known |= first == "run" and (part in FOLDERS if below else part in FILES)
         is_known |= first == "data" and bool(below)
         if not is_known or (item.link and not below):
-            raise damaged(path, f"{item.path!r} is no part of a run")
+            raise damaged(path, f"unexpected file {item.path!r}")
 
 
 def _check_room(contents: Contents, home: Home) -> None:
     if contents.run_id in run_ids(home):
         same = import_facts(RunFolder(home.runs / contents.run_id)).get("digest") == contents.digest
-        message = f"there is a run {contents.run_id} already" + (", from this very archive" if same else "")
-        hint = f"windlass show {contents.run_id}; import it into another WINDLASS_HOME"
+        message = f"run {contents.run_id} already exists" + (", imported from this archive" if same else "")
+        hint = f"look at it with `windlass show {contents.run_id}`, or import into another WINDLASS_HOME"
         raise PreconditionError(message, hint=hint, code="run-exists")
     free = shutil.disk_usage(home.runs).free
     if contents.num_bytes > free:
-        message = f"the archive holds {contents.num_bytes} bytes, and {home.runs} has room for {free}"
-        raise PreconditionError(message, hint="windlass gc, or another WINDLASS_HOME", code="disk-full")
+        message = f"the archive needs {size(contents.num_bytes)}, and {home.runs} has {size(free)} free"
+        raise PreconditionError(
+            message, hint="free space with `windlass gc`, or use another WINDLASS_HOME", code="disk-full"
+        )
 
 
 def _shaped(fresh: Path, contents: Contents) -> Path:
-    """The folder as a run's folder is, under the run's name but out of sight."""
+    """Lay out the files as a run's folder, still under a hidden name."""
     folder = fresh / contents.run_id
     try:
         os.rename(fresh / "in" / "run", folder)
     except FileNotFoundError as error:
-        raise PreconditionError("the archive holds no run", code="archive-damaged") from error
+        raise PreconditionError("the archive contains no run", code="archive-damaged") from error
     for name in _EMPTY:
         (folder / name).mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
@@ -116,6 +119,6 @@ def _take_over(run: RunFolder, home: Home) -> RunFolder:
     except OSError as error:
         if not final.exists():
             raise
-        raise PreconditionError(f"there is a run {run.id} already", code="run-exists") from error
+        raise PreconditionError(f"run {run.id} already exists", code="run-exists") from error
     fsync_directory(final.parent)
     return RunFolder(final)

@@ -1,4 +1,4 @@
-"""The plan of a run as it holds here: data that came with it in an archive are taken from there."""
+"""Plan of a run on this machine; data that was imported with it is read from the import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["plan_here"]
 
 
 def plan_here(run: RunFolder) -> Plan:
-    """A run's plan; only where a pin's data lie may differ from what was written, so its hash is the same.
+    """Return a run's plan; only paths of imported data differ from the file, so the hash is the same.
 
     Raises:
         NotFoundError, PreconditionError: as `Plan.from_data` and `RunFolder.plan`.

@@ -1,4 +1,4 @@
-"""Values of secrets in files that are to leave this machine, also inside compressed ones; read in pieces."""
+"""Search for secrets in files to be exported, also inside compressed files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass.runs.archive.contents import Item
 __all__ = ["MIN_BYTES", "find_secrets"]
 
 MIN_BYTES = 8
-"""Shorter forms of a value are in large files by chance."""
+"""Shorter forms of a value occur in large files by chance."""
 
 _PIECE_BYTES = 1 << 20
 _OPENERS: Mapping[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
@@ -32,13 +32,13 @@ _BROKEN = (
     lzma.LZMAError,
     zipfile.BadZipFile,
 )
-"""What a file that only begins like a compressed one raises; encrypted members too."""
+"""Errors raised by files that only start like a compressed one, and by encrypted members."""
 
 
 def find_secrets(items: Iterable[Item], secrets: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """Names of the secrets in each file, by its path in the archive; files without any are left out.
+    """Return the names of the secrets in each file, by path in the archive; clean files are omitted.
 
-    Names of files and targets of links are searched too. Raises OSError where a file cannot be read.
+    File names and link targets are searched too. Raises OSError for an unreadable file.
     """
     redactor = Redactor(secrets, min_form_bytes=MIN_BYTES)
     found = {}
@@ -66,7 +66,7 @@ def _in_file(path: Path, redactor: Redactor) -> set[str]:
 
 
 def _inside(path: Path, head: bytes) -> Iterator[IO[bytes]]:
-    """What a compressed file holds, as streams."""
+    """Yield the contents of a compressed file as streams."""
     for magic, opened in _OPENERS.items():
         if head.startswith(magic):
             yield opened(path, "rb")
@@ -83,5 +83,5 @@ def _in_stream(stream: IO[bytes], redactor: Redactor) -> set[str]:
     while piece := stream.read(_PIECE_BYTES):
         held += piece
         names |= redactor.names_in(held)
-        held = held[-redactor.longest_form_bytes :]  # a value may go over the edge of two pieces
+        held = held[-redactor.longest_form_bytes :]  # a value may span two pieces
     return names

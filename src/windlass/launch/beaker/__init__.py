@@ -1,1 +1,1 @@
-"""A run at a Beaker site: image, secrets, storage, and the way to them."""
+"""Beaker sites: image, secrets, storage, and file transport."""

@@ -1,4 +1,4 @@
-"""The image of a Beaker site's jobs by its id: a name may be given to another image while a run goes on."""
+"""Image of a Beaker site's jobs by id: its name may move to another image during a run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _OURS = "beaker:"
 
 
 def image_by_id(plan: Plan, reference: str, log: Callable[[str], None]) -> tuple[str, dict[str, object]]:
-    """What jobs are started from, and what Beaker says of it for the provenance. Asks Beaker, for its own images only.
+    """Return the image reference of a plan's jobs, and facts about it for the provenance.
 
-    Where Beaker does not answer the name stays, and the log says so: the run can still be submitted later.
+    Asks Beaker, for its own images only. If Beaker cannot be reached the name is kept, with a line in the log.
 
     Args:
-        reference: of the image that the experiment names; empty: the site's own.
+        reference: image of the experiment; empty: the site's default.
 
     Raises:
         NotFoundError: Beaker has no such image.
-        AccessError: Beaker does not take the token.
+        AccessError: Beaker rejects the token.
     """
     name = reference or plan.tasks[0].beaker.image
     if not name.startswith(_OURS):
@@ -36,7 +36,7 @@ def image_by_id(plan: Plan, reference: str, log: Callable[[str], None]) -> tuple
     try:
         seen = service_of(profile).image(name.removeprefix(_OURS))
     except UnreachableError as error:
-        log(f"image {name} is used by its name: {error.message}")
+        log(f"image {name} is used by name: {error.message}")
         return reference, {}
     known = asdict(seen)
     return _OURS + seen.id, {"image": {key: known[key] for key in ("id", "name", "docker_id", "description")}}

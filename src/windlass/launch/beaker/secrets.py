@@ -1,4 +1,4 @@
-"""Secrets of a run at a Beaker site: they are the workspace's own, found by name before anything is submitted."""
+"""Secrets of a run at a Beaker site: the workspace's, looked up by name before submission."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["beaker_secret_names", "delivery_in_job", "names_at_beaker"]
 
 
 def delivery_in_job(run_id: str) -> Path:
-    """Where the jobs of a run keep the values, in the memory of their own containers."""
+    """Path of the values in the memory of the run's containers."""
     return Path(f"/dev/shm/windlass-{run_id}/secrets.json")  # noqa: S108 - see above
 
 
 def beaker_secret_names(plan: Plan) -> dict[str, str]:
-    """What each secret of a plan is called in the workspace of its site, by its variable. Asks Beaker.
+    """Return the name in the workspace of each secret of a plan, by variable. Asks Beaker.
 
     Raises:
-        AccessError: one is not there; nothing was submitted.
-        UnreachableError: Beaker does not answer.
+        AccessError: a secret is missing; nothing was submitted.
+        UnreachableError: Beaker cannot be reached.
     """
     profile = plan.site.profile
     if profile is None:
@@ -34,13 +34,13 @@ def beaker_secret_names(plan: Plan) -> dict[str, str]:
 
 
 def names_at_beaker(wanted: Mapping[str, str], known: Iterable[str], user: str, workspace: str) -> dict[str, str]:
-    """The name at Beaker by variable: the user's own (`USER_NAME`) before that of everybody; pure.
+    """Return the name at Beaker by variable: the user's own (`USER_NAME`) before the shared one; pure.
 
     Args:
         wanted: name of the secret by variable.
 
     Raises:
-        AccessError: some are not in the workspace; names all of them.
+        AccessError: secrets are missing; names all of them.
     """
     there = list(known)
     found, missing = {}, []
@@ -54,7 +54,7 @@ def names_at_beaker(wanted: Mapping[str, str], known: Iterable[str], user: str, 
         listed = ", ".join(f"`{name}`" for name in missing)
         close = nearest(missing[0], there)
         meant = f"did you mean `{close}`? " if close else ""
-        hint = f"{meant}windlass beaker secret push {missing[0]} --workspace {workspace} puts yours there"
-        message = f"workspace {workspace} of Beaker has no secret {listed}"
+        hint = f"{meant}upload yours: windlass beaker secret push {missing[0]} --workspace {workspace}"
+        message = f"no secret {listed} in the Beaker workspace {workspace}"
         raise AccessError(message, hint=hint, code="beaker-secret-missing")
     return found

@@ -1,4 +1,4 @@
-"""A Beaker site asked about itself: what its account says when it is added, and whether all of it is there when checked."""
+"""Beaker sites: defaults of the account for `site add`, and `site check`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["ask_beaker", "check_beaker_site"]
 
 
 def ask_beaker(profile: Profile, *, today: str) -> Profile:
-    """The profile with what the account says, where it said nothing: the workspace. Asks who the token belongs to.
+    """Return the profile, completed with the account's default workspace. Asks Beaker.
 
     Raises:
-        AccessError: there is no token, or Beaker does not take it.
-        UnreachableError: Beaker does not answer.
+        AccessError: there is no token, or Beaker rejects it.
+        UnreachableError: Beaker cannot be reached.
     """
     service = service_of(profile)
     user, place = service.user(), profile.beaker
@@ -45,13 +45,13 @@ def ask_beaker(profile: Profile, *, today: str) -> Profile:
 
 
 def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = None) -> SiteCheck:
-    """Ask Beaker for everything that a profile names, and write the answers into the history. Queues nothing.
+    """Look up everything in a profile at Beaker and record the results. Queues nothing.
 
     Args:
         home: WINDLASS_HOME, where the history is.
 
     Raises:
-        UnreachableError: Beaker does not answer.
+        UnreachableError: Beaker cannot be reached.
     """
     now = (clock or SystemClock()).now()
     service = service_of(profile)
@@ -60,7 +60,7 @@ def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = Non
     found.append(account)
     if account.status == "ok":
         found += _of_account(profile, service)
-    run = SiteCheck(site=profile.name, at=format_time(now), findings=tuple(found), facts={})
+    run = SiteCheck(site=profile.name, at=format_time(now), results=tuple(found), facts={})
     save_check(home, run)
     return run
 
@@ -69,42 +69,44 @@ def _of_account(profile: Profile, service: BeakerService) -> Iterator[CheckResul
     place = profile.beaker
     if not place.workspace:
         hint = f"windlass site add {profile.name} --replace beaker.workspace=ORGANIZATION/NAME"
-        yield CheckResult(name="workspace", nodes=0, status="failed", message="the profile names none", hint=hint)
+        yield CheckResult(name="workspace", nodes=0, status="failed", message="not set in the profile", hint=hint)
         return
     yield _found("workspace", lambda: _workspace(service, place.workspace))
     yield _found("secrets", lambda: _number(len(service.secrets(place.workspace)), "secret"))
     if place.image.startswith("beaker:"):
         yield _found("image", lambda: service.image(place.image.removeprefix("beaker:")).name)
     elif not place.image:
-        yield CheckResult(name="image", nodes=0, status="not-tried", message="none by default: experiments name theirs")
+        yield CheckResult(name="image", nodes=0, status="not-tried", message="no default; experiments set their own")
 
 
 def _workspace(service: BeakerService, name: str) -> str:
     seen = service.workspace(name)
     if seen.is_archived:
-        hint = "name another workspace"
-        raise AccessError(f"{seen.name} is archived, and takes no experiments", hint=hint, code="beaker-forbidden")
+        hint = "set another workspace"
+        raise AccessError(
+            f"workspace {seen.name} is archived and accepts no experiments", hint=hint, code="beaker-forbidden"
+        )
     limits = [f"{kind}: {seen.slots_used.get(kind, 0)} of {limit} slots" for kind, limit in seen.slot_limits.items()]
     return ", ".join([seen.name, *limits])
 
 
 def _storage(profile: Profile, home: Path) -> CheckResult:
-    """Where files of runs would live."""
+    """Return a result that says where files of runs are stored."""
     shared = profile.fs.shared
     kind = storage_of(profile, home)
     if kind is Storage.DATASETS and not shared:
-        message = "jobs share no folder (fs.shared): one node at a time, and files travel as datasets"
+        message = "fs.shared is not set: jobs have one node, and files travel as datasets"
         return CheckResult(name="storage", nodes=0, status="not-tried", message=message)
     words = {
-        Storage.LOCAL: f"{shared}, seen here",
-        Storage.SSH: f"{shared}, seen by {profile.ssh}",
-        Storage.DATASETS: f"{shared}, not seen from here: files travel as datasets",
+        Storage.LOCAL: f"{shared}, on this machine",
+        Storage.SSH: f"{shared}, over ssh to {profile.ssh}",
+        Storage.DATASETS: f"{shared}, not on this machine: files travel as datasets",
     }
     return CheckResult(name="storage", nodes=0, status="ok", message=words[kind])
 
 
 def _found(name: str, look: Callable[[], str]) -> CheckResult:
-    """What one question is answered; a refusal is an answer, and silence is not."""
+    """Run one check; a refusal is a result, an unreachable service is an error."""
     try:
         return CheckResult(name=name, nodes=0, status="ok", message=look())
     except UnreachableError:

@@ -1,7 +1,7 @@
-"""Where the files of a run at a Beaker site live, and how this machine reaches them.
+"""Storage of a run at a Beaker site, and how this machine reaches it.
 
-`HERE`: this machine sees the jobs' storage under the same path, and WINDLASS_HOME is on it. `DOOR`: a host that sees
-it is reached over ssh, as the login node of a Slurm site is. `COURIER`: neither; what a job needs goes up as a dataset.
+`LOCAL`: this machine has the jobs' storage under the same path, and WINDLASS_HOME is on it. `SSH`: a host that has it
+is reached over ssh, as the login node of a Slurm site is. `DATASETS`: neither; files are uploaded as a dataset.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Storage", "state_of_jobs", "storage_of", "uses_datasets"]
 
 
 class Storage(Enum):
-    """How a client reaches the files of a run."""
+    """Way of a client to the files of a run."""
 
     LOCAL = "local"
     SSH = "ssh"
@@ -25,7 +25,7 @@ class Storage(Enum):
 
 
 def storage_of(profile: Profile, home: Path) -> Storage:
-    """Which of the three it is; `home` is WINDLASS_HOME."""
+    """Return how a site's files are reached; `home` is WINDLASS_HOME."""
     if profile.ssh:
         return Storage.SSH
     shared = _shared(profile)
@@ -34,12 +34,12 @@ def storage_of(profile: Profile, home: Path) -> Storage:
 
 
 def uses_datasets(profile: Profile, home: Path) -> bool:
-    """Whether a courier carries the files of runs there."""
+    """Return whether files of runs travel as datasets."""
     return profile.kind == "beaker" and storage_of(profile, home) is Storage.DATASETS
 
 
 def state_of_jobs(profile: Profile) -> PurePosixPath:
-    """Windlass's folder as jobs see it: on their storage, or in the results where there is none."""
+    """Windlass's folder as jobs see it: on their storage, or in the results if there is none."""
     return PurePosixPath(_shared(profile) or profile.beaker.results) / "windlass"
 
 

@@ -1,9 +1,9 @@
-"""The way to a Beaker site whose storage nobody else sees: messages go up as a dataset, records come down from the results.
+"""Transport for Beaker sites without ssh: messages are uploaded as a dataset, records are read from the results.
 
-It stands where a `RemoteClient` stands for a site over ssh. What the mirror would say to the site is kept as messages beside
-the run, and told at once to a *staging copy*, a folder that holds what the site must hold by now. When a job is about to be
-submitted, all messages so far become its bundle (`windlass.supervise.beaker.bundle`); what is said later does not reach it.
-Before the mirror hears news, the staging copy takes in what the results of the run's jobs have gained.
+It replaces `RemoteClient`. Messages of the mirror go to an outbox beside the run and are applied at once to a staging
+copy, a folder with the expected state of the site. When a job is submitted, all messages so far become its bundle
+(`windlass.supervise.beaker.bundle`); later ones do not reach it. Before a pull, the staging copy is updated from the
+results of the run's jobs.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _LOGS = "logs/"
 
 
 class BeakerTransport:
-    """Carries the files of one run.
+    """Transport of one run's files as datasets.
 
     Args:
-        run: the copy here; messages and staging copy are in its folder `courier`.
+        run: the local copy; outbox and staging copy are in its folder `transport`.
         state: windlass's folder as jobs see it.
-        archive: the zipapp here.
-        site: name of the site, for people.
+        archive: the local zipapp.
+        site: name of the site, for messages.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class BeakerTransport:
         self.archive_at_site = state / "archives" / archive.name
         self._run, self._service, self._archive = run, service, archive
         self._root = state / "runs" / run.id
-        self._folder = run.path / "courier"
+        self._folder = run.path / "transport"
         self._staging = self._folder / "staging"
         self._looked_at = -_LOOK_EVERY_S
 
-    # --- what a mirror asks of its carrier ---------------------------------------------------------------------
+    # --- the protocol `Transport` ------------------------------------------------------------------------------
 
-    def ask(
+    def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """As `RemoteClient.ask`: `sync` and `fetch`, answered by the staging copy.
+        """Answer `sync` and `fetch` from the staging copy, like `RemoteClient.request`.
 
         Raises:
-            PreconditionError: another request, which needs somebody at the site.
-            UnreachableError: Beaker does not answer.
+            PreconditionError: another request, which needs a server at the site.
+            UnreachableError: Beaker cannot be reached.
         """
         held = list(pieces)
         here = io.BytesIO(pack({**header, "root": str(self._staging)}, held))
@@ -94,7 +94,7 @@ class BeakerTransport:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """As `RemoteClient.send_folders`, in a message; what is there already is left alone when the message is read."""
+        """Queue folders as one message; folders that exist at the site are left alone when it is applied."""
         for name in empty.get(self._root, ()):
             (self._staging / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._outbox():
@@ -105,16 +105,16 @@ class BeakerTransport:
             self._add_message("unpack", message)
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """A job that says which dataset its folder comes in. Asks Beaker who we are."""
+        """Return the job with the name of the dataset that holds its folder. Asks Beaker for the user."""
         from windlass.backends.beaker.render import experiment_name  # lazy: with the backend
 
         bundle = f"{self._service.user()}/{experiment_name(document)}-files"
         return replace(document, beaker=replace(document.beaker, bundle=bundle))
 
     def finish_upload(self, folder: Path) -> None:
-        """Send all messages so far as the bundle of a job; one that is there already is taken as it is."""
+        """Upload all messages so far as the bundle of a job; an existing bundle is used as it is."""
         document = JobDocument.read(folder / "job.json")
-        self._tell_pulled()
+        self._queue_pulled()
         with tempfile.TemporaryDirectory(prefix="windlass-bundle-") as scratch:
             bundle = Path(scratch)
             (bundle / "windlass.pyz").symlink_to(self._archive)
@@ -127,10 +127,10 @@ class BeakerTransport:
             words = f"files of {document.run}, for its experiment"
             self._service.create_dataset(name, bundle, workspace=document.beaker.workspace, description=words)
 
-    # --- messages -----------------------------------------------------------------------------------------------
+    # --- outbox -----------------------------------------------------------------------------------------------
 
     def _outbox(self) -> list[tuple[str, str]]:
-        """(command, file) of each, in order."""
+        """Return (command, file) of each message, in order."""
         try:
             found = read_json(self._folder / CONTENT)
         except FileNotFoundError:
@@ -140,29 +140,29 @@ class BeakerTransport:
 
     def _add_message(self, command: str, message: Any) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with lock(self._folder / "courier.lock", timeout_s=_LOCK_S):
+        with lock(self._folder / "outbox.lock", timeout_s=_LOCK_S):
             messages = self._outbox()
             name = f"message-{len(messages):06d}"
             write_atomic(self._folder / name, message.read(), mode=0o600)
             write_json(self._folder / CONTENT, [*messages, (command, name)])
 
-    def _tell_pulled(self) -> None:
-        """Tell what earlier jobs wrote into the journal: a job whose storage is its own does not find it there."""
+    def _queue_pulled(self) -> None:
+        """Queue what earlier jobs wrote to the journal, for jobs whose storage starts empty."""
         paths = sorted((self._staging / "journal").glob(f"*{SUFFIX}"))
         own = {path.name for path in paths} - self._received()
-        told = [path for path in paths if path.name not in own]
-        if told:
-            appends = [(f"journal/{path.name}", 0) for path in told]
+        pulled = [path for path in paths if path.name not in own]
+        if pulled:
+            appends = [(f"journal/{path.name}", 0) for path in pulled]
             header = {"root": str(self._root), "appends": appends, "puts": [], "own": [], "sizes": None}
-            self._add_message("sync", io.BytesIO(pack(header, [path.read_bytes() for path in told])))
+            self._add_message("sync", io.BytesIO(pack(header, [path.read_bytes() for path in pulled])))
 
     # --- results -----------------------------------------------------------------------------------------------
 
     def _receive(self, prefixes: Sequence[str], *, is_whole: bool = False) -> None:
-        """Let the staging copy grow by what the results of the first replicas have gained.
+        """Append to the staging copy what was added to the results of the first replicas.
 
         Args:
-            is_whole: the files may have been replaced: bring them whole where their size differs.
+            is_whole: files may have been replaced; fetch them whole where the size differs.
         """
         if not is_whole and time.monotonic() < self._looked_at + _LOOK_EVERY_S:
             return
@@ -171,13 +171,13 @@ class BeakerTransport:
                 for file in self._service.files(dataset, prefix=f"{RESULTS}/{self._run.id}/{prefix}"):
                     try:
                         self._take_in(dataset, file, is_whole=is_whole)
-                    except NotFoundError:  # a job that runs deletes its temporary files after we listed them
+                    except NotFoundError:  # a running job may delete a temporary file after it was listed
                         if any(now.path == file.path for now in self._service.files(dataset, prefix=file.path)):
                             raise
         self._looked_at = time.monotonic()
 
     def _datasets(self) -> Iterator[str]:
-        """Results of every start of the first replica, the oldest first."""
+        """Yield the results of every start of the first replica, oldest first."""
         for path in sorted(self._run.jobs.glob("*/submitted.json"), key=lambda path: path.stat().st_mtime):
             submitted = read_json(path)
             assert isinstance(submitted, dict)
@@ -188,7 +188,7 @@ class BeakerTransport:
     def _take_in(self, dataset: str, file: BeakerFile, *, is_whole: bool) -> None:
         name = PurePosixPath(file.path).relative_to(f"{RESULTS}/{self._run.id}")
         if ".." in name.parts:
-            raise PreconditionError(f"`{file.path}` leads out of the run's folder", code="site-answer-broken")
+            raise PreconditionError(f"`{file.path}` is outside the run's folder", code="site-answer-broken")
         target = self._staging / name
         have = target.stat().st_size if target.exists() else 0
         if have == file.size or (have > file.size and not is_whole):
@@ -212,7 +212,7 @@ class BeakerTransport:
         return set(map(str, found))
 
     def _note_received(self, name: str) -> None:
-        """Under the lock: others may receive at the same time."""
+        """Record a received file; call it under the lock, for others may receive too."""
         known = self._received()
         if name not in known:
             write_json(self._folder / "received.json", sorted(known | {name}))

@@ -1,6 +1,6 @@
-"""Clear away at a site: the run, or checkpoints of it, whose other half is here, and environments built there.
+"""Garbage collection at a site: runs whose mirror is here, their checkpoints, and environments.
 
-What is removed is looked at once more by the site (`windlass.supervise.remote.gc`). Blocking; each may be repeated.
+The site checks again what it removes (`windlass.supervise.remote.gc`). Blocking; each may be repeated.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ __all__ = ["SiteCheckpoints", "checkpoints_at_site", "collect_environments", "re
 
 
 def remove_run_at_site(run: RunFolder, home: Home) -> None:
-    """Remove a run's folder at the site it lives at, and its secrets there; of other runs nothing.
+    """Remove the folder and the secrets of a run at its site; does nothing for a local run.
 
     Raises:
-        UnreachableError: the site does not answer.
-        PreconditionError: the run is in motion there.
+        UnreachableError: the site cannot be reached.
+        PreconditionError: the run is still active there.
     """
     mirror = mirror_of_run(run, home)
     if mirror is not None and mirror.transport.has_server:
         mirror.remove_delivery()
-        mirror.transport.ask("clear", {"what": "run", "root": str(mirror.root)})
+        mirror.transport.request("clear", {"what": "run", "root": str(mirror.root)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteCheckpoints:
-    """The checkpoints of a task at its site.
+    """Checkpoints of a task at its site.
 
     Attributes:
         site: its name.
         held: oldest first, with their paths there.
-        whole: the newest one whose files have their sizes; None: there is none.
+        whole: the newest one whose files have the recorded sizes, or None.
         sizes: bytes on the disk there.
     """
 
@@ -56,18 +56,18 @@ class SiteCheckpoints:
     sizes: Mapping[Path, int]
 
     def remove(self, chosen: Sequence[CheckpointFiles]) -> None:
-        """Remove some of them, all out of sight before the first is deleted."""
+        """Remove some of them; all are hidden before the first is deleted."""
         names = [each.path.relative_to(_folder(self.mirror, self.task)).as_posix() for each in chosen]
         header = {"what": "checkpoints", "root": str(self.mirror.root), "task": self.task, "names": names}
-        self.mirror.transport.ask("clear", header)
+        self.mirror.transport.request("clear", header)
 
 
 def checkpoints_at_site(run: RunFolder, task: str, pattern: str, home: Home) -> SiteCheckpoints | None:
-    """What a task's site has of its checkpoints; None for a run that is here.
+    """Return the checkpoints of a task at its site; None for a local run.
 
     Raises:
-        UnreachableError: the site does not answer.
-        PreconditionError: nobody there can be asked.
+        UnreachableError: the site cannot be reached.
+        PreconditionError: the site has no server that can remove them.
     """
     plan = Plan.from_data(run.plan())
     mirror = mirror_of(run, plan, home)
@@ -77,7 +77,7 @@ def checkpoints_at_site(run: RunFolder, task: str, pattern: str, home: Home) -> 
         message = f"cannot remove checkpoints at {plan.site.name}: windlass has no ssh access to the site"
         raise PreconditionError(message, hint="set `ssh` in the site's profile", code="site-without-ssh")
     header = {"what": "held", "root": str(mirror.root), "task": task, "pattern": pattern}
-    answer, _ = mirror.transport.ask("clear", header)
+    answer, _ = mirror.transport.request("clear", header)
     folder = _folder(mirror, task)
     held = {
         name: CheckpointFiles(path=folder / name, step=step, at=at, is_committed=is_committed)
@@ -101,24 +101,24 @@ def _folder(mirror: Mirror, task: str) -> Path:
 def collect_environments(
     home: Home, profile: Profile, older_than_s: float, *, is_dry: bool
 ) -> Iterator[Removal | Kept]:
-    """Environments at a site that no run may go on with, here or there, and that were not used for so long.
+    """Remove environments at a site that no run may continue with and that were not used lately.
 
     Raises:
-        PreconditionError: it is a site without a folder of windlass's.
-        UnreachableError: it does not answer.
+        PreconditionError: the site has no windlass folder.
+        UnreachableError: it cannot be reached.
     """
     if profile.kind == "beaker" and not profile.ssh:
-        message = f"site {profile.name} has no environments: jobs of Beaker's run in their image"
+        message = f"site {profile.name} has no environments: Beaker jobs run in their image"
         raise PreconditionError(message, hint="windlass gc --images", code="site-no-shared-folder")
     shell = shell_for(profile)
     state = state_at_site(profile, shell)
     client = RemoteClient(shell, state, ensure_archive(home.cache / "archives"), profile.env.python)
     header = {"what": "environments", "state": str(state), "older_than_s": older_than_s}
-    there, _ = client.ask("clear", {**header, "keep": {}, "is_dry": True})
+    there, _ = client.request("clear", {**header, "keep": {}, "is_dry": True})
     texts = needs(home)
     users = {name: [run for run, text in texts.items() if name in text] for name, *_ in there["environments"]}
-    keep = {name: f"{runs[0]} may go on with it" for name, runs in users.items() if runs}
-    seen, _ = client.ask("clear", {**header, "keep": keep, "is_dry": is_dry})
+    keep = {name: f"{runs[0]} may continue with it" for name, runs in users.items() if runs}
+    seen, _ = client.request("clear", {**header, "keep": keep, "is_dry": is_dry})
     for name, num_bytes, why in seen["environments"]:
         path = Path(PurePosixPath(state) / "envs" / name)
         if why:

@@ -1,6 +1,6 @@
-"""Images, prepared data and versions of data that nothing needs any more; what a kept run's record pins stays.
+"""Garbage collection of images, prepared data and data versions.
 
-What a run that may still go on needs stays always; what only runs that ended pin goes with `drops_pinned` alone.
+Kept always: what a run that may continue needs. Kept unless `drops_pinned`: what only finished runs pin.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ _LEFT_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the plans of all runs say; keys and digests are found in them as they stand.
+    """Plans of all runs as text, to search for keys and digests.
 
     Attributes:
-        plans: text of the plan by run, and whether the run may still go on.
+        plans: text of the plan by run, and whether the run may still continue.
     """
 
     plans: dict[str, tuple[str, bool]]
 
     def user_of(self, key: str, *, drops_pinned: bool) -> str:
-        """Why something stays that a run may pin; empty where none does."""
+        """Return why a key must be kept; empty if no run pins it."""
         pinned = ""
         for run, (text, is_live) in self.plans.items():
             if key not in text:
                 continue
             if is_live:
-                return f"{run} may go on with it"
+                return f"{run} may continue with it"
             pinned = pinned or ("" if drops_pinned else f"{run} pins it (--drop-pinned)")
         return pinned
 
@@ -69,7 +69,7 @@ class Needs:
 def clear(
     home: Home, *, has_images: bool, has_data: bool, older_than_s: float, drops_pinned: bool, is_dry: bool
 ) -> Iterator[Removal | Kept]:
-    """Remove what may go and tell what stays; with `is_dry` only tell. Blocking; idempotent."""
+    """Remove what is not needed, and yield what was removed and kept; `is_dry` removes nothing. Blocking."""
     seen: list[Removal | Kept] = []
     if has_images:
         seen += old_images(home, older_than_s, drops_pinned=drops_pinned)
@@ -81,14 +81,14 @@ def clear(
             yield each
         else:
             kind: Literal["image", "built data"] = "image" if each.kind == "image" else "built data"
-            why = f"{each.why}, but it was used meanwhile, or its engine keeps it or is not there"
+            why = f"{each.why}, but it was used in the meantime, or its engine is missing or keeps it"
             yield Kept(path=each.path, why=why, kind=kind)
     if has_data:
         yield from collect_data(home, older_than_s, drops_pinned=drops_pinned, is_dry=is_dry)
 
 
 def needs_of(home: Home) -> Needs:
-    """The needs of a home's runs; one that cannot be read counts as one that may go on."""
+    """Read the plans of a home's runs; an unreadable run counts as one that may continue."""
     index = Index(home)
     index.refresh()
     plans = {}
@@ -100,14 +100,14 @@ def needs_of(home: Home) -> Needs:
 
 
 def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -> Iterator[Removal | Kept]:
-    """Every image that was built here, by its record; an image that others made is none of ours."""
+    """Yield every image that windlass built here, by its record."""
     from windlass.pin.image import list_records  # lazy: most homes have no images
     from windlass.pin.image.records import record_path
 
     needs, now = needs_of(home), time.time()
     for record in list_records(home.cache):
         if not record.commits:
-            continue  # an image that was only named: what is noted of it are its packages
+            continue  # only named, not built: the record lists its packages
         path = record_path(home.cache, record.key, record.engine)
         used_at = path.stat().st_mtime
         why = needs.user_of(record.key, drops_pinned=drops_pinned)
@@ -124,7 +124,7 @@ def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -
 
 
 def _is_used_since(marker: Path, removal: Removal) -> bool:
-    """Whether a launch has found a thing, which it notes on its marker, since it was looked at."""
+    """Return whether a launch has used it, which changes its marker's time, since it was listed."""
     return bool(removal.used_at) and marker.exists() and marker.stat().st_mtime != removal.used_at
 
 
@@ -133,7 +133,7 @@ def _used(used_at: float, now: float, older_than_s: float) -> str:
 
 
 def remove_image(removal: Removal, home: Home) -> bool:
-    """Remove an image and its record; False where its engine keeps it, since a container uses it, or is not there."""
+    """Remove an image and its record; False if a container uses it or its engine is missing."""
     from windlass.pin.image import find_engine, list_records  # lazy: as above
     from windlass.pin.image.records import record_path
 
@@ -157,7 +157,7 @@ def remove_image(removal: Removal, home: Home) -> bool:
 
 
 def _own_names(record: ImageRecord, engine: ImageEngine) -> Iterator[str]:
-    """The names that windlass gave an image: by commit, by key, and at its registry; an engine keeps it for each of them."""
+    """Yield the names that windlass gave an image; an engine keeps it while one is left."""
     yield from record.tags
     facts = engine.find(record.image_id)
     for tag in facts.tags if facts is not None else ():
@@ -167,7 +167,7 @@ def _own_names(record: ImageRecord, engine: ImageEngine) -> Iterator[str]:
 
 
 def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = False) -> Iterator[Removal | Kept]:
-    """Every folder of prepared data of this machine, and what builders left that were killed."""
+    """Yield every folder of prepared data here, and leftovers of killed builders."""
     from windlass.supervise.builds.once import READY, is_being_built  # lazy: most homes have none
 
     folder = home.path / _BUILT
@@ -194,9 +194,9 @@ def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = Fals
 
 
 def remove_built_data(removal: Removal, _home: Home) -> bool:
-    """Take the folder's name away under the lock that builders take, then its content; idempotent.
+    """Remove a folder of prepared data under the lock of its builders; idempotent.
 
-    Returns False where a launch found it since it was looked at.
+    Returns False if a launch has used it since it was listed.
     """
     from windlass.supervise.builds.once import READY  # lazy: as above
 
@@ -217,13 +217,13 @@ def remove_built_data(removal: Removal, _home: Home) -> bool:
 
 
 def collect_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry: bool) -> Iterator[Removal | Kept]:
-    """Versions of data in the store: removed at once, or told with `is_dry`; what has a name stays."""
+    """Remove unneeded versions of data from the store; `is_dry` only lists. Named versions stay."""
     from windlass.launch.data import Data  # lazy: most homes have no store
 
     data = Data(home=home)
     found = data.gc(older_than_s=older_than_s, drops_pinned=drops_pinned, is_dry=is_dry)
     if found.versions or found.num_objects:
-        why = f"{count(len(found.versions), 'version')} and {count(found.num_objects, 'file')} of them that no name and no run has"
+        why = f"{count(len(found.versions), 'version')} and {count(found.num_objects, 'file')} without a name and without a run"
         yield Removal(kind="data", path=data.local.root, num_bytes=found.num_bytes, why=why)
     for digest, why in found.kept.items():
         yield Kept(path=data.local.root, why=f"{digest[:12]}: {why}", kind="data")

@@ -1,4 +1,4 @@
-"""Carry out the rules of runs (`retain:`): what they would remove, and removing it; never what somebody still needs."""
+"""Retention rules of runs (`retain:`): list what they remove, and remove it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ __all__ = ["enforce", "half_removed", "retained"]
 
 
 def retained(home: Home, now: float | None = None) -> Iterator[Removal | Kept]:
-    """What the rules of all runs say about what is on the disk; changes nothing, and reads the checkpoints that stay.
+    """List what the rules of all runs remove and keep; changes nothing.
 
-    A run in motion is left alone and not even named. Of a run that lives at a site the site is asked, where rules on
-    checkpoints say so; while it is silent they stay, and so they do where nobody can be asked.
+    Active runs are skipped. For runs at a site, rules on checkpoints ask the site; if it cannot be reached they stay.
     """
     now = time.time() if now is None else now
     reader = retention.readers(home)
@@ -39,7 +38,7 @@ def retained(home: Home, now: float | None = None) -> Iterator[Removal | Kept]:
         try:
             yield from _of_run(run, home, reader, now)
         except NotFoundError:
-            continue  # it has no plan, and so no rules
+            continue  # no plan, so no rules
         except WindlassError as error:
             yield Kept(path=run.path, why=error.message, kind="run")
 
@@ -59,7 +58,7 @@ def _of_run(
             why = f"ended {format_duration(int(passed))} ago, retain.ttl={format_duration(rules.ttl)}"
             yield Removal(kind="run", path=run.path, num_bytes=disk_bytes(run.path), why=why)
             return
-        yield Kept(path=run.path, why=f"{user} takes data from it", kind="run")
+        yield Kept(path=run.path, why=f"{user} reads data from it", kind="run")
     if rules.checkpoints == type(rules.checkpoints)():
         return
     for task in facts.tasks:
@@ -77,10 +76,10 @@ def _of_run(
 
 
 def _there(run: RunFolder, task: str, home: Home) -> SiteCheckpoints | None:
-    """What the run's site has of a task's checkpoints; None for a run that is here.
+    """Return the checkpoints of a task at its site; None for a local run.
 
     Raises:
-        WindlassError: the site does not answer, or there is nobody to ask.
+        WindlassError: the site cannot be reached, or has no server.
     """
     if not run.is_mirrored:
         return None
@@ -109,21 +108,21 @@ def _needed(
     reader: Callable[[RunFolder, str], str],
     there: SiteCheckpoints | None,
 ) -> Mapping[Path, str]:
-    """Checkpoints that stay whatever the rules say, and why."""
+    """Return checkpoints that stay regardless of the rules, with the reason."""
     user = reader(run, f"checkpoints/{task}")
     if user:
-        return {each.path: f"{user} takes data from it" for each in held}
+        return {each.path: f"{user} reads data from it" for each in held}
     later = [name for name, other in facts.tasks.items() if task in other.after and other.state is not State.SUCCEEDED]
     if later:
         return {each.path: f"task {later[0]} may still read it" for each in held}
     if facts.tasks[task].state is State.SUCCEEDED:
         return {}
     newest = newest_intact(held) if there is None else there.whole
-    return {} if newest is None else {newest.path: f"the {facts.tasks[task].state} task goes on from it"}
+    return {} if newest is None else {newest.path: f"the {facts.tasks[task].state} task can continue from it"}
 
 
 def enforce(removal: Removal, home: Home) -> bool:
-    """Remove what `retained` named; False when the rules or the run say otherwise by now. Blocking; idempotent."""
+    """Remove what `retained` listed; False if rules or run have changed since. Blocking; idempotent."""
     if removal.kind == "run":
         is_read = retention.readers(home)(RunFolder(removal.path), "")
         return not is_read and remove(removal, home)
@@ -148,12 +147,14 @@ def enforce(removal: Removal, home: Home) -> bool:
 
 
 def half_removed(home: Home) -> Iterator[Removal]:
-    """Checkpoints whose removal was cut off: out of sight already, or a file's manifest that was left alone."""
+    """Yield checkpoints whose removal was interrupted: hidden folders, or a manifest without its file."""
     for run_id in run_ids(home):
         run = RunFolder(home.runs / run_id)
         for path in [left for folder in sorted(run.path.glob("checkpoints/*")) for left in trashed(folder)]:
-            yield Removal(kind="left-over", path=path, num_bytes=disk_bytes(path), why="its removal was cut off")
+            yield Removal(kind="left-over", path=path, num_bytes=disk_bytes(path), why="its removal was interrupted")
         for path in map(Path, retention.removed(run)):
             manifest = path.with_name(path.name + FILE_SUFFIX)
             if manifest.exists() and not path.exists():
-                yield Removal(kind="left-over", path=manifest, num_bytes=disk_bytes(manifest), why="its file is gone")
+                yield Removal(
+                    kind="left-over", path=manifest, num_bytes=disk_bytes(manifest), why="its file is missing"
+                )

@@ -1,4 +1,4 @@
-"""What may be cleared away, and how: nothing that a run in motion, or one that may be continued, still needs."""
+"""Garbage collection of runs, environments and leftovers; nothing that a run may still need."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ Kind = Literal["run", "checkpoint", "environment", "image", "built data", "data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Something that may go, and why.
+    """Something to remove, and why.
 
     Attributes:
-        used_at: when it was last used, by the time of its marker; it stays if that is another one by then. 0: no matter.
+        used_at: time of its marker; it stays if that has changed by then. 0: not checked.
         run, task: whose checkpoint it is.
-        site: where `path` lies; empty: here.
+        site: where `path` is; empty: here.
     """
 
     kind: Kind
@@ -66,7 +66,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Something that was asked about and stays."""
+    """Something that stays, and why."""
 
     path: Path
     why: str
@@ -75,7 +75,7 @@ class Kept:
 
 
 def leftovers(home: Home) -> Iterator[Removal]:
-    """What killed commands left: half-made runs, half-removed runs, secrets of runs that ended."""
+    """Yield leftovers of killed commands: partial runs, and secrets of runs that ended."""
     for entry in os.scandir(home.runs):
         found = _HALF_MADE.match(entry.name)
         is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT_S
@@ -87,13 +87,13 @@ def leftovers(home: Home) -> Iterator[Removal]:
 
 
 def _old_secrets(home: Home) -> Iterator[Removal]:
-    """Deliveries of this home's runs that ended; of a run that nobody here knows nothing is touched."""
+    """Yield deliveries of this home's runs that ended; those of unknown runs are left alone."""
     from windlass.secrets.delivery import delivery_folders  # lazy: beside its one use
     from windlass.supervise.remote.delivery import delivery_token
 
     files: list[Path] = []
     for folder in delivery_folders(home.path):
-        with contextlib.suppress(OSError):  # not there, or somebody else's
+        with contextlib.suppress(OSError):  # missing, or another user's
             files += folder.iterdir()
     if not files:
         return
@@ -104,9 +104,9 @@ def _old_secrets(home: Home) -> Iterator[Removal]:
 
 
 def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
-    """Runs that ended so long ago; a run that cannot be read, or is in motion, is left alone.
+    """Yield runs that ended at least `older_than_s` ago; unreadable and active runs are skipped.
 
-    One stays whose files are data of a run that stays.
+    A run whose files are data of another run is kept.
     """
     before = time.time() - older_than_s
     old = [row.id for row in _rows(home) if row.is_terminal and row.ended_at and row.ended_at <= before]
@@ -115,15 +115,15 @@ def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
         run = RunFolder(home.runs / run_id)
         user = reader(run, "") if reader is not None else ""
         if user:
-            yield Kept(path=run.path, why=f"{user} takes data from it", kind="run")
+            yield Kept(path=run.path, why=f"{user} reads data from it", kind="run")
         else:
             yield Removal(kind="run", path=run.path, num_bytes=disk_bytes(run.path))
 
 
 def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
-    """Every built environment: it goes when it was not used for so long and no run needs it.
+    """Yield every built environment: removed if not used lately and not needed by a run.
 
-    Only a run that succeeded needs none: all others may be continued.
+    Every run that did not succeed needs its environment: it may be continued.
     """
     before, texts = time.time() - older_than_s, needs(home)
     for kind in ("envs", "overlays"):
@@ -137,20 +137,20 @@ def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept
 
 
 def _why_kept(place: Path, texts: Mapping[str, str], before: float) -> str:
-    """Why an environment stays; empty when it may go."""
+    """Return why an environment stays; empty if it can be removed."""
     if is_locked(_gate(place)):
         return "it is being built"
     users = [run for run, text in texts.items() if place.name in text]
     if users:
         others = f" and {len(users) - 1} more" if len(users) > 1 else ""
-        return f"{users[0]}{others} may go on with it"
+        return f"{users[0]}{others} may continue with it"
     marker = place / _MARKER
     used_at = (marker if marker.exists() else place).stat().st_mtime
     return "" if used_at <= before else f"used {format_duration(int(time.time() - used_at))} ago"
 
 
 def needs(home: Home) -> dict[str, str]:
-    """What plan and places of every run say that may go on, by the run and its state; environments are named in them."""
+    """Return plan and places, as text, of every run that may continue; they name its environment."""
     found = {}
     for row in _rows(home):
         if row.state != State.SUCCEEDED:
@@ -168,16 +168,16 @@ def _rows(home: Home) -> list[RunRow]:
 
 
 def remove(removal: Removal, home: Home) -> bool:
-    """Remove it; False when it turned out to be needed after all.
+    """Remove it; False if it is needed after all.
 
     Raises:
-        WindlassError: of a run that lives at a site, the site does not answer or says no; nothing is removed here then.
+        WindlassError: the site of a run refuses or cannot be reached; nothing is removed here then.
     """
     if removal.kind == "run":
         return _remove_run(RunFolder(removal.path), home)
     if removal.kind == "environment":
         with lock(_gate(removal.path)):
-            (removal.path / _MARKER).unlink(missing_ok=True)  # first, so that nobody takes the rest for whole
+            (removal.path / _MARKER).unlink(missing_ok=True)  # first, so that the rest is never taken for complete
             remove_tree(removal.path)
         return True
     if removal.kind == "index":
@@ -196,7 +196,7 @@ def remove(removal: Removal, home: Home) -> bool:
 
 
 def _remove_run(run: RunFolder, home: Home) -> bool:
-    """Out of the way in one step, under the lock that `retry` and `resume` take, and then piece by piece."""
+    """Hide the run with one rename, under the lock of `retry` and `resume`, then delete it."""
     trash = home.runs / f"{TRASH}{run.id}"
     with lock(run.path / "reconcile.lock"):
         if not run.facts().state.is_terminal or has_processes(run):
@@ -211,7 +211,7 @@ def _remove_run(run: RunFolder, home: Home) -> bool:
 
 
 def has_processes(run: RunFolder) -> bool:
-    """Whether a guard or supervisor of the run still lives; where that cannot be told, yes."""
+    """Return whether a guard or supervisor of the run may still be alive."""
     from windlass.backends import JobState  # lazy: beside its one use
     from windlass.launch.submit import backend_of, submission_of
     from windlass.plan import Plan
@@ -228,5 +228,5 @@ def has_processes(run: RunFolder) -> bool:
 
 
 def _gate(place: Path) -> Path:
-    """The lock that a build of this environment holds."""
+    """Path of the lock that a build of this environment holds."""
     return place.with_name(place.name + ".lock")

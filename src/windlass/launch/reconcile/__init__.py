@@ -1,1 +1,1 @@
-"""Compare what a run recorded with its jobs, and decide what to do about it."""
+"""Compare a run's record with its jobs, and act on the difference."""

@@ -1,6 +1,6 @@
-"""What a run needs from a client: found by looking alone, and said in words by commands that do not act.
+"""Actions that a run needs from a client, found without changing anything.
 
-`keeper.keep` acts on what is found here; a command that only looks prints it. Which command is which:
+`reconciler.reconcile_run` carries them out; commands that only look print them. For the list of commands see
 docs/decisions/0021-commands-that-look-change-nothing.md.
 """
 
@@ -36,19 +36,19 @@ from windlass.record.retry import Budgets
 from windlass.record.state import RunFacts, TaskFacts, jobs_to_let_go
 from windlass.runs.home import Home
 from windlass.runs.pending import Assessment, PendingAction
+from windlass.runs.recovery import missing_records
 from windlass.runs.store import RunFolder
-from windlass.runs.witness import missing_records
 
 __all__ = ["LOOK_S", "assess", "has_ended", "is_settled", "next_action"]
 
 
 LOOK_S = 5.0
-"""So long a command that only looks waits for the scheduler of a site."""
+"""Longest wait of a command that only looks for the scheduler of a site."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What the backend sees of a run's jobs.
+    """Observations of a run's jobs by the backend.
 
     Attributes:
         newest: by task, its newest job.
@@ -60,10 +60,12 @@ class _Seen:
 
 
 def assess(run: RunFolder, home: Home) -> Assessment:
-    """What a run needs, and which of its jobs are suspended. Changes nothing; asks the place of a run in motion once.
+    """Return what a run needs, and which of its jobs are suspended. Changes nothing.
+
+    Asks the backend of an active run once.
 
     Raises:
-        UnreachableError: the place of the run does not answer.
+        UnreachableError: the backend cannot be reached.
     """
     nothing = Assessment()
     facts = run.facts()
@@ -72,9 +74,9 @@ def assess(run: RunFolder, home: Home) -> Assessment:
     if is_settled(facts) and not has_secrets(run):
         return nothing
     if run.path.stat().st_uid != os.geteuid():
-        return nothing  # somebody else's: a scheduler shows its jobs to nobody but them
+        return nothing  # another user's: a scheduler may hide its jobs from us
     plan = Plan.from_data(run.plan())
-    _hear(run, plan, home)
+    _pull_mirror(run, plan, home)
     facts = run.facts()
     if not facts.run or not is_staged(run):
         return Assessment(pending=(_unfinished_launch(run, facts),))
@@ -83,41 +85,46 @@ def assess(run: RunFolder, home: Home) -> Assessment:
     found = [each for each in _actions(facts, seen, plan, reads_requests=True) if not isinstance(each[1], RecordGone)]
     pending = [_in_words(run, facts, plan, seen, *each) for each in found]
     held = [name for name in jobs_to_let_go(facts) if name not in {task for task, _ in found}]
-    pending += [PendingAction(task=name, what="waits in its queue for nothing", then="lets it start") for name in held]
+    pending += [
+        PendingAction(task=name, what="is held in the queue although its predecessors have ended", then="releases it")
+        for name in held
+    ]
     if has_ended(facts) and has_secrets(run):
-        pending.append(PendingAction(task="", what="has ended, and its secrets still lie ready", then="removes them"))
+        pending.append(
+            PendingAction(task="", what="has ended, and its delivered secrets still exist", then="removes them")
+        )
     suspended = {name: each.suspended for name, each in seen.newest.items() if each.suspended}
     unseen = {name: why for name, each in seen.newest.items() if (why := _why_unseen(each))}
     return Assessment(pending=tuple(pending), suspended=suspended, unseen=unseen)
 
 
 def has_ended(facts: RunFacts) -> bool:
-    """Whether a run has ended and the end of each of its processes is on record."""
+    """Return whether a run has ended and the end of each process is recorded."""
     return facts.state.is_terminal and not any(has_loose_ends(task) for task in facts.tasks.values())
 
 
 def is_settled(facts: RunFacts) -> bool:
-    """Whether a run has ended and nothing of it is left anywhere, as far as is on record."""
+    """Return whether a run has ended and, as recorded, has no jobs left."""
     return has_ended(facts) and not any(task.jobs_left for task in facts.tasks.values())
 
 
 def next_action(
-    run: RunFolder, plan: Plan, *, reads_requests: bool, hear: Callable[[], object] | None = None
+    run: RunFolder, plan: Plan, *, reads_requests: bool, pull: Callable[[], object] | None = None
 ) -> tuple[str, Action] | None:
-    """The next thing to do for a run, and for which task; its jobs are observed before the facts are read again.
+    """Return the next action for a run with its task; jobs are observed before facts are read.
 
     Args:
-        reads_requests: whether a running job hears what clients write.
-        hear: brings the last words of a job that is gone, which may have come after the last exchange with its site.
+        reads_requests: whether a running job reads requests of clients.
+        pull: fetches the last records of a job that is gone, written after the last pull from its site.
     """
     seen = _observe(run, plan, run.facts())
-    if hear is not None and any(found.state is JobState.GONE for found in seen.newest.values()):
-        hear()
+    if pull is not None and any(found.state is JobState.GONE for found in seen.newest.values()):
+        pull()
     return next(_actions(run.facts(), seen, plan, reads_requests=reads_requests), None)
 
 
-def _hear(run: RunFolder, plan: Plan, home: Home) -> None:
-    """Take in what the site of a run says; a run that never got there has nothing to hear."""
+def _pull_mirror(run: RunFolder, plan: Plan, home: Home) -> None:
+    """Pull news from the site of a run; a run that was never sent there has none."""
     if not run.is_mirrored:
         return
     from windlass.launch.remote.mirror import mirror_of  # lazy: most runs live here
@@ -152,7 +159,7 @@ def _observe(run: RunFolder, plan: Plan, facts: RunFacts, *, patience_s: float |
 
 
 def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
-    """What is to be done for each task and for each job that may be left, in this order; after one all may be others."""
+    """Yield the action for each task and each leftover job; after one is done, observe again."""
     for name, task in facts.tasks.items():
         action = _action_for(facts, task, seen, plan, reads_requests=reads_requests)
         if action is not None:
@@ -176,7 +183,7 @@ def _action_for(facts: RunFacts, task: TaskFacts, seen: _Seen, plan: Plan, *, re
 def _why_unseen(seen: Observation) -> str:
     if seen.state is JobState.UNKNOWN:
         return seen.detail
-    return f"{seen.detail}, but {seen.signs}: it is not taken for lost" if seen.signs else ""
+    return f"{seen.detail}, but {seen.signs}: the job is not considered lost" if seen.signs else ""
 
 
 def _unfinished_launch(run: RunFolder, facts: RunFacts) -> PendingAction:
@@ -184,8 +191,8 @@ def _unfinished_launch(run: RunFolder, facts: RunFacts) -> PendingAction:
     if missing:
         return _damaged("", missing)
     if is_staged(run):
-        return PendingAction(task="", what="the command that launched it ended too early", then="submits its jobs")
-    what = "the command that launched it ended before everything was in place"
+        return PendingAction(task="", what="the command that launched it was interrupted", then="submits its jobs")
+    what = "the command that launched it ended before all files were staged"
     return PendingAction(task="", what=what, then="records its end: failed (start-failed)")
 
 
@@ -204,20 +211,20 @@ def _in_words(run: RunFolder, facts: RunFacts, plan: Plan, seen: _Seen, task: st
 
 
 def _what(action: Action) -> str:
-    """What an action is the answer to."""
+    """Describe the reason for an action."""
     if isinstance(action, Submit):
         return f"job {action.job} was not submitted"
     if isinstance(action, MarkLost):
         return f"job {action.job} is gone: {action.message}"
     if isinstance(action, NextJob):
-        return "its job is gone and its work is not done" if action.job > 1 else "it has no job"
+        return "its job is gone and the task is not finished" if action.job > 1 else "it has no job"
     if isinstance(action, EndTask):
         return f"job {action.job} is over: {action.message or action.cause}"
     if isinstance(action, EndLeftovers):
-        return f"job {action.job} is gone and may have left processes behind"
+        return f"job {action.job} is gone and may have left processes"
     if isinstance(action, Unqueue):
-        return f"has ended, and {', '.join(action.ids)} of job {action.job} still waits in the queue"
-    return f"is to stop or has ended, and job {action.job} is still at its place"
+        return f"has ended, and {', '.join(action.ids)} of job {action.job} is still queued"
+    return f"was stopped or has ended, and job {action.job} still exists"
 
 
 def _then(action: Action) -> str:
@@ -226,12 +233,12 @@ def _then(action: Action) -> str:
     if isinstance(action, EndTask):
         return f"records its end: {action.verdict} ({action.cause})"
     if isinstance(action, EndLeftovers):
-        return "ends them"
+        return "kills them"
     return "cancels it"
 
 
 def _after_loss(facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: MarkLost) -> str:
-    """What follows the record of a lost job: worked out on a copy, by the same policy."""
+    """Describe what follows a lost job, by applying the policy to a copy of the facts."""
     later = copy.deepcopy(facts)
     data = {
         "task": task,

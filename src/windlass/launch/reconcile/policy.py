@@ -1,7 +1,7 @@
-"""The pure policy of any client that may act on a run: what to do about a task whose job may be gone.
+"""Pure policy of reconciling: the next action for a task, from its facts and the state of its job.
 
-Clients only reconcile; the supervisors in the job decide while they live. The observation must be made before the
-facts are read: a supervisor that writes its last record and leaves in between is then seen as finished, not lost.
+While supervisors run, they decide. The job must be observed before the facts are read: a supervisor that writes its
+last record in between then counts as finished, not lost.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ __all__ = [
 ]
 
 LEAVING_S = 120.0
-"""A job that still runs so long after its task's end does not leave by itself."""
+"""A job that still runs this long after its task's end is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Submit the intended job (again); the backend finds it by its token if it is there already."""
+    """Submit a recorded job (again); the backend finds it by its token if it was submitted."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Take a job out of its queue: a stop was asked for, and no supervisor is there to hear of it."""
+    """Cancel a job: a stop was requested, and no supervisor runs to read the request."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkLost:
-    """Record that a job is gone without a last word, and end its attempt."""
+    """Record that a job is gone without a final record, and end its attempt."""
 
     job: int
     attempt: int
@@ -57,14 +57,14 @@ class MarkLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextJob:
-    """Intend and submit the next job of the task."""
+    """Record and submit the next job of the task."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTask:
-    """Record the task's end, which no supervisor is left to record."""
+    """Record the task's end, since no supervisor is left to do so."""
 
     job: int
     attempt: int
@@ -75,7 +75,7 @@ class EndTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndLeftovers:
-    """End what a job that is gone left behind, and record the ends of these replicas' processes."""
+    """Kill leftover processes of a job that is gone, and record their ends."""
 
     job: int
     attempt: int
@@ -84,7 +84,7 @@ class EndLeftovers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unqueue:
-    """Take what waits of a job out of its queue: its task has ended."""
+    """Cancel the queued parts of a job whose task has ended."""
 
     job: int
     ids: tuple[str, ...]
@@ -92,7 +92,7 @@ class Unqueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGone:
-    """Record that nothing is left of a job whose task has ended, so that its place is not asked again."""
+    """Record that nothing is left of a job whose task has ended, so that it is not observed again."""
 
     job: int
 
@@ -101,22 +101,22 @@ Action = Submit | Cancel | MarkLost | NextJob | EndTask | EndLeftovers | Unqueue
 
 
 def has_loose_ends(task: TaskFacts) -> bool:
-    """Whether the task ended while nobody knows the end of a process of it: guard and supervisor were both killed."""
+    """Return whether a task ended without a recorded end of a process (guard and supervisor killed)."""
     return task.end is not None and _sweep(task) is not None
 
 
 def reconcile(
     task: TaskFacts, seen: Observation, budgets: Budgets, num_links: int = 0, *, reads_requests: bool = True
 ) -> Action | None:
-    """The one next thing to do for a task, or None; call again with fresh facts after it was done.
+    """Return the next action for a task, or None; call again with new facts after it.
 
-    A task without a job was to be launched by a client that died. One client at a time: two that intend the same job
-    at once would each make a token.
+    A task without a job was left by a client that died. One client at a time: two that record the same job would each
+    make a token.
 
     Args:
-        seen: the backend's view of the newest job, taken before `task` was read.
-        num_links: most links that the task may have; 0: no limit.
-        reads_requests: whether a running job hears what clients write; else it is stopped by cancelling it.
+        seen: the backend's observation of the newest job, made before `task` was read.
+        num_links: maximum number of links of the task; 0: no limit.
+        reads_requests: whether a running job reads requests of clients; if not, it is stopped by cancelling it.
     """
     observed = seen.state
     number = task.newest_job
@@ -147,12 +147,12 @@ def reconcile(
         return None
     if newest is not None and newest.job == number:
         return _lost(task, number, attempt, seen)
-    message = seen.detail if seen.cause else "its job is gone, it had not begun, and its place does not say why"
+    message = seen.detail if seen.cause else "its job is gone before it started; no reason is known"
     return MarkLost(job=number, attempt=attempt + 1, cause=_cause(seen), message=message)
 
 
 def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
-    """The end of a task whose job its place would not take."""
+    """Return the end of a task whose job was refused."""
     if task.is_stop_wanted:
         verdict, cause, message = State.STOPPED, Cause.CANCELLED, task.stop_reason
     else:
@@ -163,7 +163,7 @@ def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
 def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Action | None:
     """What to do about a job of a task that has ended: nothing of it may stay in a queue.
 
-    A job that runs is about to leave; only one that has not done so for `LEAVING_S` is ended.
+    A running job is about to exit; it is cancelled only after `LEAVING_S`.
     """
     if seen.state is JobState.GONE:
         return None if seen.signs else RecordGone(job=job)
@@ -176,15 +176,15 @@ def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Actio
 
 
 def _lost(task: TaskFacts, job: int, attempt: int, seen: Observation) -> MarkLost:
-    """What became of an attempt of which nobody is left to say it; a stop that was asked for ended it by force."""
+    """Return the end of an attempt without a final record; after a stop request it counts as cancelled."""
     if task.is_stop_wanted:
         return MarkLost(job=job, attempt=attempt, cause=Cause.CANCELLED, message=task.stop_reason)
-    message = seen.detail if seen.cause else "its job is gone, and neither its supervisors nor its place say why"
+    message = seen.detail if seen.cause else "its job is gone; no reason is known"
     return MarkLost(job=job, attempt=attempt, cause=_cause(seen), message=message)
 
 
 def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:
-    """What follows the newest attempt, which ended, when its job is gone."""
+    """Return the action after the end of the newest attempt, when its job is gone."""
     decision = decide(task, budgets)
     if decision.verdict is None and _was_cancelled_there(task, seen):
         decision = Decision(State.STOPPED, str(Cause.CANCELLED), seen.detail)
@@ -203,14 +203,14 @@ def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Ob
 
 
 def _was_cancelled_there(task: TaskFacts, seen: Observation) -> bool:
-    """Whether what the job took for a preemption was a person at its place, who does not want it back."""
+    """Return whether a user cancelled the job at its site, which the job saw as a preemption."""
     newest = task.newest_attempt
-    was_told_to_go = newest is not None and newest.end is not None and newest.end.cause == Cause.PREEMPTED
-    return was_told_to_go and cause_of(seen.cause) is Cause.CANCELLED
+    was_preempted = newest is not None and newest.end is not None and newest.end.cause == Cause.PREEMPTED
+    return was_preempted and cause_of(seen.cause) is Cause.CANCELLED
 
 
 def _cause(seen: Observation) -> Cause:
-    """Why a job ended that said nothing; that its place calls it done does not make it so."""
+    """Return the cause of a job without a final record; `ok` from its scheduler proves nothing."""
     cause = cause_of(seen.cause)
     return Cause.UNKNOWN if cause is Cause.OK else cause
 

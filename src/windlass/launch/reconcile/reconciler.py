@@ -1,6 +1,6 @@
-"""The shell around `reconcile`: look at a run's jobs, and do what its policy says until nothing is left to do.
+"""Reconcile a run: observe its jobs and carry out what the policy decides, until nothing is left to do.
 
-Only for commands that may act on the run; one that only looks calls `assess`.
+For commands that may act on the run; one that only looks calls `assess`.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from windlass.record.causes import Cause
 from windlass.record.journal import JournalWriter
 from windlass.record.state import End, RunFacts, State
 from windlass.runs.home import Home
+from windlass.runs.recovery import missing_records
 from windlass.runs.store import RunFolder
-from windlass.runs.witness import missing_records
 
 __all__ = ["NOTHING_DONE", "reconcile_run"]
 
 NOTHING_DONE = "nothing was done"
-"""Beginning of the line that says why a run was left alone although it needs something."""
+"""Start of the line that says why a run that needs an action was left alone."""
 
 _MAX_ACTIONS = 20
 
 
 def reconcile_run(run: RunFolder, home: Home) -> list[str]:
-    """Bring a run's record in line with the world; returns what was done, in words.
+    """Compare a run's record with its jobs and act on the difference; returns the actions, as text.
 
-    Cheap when nothing is wrong: one observation per living job. Safe for many clients at once. Never ends what it
-    cannot see, and never acts on a record that is damaged.
+    Cheap when nothing is wrong: one observation per active job. Safe for many clients at once. Never ends a job that it
+    cannot observe, and never acts on a damaged record.
     """
     facts = run.facts()
     if not (run.path / "plan.json").exists() or is_launching(home, run.id):
@@ -67,26 +67,26 @@ def reconcile_run(run: RunFolder, home: Home) -> list[str]:
     if is_settled(facts) and not has_secrets(run):
         return []
     if run.path.stat().st_uid != os.geteuid():
-        return []  # somebody else's: what we write there could lock its owner out
+        return []  # another user's: files that we write there could lock its owner out
     plan = Plan.from_data(run.plan())
     mirror = mirror_of(run, plan, home)
     if mirror is not None:
         facts = _exchange(mirror)
     if facts.num_damaged:
         return [f"{NOTHING_DONE} for {run.id}: {facts.num_damaged} records of its journal are damaged"]
-    launch_lock(home, run.id).unlink(missing_ok=True)  # of a launching command that was killed
+    launch_lock(home, run.id).unlink(missing_ok=True)  # left by a launching command that was killed
     with lock(run.path / "reconcile.lock"):
         return _carry_out(run, plan, home, mirror)
 
 
 def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) -> list[str]:
-    """Do one thing after another until nothing is left to do; each is told to the run's site before the next."""
+    """Carry out actions until none is left; each is pushed to the run's site before the next."""
     done: list[str] = []
     if not run.facts().run or not is_staged(run):
         missing = missing_records(run.path, run.facts())
         if missing:
             return [_left_alone(run, missing)]
-        done.append(_inherit(run, plan))
+        done.append(_take_over_launch(run, plan))
         if mirror is not None:
             _exchange(mirror)
     for _ in range(_MAX_ACTIONS):
@@ -108,7 +108,7 @@ def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) ->
 
 
 def _exchange(mirror: Mirror) -> RunFacts:
-    """Hear what a site has to say of a run, and tell it what we said; a run that never got there has nothing to hear."""
+    """Pull from and push to the site of a run; a run that was never sent there is skipped."""
     try:
         mirror.pull()
         mirror.push()
@@ -119,14 +119,14 @@ def _exchange(mirror: Mirror) -> RunFacts:
     return mirror.run.facts()
 
 
-def _inherit(run: RunFolder, plan: Plan) -> str:
-    """Take over a run whose launching command died: it goes on when all it needs is there, and else it ends."""
+def _take_over_launch(run: RunFolder, plan: Plan) -> str:
+    """Take over a run whose launch was interrupted: continue if its files are staged, else end it."""
     with client_journal(run.journal) as journal:
         if not run.facts().run:
             announce(run, plan, journal)
         if is_staged(run):
-            return "took over from a launching command that ended too early"
-        message = "the command that launched it ended before everything was in place"
+            return "took over an interrupted launch"
+        message = "the command that launched it ended before all files were staged"
         for task in plan.tasks:
             journal.append(
                 events.TASK_ENDED,
@@ -143,11 +143,11 @@ def _inherit(run: RunFolder, plan: Plan) -> str:
 def _next_step(run: RunFolder, plan: Plan, mirror: Mirror | None) -> tuple[str, Action] | None:
     if mirror is None:
         return next_action(run, plan, reads_requests=True)
-    return next_action(run, plan, reads_requests=mirror.transport.has_server, hear=lambda: _exchange(mirror))
+    return next_action(run, plan, reads_requests=mirror.transport.has_server, pull=lambda: _exchange(mirror))
 
 
 def _missing(run: RunFolder, task: str, action: Action) -> list[str]:
-    """What the journal lacks of a task that an action would go on with; to cancel something needs no whole record."""
+    """Return records that the journal lacks for an action; cancelling needs no complete record."""
     facts = run.facts()
     if facts.tasks[task].end or isinstance(action, Cancel):
         return []
@@ -165,7 +165,7 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         found = submission_of(run, task, action.job)
         assert found is not None  # it was observed
         backend_of(plan).cancel(found)
-        return f"took job {action.job} of {task} out of the queue"
+        return f"cancelled job {action.job} of {task}"
     if isinstance(action, Unqueue):
         return _unqueue(run, plan, task, action)
     if isinstance(action, RecordGone):
@@ -188,14 +188,14 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task}")
     if isinstance(action, EndLeftovers):
         _sweep(run, plan, task, action.job)
-        message = "left alone by its supervisor; ended by the next command that acted on the run"
+        message = "its supervisor was killed; the next command that acted on the run killed it"
         attempt = run.facts().task(task).attempts[action.attempt]
         cause = attempt.end.cause if attempt.end is not None else str(Cause.NODE_LOST)
         cause = str(Cause.NODE_LOST) if cause == Cause.OK else cause
         for rank in action.ranks:
             end = End(cause, rank=rank, message=message).to_data()
             journal.append(events.PROCESS_ENDED, task=task, attempt=action.attempt, rank=rank, end=end)
-        return f"ended what job {action.job} of {task} had left behind"
+        return f"killed leftover processes of job {action.job} of {task}"
     return _end(task, action, journal)
 
 
@@ -206,11 +206,11 @@ def _unqueue(run: RunFolder, plan: Plan, task: str, action: Unqueue) -> str:
         backend.unqueue(found)
     else:
         backend.cancel(found)
-    return f"took {', '.join(action.ids)} of job {action.job} of {task} out of the queue"
+    return f"cancelled {', '.join(action.ids)} of job {action.job} of {task}"
 
 
 def _submit(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter, done: str) -> str:
-    """Submit an intended job; a refusal is on record then, and the next step ends the task."""
+    """Submit a recorded job; a refusal is recorded, and the next step ends the task."""
     try:
         submit_intended(run, plan, home, task, number, journal)
     except PreconditionError:

@@ -1,4 +1,4 @@
-"""Why the jobs of a run wait, in the words of their backend."""
+"""Reasons of the backend for jobs that wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["why_waiting"]
 
 
 def why_waiting(run: RunFolder, facts: RunFacts) -> dict[str, str]:
-    """By task, what its backend says of a job, or a next link, that has not started; silence is named."""
+    """Return by task why its job, or its next link, has not started; an unreachable site is named."""
     backend = backend_of(Plan.from_data(run.plan()), patience_s=LOOK_S)
     found: dict[str, str] = {}
     for name, task in facts.tasks.items():
@@ -23,7 +23,7 @@ def why_waiting(run: RunFolder, facts: RunFacts) -> dict[str, str]:
         try:
             reason = backend.explain(submission)
         except UnreachableError as error:
-            reason = f"not known: {error.message}"
+            reason = f"unknown: {error.message}"
         if reason:
             found[name] = reason
     return found

@@ -1,1 +1,1 @@
-"""A run at a site reached over ssh: talk to the site, keep a local copy, fetch files."""
+"""Runs at a site reached over ssh: client, local mirror, file transfer."""

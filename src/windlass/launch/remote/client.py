@@ -1,4 +1,4 @@
-"""The client's half of a talk with a site: send the zipapp there once, then ask it things and send it folders."""
+"""Client of the remote server at a site: sends the zipapp once, then requests and folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["RemoteClient", "Transport", "write_archive"]
 
 _OLDEST_PYTHON = (3, 9)
 _TURN_S = 60.0
-_CLEAR_S = 3600.0  # to delete a hundred thousand files takes a shared file system a while
+_CLEAR_S = 3600.0  # a shared file system is slow to delete a hundred thousand files
 _SLOWEST_BYTES_S = 100_000
 _QUIET_S = 5.0
 _ERRORS: dict[int, type[WindlassError]] = {
@@ -38,7 +38,7 @@ _ERRORS: dict[int, type[WindlassError]] = {
 }
 _ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _THERE = 'for path; do if [ -e "$path" ]; then echo "$path"; fi; done'
-# What takes the zipapp in, before anything of ours is there; any Python 3 must be able to read it.
+# Stores the zipapp at the site; must run on any Python 3.
 _STORE = """
 import hashlib, os, sys
 target, digest = sys.argv[1:]
@@ -48,7 +48,7 @@ try:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     content = sys.stdin.buffer.read()
     if hashlib.sha256(content).hexdigest() != digest:
-        sys.exit("it was cut on its way")
+        sys.exit("the upload was cut short")
     try:
         with open(part, "wb") as file:
             file.write(content)
@@ -75,17 +75,17 @@ _broken: dict[str, tuple[float, UnreachableError]] = {}
 
 
 class Transport(Protocol):
-    """What a mirror needs of the way to its site: a `RemoteClient`, or a courier where nobody there can be asked."""
+    """Connection of a mirror to its site: `RemoteClient` over ssh, or `BeakerTransport`."""
 
     name: str
     archive_at_site: PurePosixPath
     has_server: bool
-    """Whether what is said to the site reaches jobs that run there."""
+    """Whether a server at the site answers, so that requests reach running jobs."""
 
-    def ask(
+    def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """One request and its answer."""
+        """Send a request and return its answer."""
 
     def send_folders(
         self,
@@ -93,22 +93,22 @@ class Transport(Protocol):
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """Send folders, each whole."""
+        """Send folders; each appears atomically."""
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """A job with what its place must be told of the way its folder comes."""
+        """Return a job with the name of the bundle that carries its folder, if there is one."""
 
     def finish_upload(self, folder: Path) -> None:
-        """All that the job in this folder needs has been sent."""
+        """Finish the upload of the files of the job in this folder."""
 
 
 class RemoteClient:
-    """Speaks with the zipapp at a site, and puts it there where it is missing.
+    """Client of the zipapp at a site, which it uploads if missing.
 
     Args:
         state: windlass's folder at the site.
-        archive: the zipapp here.
-        python: Python >= 3.9 there.
+        archive: the local zipapp.
+        python: Python >= 3.9 at the site.
     """
 
     def __init__(self, shell: SiteShell, state: PurePosixPath, archive: Path, python: str) -> None:
@@ -119,13 +119,13 @@ class RemoteClient:
         self._archive = archive
         self._python = python
 
-    def ask(
+    def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """One request and its answer.
+        """Send a request and return its answer.
 
         Raises:
-            WindlassError: the site's own; UnreachableError when the way is broken.
+            WindlassError: raised at the site; UnreachableError if the connection fails.
         """
         message = pack(header, pieces)
         limit_s = _CLEAR_S if command == "clear" else _TURN_S
@@ -139,8 +139,8 @@ class RemoteClient:
                 header, found = unpack(raw.out)
             except ValueError as error:
                 if is_last:
-                    said = (raw.err.strip().splitlines() or [f"`{command}` ended with {raw.code}"])[-1]
-                    message_ = f"{self.shell.name} gave no answer that makes sense: {said}"
+                    reason = (raw.err.strip().splitlines() or [f"`{command}` ended with {raw.code}"])[-1]
+                    message_ = f"{self.shell.name} sent an invalid answer: {reason}"
                     raise PreconditionError(message_, hint="try again", code="site-answer-broken") from error
                 self.ensure_archive()
                 continue
@@ -159,22 +159,22 @@ class RemoteClient:
             _broken[self.shell.name] = (time.monotonic(), error)
             raise
 
-    def _error(self, said: Mapping[str, Any]) -> WindlassError:
-        kind = _ERRORS.get(said["exit"], PreconditionError)
-        return kind(f"{self.shell.name}: {said['message']}", hint=said["hint"], code=said["code"])
+    def _error(self, data: Mapping[str, Any]) -> WindlassError:
+        kind = _ERRORS.get(data["exit"], PreconditionError)
+        return kind(f"{self.shell.name}: {data['message']}", hint=data["hint"], code=data["code"])
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """The job as it is: its folder lies where it runs."""
+        """Return the job unchanged: its folder is sent over ssh."""
         return document
 
     def finish_upload(self, folder: Path) -> None:
-        """Nothing: what was sent is there."""
+        """Do nothing: folders are sent at once."""
 
     def ensure_archive(self) -> None:
-        """Put the zipapp there; idempotent.
+        """Upload the zipapp; idempotent.
 
         Raises:
-            PreconditionError: there is no Python that can run it, or no room for it.
+            PreconditionError: no Python can run it there, or no space.
         """
         self._check_python()
         argv = [self._python, "-I", "-c", _STORE, str(self.archive_at_site), sha256_file(self._archive)]
@@ -185,20 +185,20 @@ class RemoteClient:
             found = explained(OSError(int(words[1]), os.strerror(int(words[1])), words[2].strip()))
             raise PreconditionError(f"{self.shell.name}: {found.message}", hint=found.hint, code=found.code)
         if answer.code or words != ["stored"]:
-            said = (answer.err.strip().splitlines() or [answer.out.strip()])[-1]
-            message = f"{self.shell.name} did not take the zipapp: {said}"
+            reason = (answer.err.strip().splitlines() or [answer.out.strip()])[-1]
+            message = f"{self.shell.name} failed to store the zipapp: {reason}"
             raise PreconditionError(message, hint="try again", code="site-answer-broken")
 
     def _check_python(self) -> None:
         answer = self.shell.run([self._python, "-I", "-c", _ASK_VERSION])
         version = re.search(r"(\d+)\.(\d+)", answer.out)
-        hint = "name a newer one as `env.python` in the site's profile, such as /opt/python/3.11/bin/python3"
+        hint = "set `env.python` in the site's profile, such as /opt/python/3.11/bin/python3"
         if answer.code or version is None:
-            said = (answer.err.strip().splitlines() or ["it said nothing"])[-1]
-            message = f"{self.shell.name}: `{self._python}` is no Python that runs: {said}"
+            reason = (answer.err.strip().splitlines() or ["no output"])[-1]
+            message = f"{self.shell.name}: cannot run `{self._python}`: {reason}"
             raise PreconditionError(message, hint=hint, code="site-python")
         if (int(version[1]), int(version[2])) < _OLDEST_PYTHON:
-            message = f"{self.shell.name}: `{self._python}` is Python {version[0]}; windlass needs 3.9 or newer there"
+            message = f"{self.shell.name}: `{self._python}` is Python {version[0]}; windlass needs 3.9 or newer"
             raise PreconditionError(message, hint=hint, code="site-python")
 
     def send_folders(
@@ -207,10 +207,10 @@ class RemoteClient:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """Send folders as one archive; each appears there whole, the last of them last. What is there is not sent.
+        """Send folders that are missing there as one archive; each appears atomically, in order.
 
         Args:
-            folders: for each folder at the site the names in it and what they are here.
+            folders: for each folder at the site, its names and local paths.
             empty: names of empty folders in them.
         """
         there = self._there([*folders, self.archive_at_site])
@@ -226,7 +226,7 @@ class RemoteClient:
             self._asked("unpack", path, _TURN_S + path.stat().st_size / _SLOWEST_BYTES_S)
 
     def _there(self, paths: Iterable[PurePosixPath]) -> set[str]:
-        """Which of these paths exist at the site."""
+        """Return those of the paths that exist at the site."""
         answer = self.shell.run(["sh", "-c", _THERE, "sh", *map(str, paths)])
         return set(answer.out.splitlines())
 
@@ -237,7 +237,7 @@ def write_archive(
     folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
     empty: Mapping[PurePosixPath, Sequence[str]],
 ) -> None:
-    """Write a message for `windlass.supervise.remote.framing.FrameReader`; its first line is known only at the end."""
+    """Write a message for `windlass.supervise.remote.framing.FrameReader`; its first line is written last."""
     counting = _Counting(file)
     file.write(bytes(FRAME_LINE_BYTES))
     counting.write(json.dumps({"targets": [(key, str(path)) for key, path in targets]}).encode() + b"\n")
@@ -254,13 +254,13 @@ def write_archive(
 
 
 def _plain(archive: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Files, folders and symbolic links travel, sockets and the like do not; each name of a file with its content."""
+    """Keep files, folders and symbolic links only; hard-linked names are sent with their content."""
     archive.inodes.clear()  # type: ignore[attr-defined]
     return member if member.isreg() or member.isdir() or member.issym() else None
 
 
 class _Counting:
-    """Writes on, and knows length and digest of what went by."""
+    """Writer that counts and digests what it passes on."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Bring files of a run from its site: whole files in bounded turns, the folder in place only when all of it is here."""
+"""Fetch files of a run from its site in bounded requests; the folder is replaced when complete."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class _Entry(NamedTuple):
 
 
 def fetch(transport: Transport, root: PurePosixPath, name: str, target: Path, *, is_needed: bool = True) -> bool:
-    """Bring a file or folder of a run here; False when there is none and it need not be.
+    """Fetch a file or folder of a run; False if it is missing and not needed.
 
-    What an earlier call brought, or left behind when it was cut off, is used where size and time still fit.
+    Files of an earlier, also an interrupted, call are reused if size and time match.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: it is missing.
     """
     try:
-        header, _ = transport.ask("fetch", {"root": str(root), "under": name})
+        header, _ = transport.request("fetch", {"root": str(root), "under": name})
     except NotFoundError:
         if is_needed:
             raise
@@ -58,7 +58,7 @@ def _local(entry: _Entry, name: str, base: Path) -> Path:
 
 
 def _prepare(path: Path, earlier: Path, entry: _Entry) -> None:
-    """Make folders and links, and take over a file of an earlier fetch that is as it is there."""
+    """Create folders and links, and reuse an unchanged file of an earlier fetch."""
     if entry.path.endswith("/"):
         path.mkdir(mode=entry.mode | 0o700, parents=True, exist_ok=True)
     elif entry.link:
@@ -79,7 +79,7 @@ def _is_wanted(entry: _Entry, path: Path) -> bool:
 
 
 def _turns(entries: list[_Entry]) -> Iterator[list[tuple[_Entry, int, int]]]:
-    """(file, offset, length) of pieces, as many as fit into one answer at a time."""
+    """Yield lists of (file, offset, length), each small enough for one answer."""
     turn: list[tuple[_Entry, int, int]] = []
     room = _TURN_BYTES
     for entry in entries:
@@ -101,11 +101,11 @@ def _bring(
     transport: Transport, root: PurePosixPath, name: str, fresh: Path, turn: list[tuple[_Entry, int, int]]
 ) -> None:
     request = [(entry.path, offset, length) for entry, offset, length in turn]
-    _, pieces = transport.ask("fetch", {"root": str(root), "pieces": request})
+    _, pieces = transport.request("fetch", {"root": str(root), "pieces": request})
     for (entry, offset, length), piece in zip(turn, pieces, strict=True):
         if len(piece) != length:
-            message = f"{transport.name}: {entry.path} changed while it was fetched"
-            raise UnreachableError(message, hint="try again when the run has ended", code="site-answer-broken")
+            message = f"{transport.name}: {entry.path} changed during the transfer"
+            raise UnreachableError(message, hint="try again after the run has ended", code="site-answer-broken")
         path = _local(entry, name, fresh)
         if offset == 0:
             path.unlink(missing_ok=True)

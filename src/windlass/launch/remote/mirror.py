@@ -1,7 +1,7 @@
-"""The local copy of a run that lives at a site reached over ssh: its journal and logs here, its own words there.
+"""Local mirror of a run at a site: pulls its journal and logs, pushes records of this side.
 
-Each file of a journal or log has one writer and only grows, so both directions send what is behind a number. The
-site's files that were ever pulled stand in `mirror.json`; the other journal files are ours, and only those are pushed.
+Each file of a journal or log has one writer and only grows, so both directions send the bytes after an offset. Files
+that were pulled are listed in `mirror.json`; the other journal files are ours, and only those are pushed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _PLACES = "places.json"
 _DELIVERED = "mirror.delivery"
 _LOCK_S = 30.0
 _STAYS = re.compile(r"\.|submit\.lock\Z|submitted\.json\Z|link-")
-"""In a job's folder: what only one side needs, and what comes from the other."""
+"""Files in a job's folder that are not sent."""
 
 
 class Mirror:
-    """One run's copy. All methods block for one or more round trips to the site; each may be repeated after any failure.
+    """Mirror of one run. All methods block for one or more round trips to the site; each may be repeated after any failure.
 
     Args:
-        root_at_site: the run's folder there, `<state>/runs/<run>`.
+        root_at_site: the run's folder at the site, `<state>/runs/<run>`.
         archive: the zipapp of this installation.
-        python: Python >= 3.9 there.
-        transport: used at sites without ssh.
+        python: Python >= 3.9 at the site.
+        transport: connection to a site without ssh.
 
-    Every method raises UnreachableError when the way is broken, and PreconditionError when the site cannot do it.
+    Every method raises UnreachableError if the connection fails, and PreconditionError if the site refuses.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class Mirror:
 
     @property
     def archive_at_site(self) -> PurePosixPath:
-        """The zipapp there, from the first talk on."""
+        """Path of the zipapp at the site, after the first request."""
         return self.transport.archive_at_site
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """A job with what its place must be told of the way its files come."""
+        """Return a job with the name of the bundle that carries its files, if there is one."""
         return self.transport.with_bundle(document)
 
     def ship(self, data: Mapping[PurePosixPath, Path] | None = None) -> None:
-        """Send the run's folder and data as one archive; what is there already is not sent again.
+        """Send the run's folder and data as one archive; folders that exist there are not sent again.
 
-        Its journal and logs stay here: `push` comes next.
+        Journal and logs are not included: call `push` next.
 
         Args:
             data: local file or folder by its path at the site (`data_at_site`).
@@ -89,21 +89,21 @@ class Mirror:
         if not self.run.is_mirrored:
             self._write_pulled(set())
         folders = {path.parent: [(path.name, local.resolve())] for path, local in (data or {}).items()}
-        own = [path for path in sorted(self.run.path.iterdir()) if _travels(path)]
+        own = [path for path in sorted(self.run.path.iterdir()) if _is_sent(path)]
         folders[self.root] = [(path.name, path) for path in own]
         self.transport.send_folders(folders, empty={self.root: ("journal", "logs", "checkpoints", "out")})
 
     def put(self, paths: Iterable[Path]) -> None:
-        """Send small files of the local run folder, each whole, over what is there under its name."""
+        """Send small files of the local run folder; each replaces the one at the site."""
         chosen = list(paths)
         names = [path.relative_to(self.run.path).as_posix() for path in chosen]
         self._turn(puts=names, pieces=[path.read_bytes() for path in chosen])
 
     def send_job(self, folder: Path, there: PurePath) -> None:
-        """Send a job's files and our words of it, and hear whether it has begun: all that must be before it is queued.
+        """Send a job's files and records, and pull its state: everything needed before it is queued.
 
         Args:
-            folder: the job's folder here; what only this side needs stays.
+            folder: the job's local folder; files that only this side needs are not sent.
             there: the same folder at the site.
         """
         assert PurePosixPath(there) == self.root / "jobs" / folder.name
@@ -113,7 +113,7 @@ class Mirror:
         self.transport.finish_upload(folder)
 
     def push(self) -> None:
-        """Send what this side wrote into the journal; it is on the site's disk when this returns."""
+        """Send this side's journal records; they are on the site's disk when this returns."""
         if self._at_site is None:
             self._turn()
         for _ in range(_MAX_TURNS):
@@ -126,11 +126,11 @@ class Mirror:
             if before == self._at_site:
                 break
         raise PreconditionError(
-            f"{self.transport.name} takes nothing more into the journal of {self.run.id}", code="site-answer-broken"
+            f"{self.transport.name} does not store more records of {self.run.id}", code="site-answer-broken"
         )
 
     def _behind(self) -> list[tuple[str, int, bytes]]:
-        """(name, offset there, whole records behind it) of our journal files that the site does not have in full."""
+        """Return (name, offset at the site, records after it) of journal files that the site lacks in part."""
         found = []
         room = LIMIT_BYTES
         for name in self._own():
@@ -145,10 +145,10 @@ class Mirror:
         return found
 
     def pull(self, *, logs: bool = False, is_last: bool = False) -> bool:
-        """Take in what others wrote into the journal, and what user code printed; returns whether there was anything.
+        """Pull journal records of other writers, and logs; returns whether there was anything new.
 
         Args:
-            is_last: look also at the logs of attempts that were followed by another.
+            is_last: pull the logs of earlier attempts too.
         """
         if is_last:
             self._closed.clear()
@@ -164,15 +164,15 @@ class Mirror:
         return is_new
 
     def deliver(self, values: Mapping[str, bytes]) -> PurePosixPath:
-        """Send the secrets of the run over standard input, for its owner alone; returns the file for `RunPaths.delivery`."""
+        """Send the secrets of the run over standard input; returns the file, which only the owner can read."""
         self._delivery_mark.touch()
-        self.transport.ask("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
+        self.transport.request("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
         return self._delivery
 
     def remove_delivery(self) -> None:
         """Remove the secrets that `deliver` sent, if any."""
         if self._delivery_mark.exists():
-            self.transport.ask("deliver", {"path": str(self._delivery)})
+            self.transport.request("deliver", {"path": str(self._delivery)})
             self._delivery_mark.unlink()
 
     @property
@@ -184,10 +184,10 @@ class Mirror:
         return self.run.path / _DELIVERED
 
     def fetch_outputs(self, task: str) -> Path:
-        """Bring a task's output here and return its folder; files that came earlier and are as they were stay.
+        """Fetch a task's output and return its folder; unchanged files are not fetched again.
 
         Raises:
-            NotFoundError: it has none.
+            NotFoundError: the task has no output.
         """
         from windlass.launch.remote.fetching import fetch  # lazy: most commands fetch nothing
 
@@ -203,7 +203,7 @@ class Mirror:
         return folder
 
     def fetch_manifest(self, task: str) -> bool:
-        """Bring the manifest of a task's output alone; False when there is none."""
+        """Fetch only the manifest of a task's output; False if there is none."""
         from windlass.launch.remote.fetching import fetch  # lazy: as above
 
         name = f"{task}.manifest.json"
@@ -229,11 +229,11 @@ class Mirror:
             "closed": sorted(self._closed),
             "limit": LIMIT_BYTES,
         }
-        answer, found = self.transport.ask("sync", header, pieces)
+        answer, found = self.transport.request("sync", header, pieces)
         self.run.heard_file.touch()
         self._at_site = answer["own"]
         lost = {name for name, size in answer["own"].items() if size > (self.run.journal / name).stat().st_size}
-        if lost:  # this machine lost its power: what it had sent comes back as what others wrote
+        if lost:  # this machine lost power: records that it had sent are pulled back as another writer's
             self._write_pulled(self._pulled() | lost)
             self._is_mended = False
         return answer, found
@@ -262,7 +262,7 @@ class Mirror:
         return {path.relative_to(self.run.path).as_posix(): path.stat().st_size for path in paths if path.exists()}
 
     def _mend(self) -> None:
-        """Cut what a crash of this machine left half-written at the ends of pulled journal files; once."""
+        """Truncate partial records that a crash of this machine left in pulled journal files; once."""
         if self._is_mended:
             return
         with lock(self.run.path / "mirror.lock", timeout_s=_LOCK_S):
@@ -274,7 +274,7 @@ class Mirror:
         self._is_mended = True
 
     def _take_in(self, deltas: Sequence[tuple[str, int]], pieces: Sequence[bytes]) -> bool:
-        """Write what came, logs before the journal: who reads of an attempt's end finds what it had printed."""
+        """Write pulled pieces, logs before the journal: at an attempt's end its output is complete."""
         found = sorted(zip(deltas, pieces, strict=True), key=lambda item: item[0][0].startswith("journal/"))
         if not found:
             return False
@@ -284,11 +284,11 @@ class Mirror:
                 self._write_pulled(self._pulled() | fresh)
             for (path, offset), piece in found:
                 _grow(self.run.path / path, offset, piece)
-        os.utime(self.run.journal)  # an index looks there first
+        os.utime(self.run.journal)  # the index checks this time first
         return True
 
     def _close_older(self) -> None:
-        """Look no more at the logs of attempts that had a successor when everything was pulled twice."""
+        """Stop pulling logs of attempts that already had a successor at the last two pulls."""
         newest: dict[str, int] = {}
         folders = [path for path in self.run.logs.glob("*/*") if path.parent.name.isdecimal()]
         for path in folders:
@@ -298,8 +298,8 @@ class Mirror:
         self._older = older
 
 
-def _travels(path: Path) -> bool:
-    """Whether a part of the local run folder belongs into the one at the site."""
+def _is_sent(path: Path) -> bool:
+    """Return whether a file of the local run folder is sent to the site."""
     return path.name in ("plan.json", "provenance.json", _PLACES, "code", "jobs")
 
 
@@ -308,7 +308,7 @@ def _folder(path: Path) -> str:
 
 
 def _grow(path: Path, offset: int, piece: bytes) -> None:
-    """Append what is not there yet of a piece that belongs at `offset`; with a gap before it nothing."""
+    """Append the missing bytes of a piece at `offset`; nothing if there is a gap before it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -320,16 +320,16 @@ def _grow(path: Path, offset: int, piece: bytes) -> None:
 
 
 def has_delivered(run: RunFolder) -> bool:
-    """Whether the secrets of a run lie at its site, as far as is known here."""
+    """Return whether secrets of a run were sent to its site and not removed."""
     return (run.path / _DELIVERED).exists()
 
 
 def state_at_site(profile: Profile, shell: SiteShell) -> PurePosixPath:
-    """Windlass's folder at a site, `<fs.shared>/windlass`; asks the site for the user's name where the path holds it.
+    """Windlass's folder at a site, `<fs.shared>/windlass`; asks the site for `${user}` if needed.
 
     Raises:
-        PreconditionError: the profile names no shared folder.
-        UnreachableError: the site does not answer.
+        PreconditionError: `fs.shared` is not set.
+        UnreachableError: the site cannot be reached.
     """
     shared = profile.fs.shared
     if not shared:
@@ -347,12 +347,12 @@ def state_at_site(profile: Profile, shell: SiteShell) -> PurePosixPath:
 
 
 def data_at_site(state: PurePosixPath, digest: str, local: Path) -> PurePosixPath:
-    """Where a file or folder of data lies at a site: by its digest, under its own name."""
+    """Return the path of data at a site: by its digest, under its own name."""
     return state / "data" / digest[:40] / local.name
 
 
 def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
-    """The mirror of a run whose files live elsewhere, from when its places are known; None for all others."""
+    """Return the mirror of a run at a site, once its places are recorded; None for other runs."""
     profile = plan.site.profile
     if profile is None or not (profile.ssh or profile.kind == "beaker"):
         return None
@@ -362,11 +362,11 @@ def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
         return None
     assert isinstance(places, dict)
     root = PurePosixPath(str(places["run_dir"]))
-    return None if run.path == Path(root) else mirror_at(run, root, profile, home)  # this is the site itself
+    return None if run.path == Path(root) else mirror_at(run, root, profile, home)  # this machine is the site
 
 
 def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home) -> Mirror:
-    """The mirror of a run whose folder at its site is `root`."""
+    """Return the mirror of a run whose folder at its site is `root`."""
     archive = ensure_archive(home.cache / "archives")
     transport = None
     if profile.kind == "beaker" and not profile.ssh:
@@ -378,5 +378,5 @@ def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home)
 
 
 def mirror_of_run(run: RunFolder, home: Home) -> Mirror | None:
-    """As `mirror_of`, with the run's own plan, which is read only where the run lives elsewhere."""
+    """Return `mirror_of` with the run's own plan, which is read only for runs at a site."""
     return mirror_of(run, Plan.from_data(run.plan()), home) if run.is_mirrored else None

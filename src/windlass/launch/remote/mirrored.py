@@ -1,4 +1,4 @@
-"""Whether a run lives elsewhere: every launch asks, and only one that does pays for what a mirror needs."""
+"""Check for a mirror without its imports, which a launch on this machine does not need."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["mirror_if_remote"]
 
 
 def mirror_if_remote(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
-    """As `mirror.mirror_of`, without its imports where the site is this machine's."""
+    """Return `mirror.mirror_of`; imports nothing if the site is on this machine."""
     profile = plan.site.profile
     if profile is None or not (profile.ssh or profile.kind == "beaker"):
         return None
     from windlass.launch.remote.mirror import (
-        mirror_of,  # lazy: with the way to a site, 20 ms of a launch on this machine
+        mirror_of,  # lazy: 20 ms of a launch on this machine
     )
 
     return mirror_of(run, plan, home)

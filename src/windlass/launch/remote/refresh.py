@@ -1,4 +1,4 @@
-"""Keep the copy of a run fresh while somebody follows it."""
+"""Refresh the mirror of a run while it is followed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TROUBLED_S = 5.0
 
 
 class MirrorRefresh:
-    """A follower's ear at the site of a run; hears nothing, and costs nothing, where the run lives here.
+    """Pulls news of a run at a site; does nothing for a local run.
 
     Attributes:
-        trouble: why nothing was heard at the last look; empty: all is well.
+        trouble: why the last pull failed; empty if it succeeded.
     """
 
     def __init__(self, run: RunFolder, home: Home) -> None:
@@ -28,10 +28,10 @@ class MirrorRefresh:
         self.trouble = ""
 
     def look(self, *, is_last: bool = False) -> None:
-        """Pull journal and logs, at most once a second; a site that does not answer is asked again later.
+        """Pull journal and logs, at most once a second; after a failure, try again later.
 
         Args:
-            is_last: now, and the logs of all attempts.
+            is_last: pull now, and the logs of all attempts.
         """
         if self._mirror is None or (time.monotonic() < self._next and not is_last):
             return

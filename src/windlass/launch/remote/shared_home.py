@@ -1,4 +1,4 @@
-"""Whether a site's nodes can see the folder where its runs would be kept: asked before anything is made."""
+"""Check, before a launch, that a site's nodes can see the folder of its runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 
 
 def check_state_folder(site: Site, home: Home) -> None:
-    """Refuse a site whose nodes could not read what a launch writes; pure reading.
+    """Refuse a site whose nodes cannot see WINDLASS_HOME; changes nothing.
 
     Raises:
-        PreconditionError: its profile names no shared folder, or WINDLASS_HOME is one that only this machine sees.
+        PreconditionError: `fs.shared` is not set, or only this machine sees WINDLASS_HOME.
     """
     problem = state_folder_problem(site, home)
     if problem is not None:
@@ -31,7 +31,7 @@ def check_state_folder(site: Site, home: Home) -> None:
 
 
 def state_folder_problem(site: Site, home: Home) -> PreconditionError | None:
-    """What `check_state_folder` would raise, for a plan to tell; None where nothing is known to be wrong."""
+    """Return the error that `check_state_folder` would raise, or None."""
     profile = site.profile
     if profile is None:
         return None
@@ -45,13 +45,13 @@ def state_folder_problem(site: Site, home: Home) -> PreconditionError | None:
     if shared and _is_below(home.path, shared):
         return None
     kind = file_system(home.path)
-    why = f"it is in this machine's memory ({kind})" if kind in _IN_MEMORY else ""
+    why = f"it is in the memory of this machine ({kind})" if kind in _IN_MEMORY else ""
     if not why and shared and local and _is_below(home.path, local):
         why = f"every node has its own {local} (fs.node_local)"
     if not why:
         return None
-    where = f"{shared}/windlass" if shared else "a folder that all nodes see"
-    message = f"the nodes of `{profile.name}` do not see WINDLASS_HOME={home.path}: {why}"
+    where = f"{shared}/windlass" if shared else "/a/folder/that/all/nodes/see"
+    message = f"the nodes of `{profile.name}` cannot see WINDLASS_HOME={home.path}: {why}"
     return PreconditionError(message, hint=f"export WINDLASS_HOME={where}", code="home-not-shared")
 
 

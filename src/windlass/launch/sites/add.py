@@ -1,4 +1,4 @@
-"""Make a site's profile: what is known of it already, what the machine says, what the user says; the last one wins."""
+"""Creation of a site's profile from a template, the machine and the user's settings, in this order."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def add_site(
     is_probed: bool = True,
     replaces_edits: bool = False,
 ) -> Path:
-    """Write the profile of a site; returns its file. Blocking: asks the machine in one round trip, or Beaker.
+    """Write the profile of a site; returns its file. Blocking: one round trip to the site or to Beaker.
 
     Args:
         home: WINDLASS_HOME.
         ssh: login node; empty: this machine.
-        base: site whose written parts are kept; empty: the user's own of this name, or else the shipped one, if there is one.
-        overrides: fields of the profile, `scheduler.account=abc`.
+        base: site whose settings are taken over; empty: the user's own site of this name, else the shipped one.
+        overrides: fields of the profile, such as `scheduler.account=abc`.
         today: YYYY-MM-DD, for the sources.
 
     Raises:
-        UsageError: no site is called `base`; or none may be called `name`.
-        SpecError: an override, or the base, is refused.
-        PreconditionError: there is no Slurm there, or somebody edited the file.
-        UnreachableError: the machine does not answer.
+        UsageError: no site `base`, or an invalid `name`.
+        SpecError: an override or the base is invalid.
+        PreconditionError: no Slurm there, or the file was edited.
+        UnreachableError: the machine cannot be reached.
     """
     known = _known(name, base, home)
     ssh = ssh or (known.ssh if known is not None and known.name == name else "")
@@ -50,19 +50,19 @@ def add_site(
 
             profile = ask_beaker(profile, today=today)
     elif is_probed:
-        from windlass.backends.slurm.probe import probe  # lazy: not where nothing is asked
+        from windlass.backends.slurm.probe import probe  # lazy: not needed without a probe
 
         profile = probe(SshShell(ssh) if ssh else LocalShell(), name, ssh=ssh, today=today, base=known)
     else:
         known = known or Profile(name=name)
         profile = replace(known, name=name, ssh=ssh or known.ssh)
-    # Read as a file would be, so that an override is checked, and explained, as one of an experiment is.
+    # Load it like a file, so that overrides are checked as those of an experiment are.
     loaded = config.load(Profile, config.to_yaml(profile), source=f"site {name}", overrides=overrides)
     return save_site(loaded.value, home, replaces_edits=replaces_edits)
 
 
 def _beaker(profile: Profile, overrides: Sequence[str]) -> Profile:
-    """The profile with what the user says, so that nothing is asked that is said already."""
+    """Return the profile with the user's settings, which are then not asked for."""
     return config.load(Profile, config.to_yaml(profile), source=f"site {profile.name}", overrides=overrides).value
 
 

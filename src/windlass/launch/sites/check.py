@@ -1,7 +1,7 @@
-"""Prove a site by real jobs: on one node, then on several, and keep what was found.
+"""Check of a site by real jobs, on one node and on several; the results are kept.
 
-Each job is queued through Slurm as any run would be; its nodes look at themselves and at one another
-(windlass.supervise.slurm.node_check) and leave their verdicts in a folder of the site's shared file system.
+Jobs are queued through Slurm like those of a run; their nodes check themselves and each other
+(windlass.supervise.slurm.node_check) and write results to a folder on the site's shared file system.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _ORDER = (
 _LIVING = ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED")
 _LATE_S = 10.0
 _LEAVING_S = 60.0
-_MOST_TOLD = 3
+_MAX_LISTED = 3
 _RANK = {"failed": 0, "ok": 1, "not-tried": 2}
 
 
 @dataclass(slots=True)
 class _Job:
-    """One job of a check, while we wait for it; times since the check began."""
+    """Job of a check; times are since the start of the check."""
 
     id: str
     nodes: int
@@ -72,13 +72,13 @@ class _Job:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all nodes have answered."""
+        """Return whether all nodes have answered."""
         return len(self.results) == self.nodes
 
     def is_settled(self, now_s: float) -> bool:
-        """Whether no more answers can come; what an ended job wrote may be seen late on a network file system.
+        """Return whether no more answers can come; files of an ended job may appear late on a network file system.
 
-        A job that has answered gets a while to end by itself, so that it leaves nothing behind.
+        A job that has answered gets some time to end by itself.
         """
         if self.answered_s is not None:
             return self.ended_s is not None or now_s - self.answered_s >= _LEAVING_S
@@ -98,20 +98,20 @@ def check_site(
     clock: Clock | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> SiteCheck:
-    """Check a site on one node and on `num_nodes`, and write it into the history. Blocking.
+    """Check a site on one node and on `num_nodes`, and add the results to the history. Blocking.
 
-    Its jobs are cancelled when they are not over after `timeout_s`, or when this call is interrupted.
+    Its jobs are cancelled after `timeout_s`, or if this call is interrupted.
 
     Args:
         home: WINDLASS_HOME, where the history is.
-        archive: the zipapp on this machine.
+        archive: the local zipapp.
         partition: empty: the profile's.
-        python: interpreter at the site whose torch reduces over the nodes; empty: not tried.
-        tell: hears of what is waited for.
+        python: interpreter at the site with torch, for an all-reduce; empty: not tried.
+        tell: gets a line about what the check waits for.
 
     Raises:
-        UnreachableError: the site does not answer.
-        UsageError: the profile names no shared folder.
+        UnreachableError: the site cannot be reached.
+        UsageError: `fs.shared` is not set.
     """
     run = _Check(profile, shell, partition or profile.scheduler.partition, python, clock or SystemClock(), tell)
     found = run.carry_out(archive, sorted({1, num_nodes}), timeout_s)
@@ -120,7 +120,7 @@ def check_site(
 
 
 class _Check:
-    """One check on its way; owns the folder at the site and the jobs in its queue."""
+    """Running check; owns its folder and its jobs at the site."""
 
     def __init__(
         self, profile: Profile, shell: SiteShell, partition: str, python: str, clock: Clock, tell: Callable[[str], None]
@@ -133,17 +133,17 @@ class _Check:
         run = SiteCheck(site=self._profile.name, at=format_time(self._clock.now()), facts={})
         if not self._profile.fs.shared:
             hint = f"add `fs: {{shared: /a/folder/that/all/nodes/see}}` to the profile of `{self._profile.name}`"
-            raise UsageError("the profile names no shared folder (fs.shared)", hint=hint, code="site-no-shared-folder")
-        user = self._say(["id", "-un"]).out.strip()
-        version = self._say([self._program("sbatch"), "--version"])
+            raise UsageError("`fs.shared` is not set in the profile", hint=hint, code="site-no-shared-folder")
+        user = self._run(["id", "-un"]).out.strip()
+        version = self._run([self._program("sbatch"), "--version"])
         if version.code:
             message = f"{self._shell.name} has no sbatch: {_last(version)}"
-            return replace(run, findings=(CheckResult(name="login", nodes=0, status="failed", message=message),))
+            return replace(run, results=(CheckResult(name="login", nodes=0, status="failed", message=message),))
         shared = self._profile.fs.shared.replace("${user}", user).rstrip("/")
         folder = f"{shared}/windlass/checks/{os.urandom(4).hex()}"
         failed = self._prepare(folder, archive, user, sizes)
         if failed is not None:
-            return replace(run, findings=(failed,))
+            return replace(run, results=(failed,))
         login = CheckResult(name="login", nodes=0, status="ok", message=f"{version.out.strip()}; wrote {folder}")
         jobs: list[_Job] = []
         try:
@@ -152,17 +152,17 @@ class _Check:
         finally:
             living = [job.id for job in jobs if job.ended_s is None]
             if living:
-                with contextlib.suppress(UnreachableError):  # then Slurm ends them at their deadline
-                    self._say([self._program("scancel"), *living])
+                with contextlib.suppress(UnreachableError):  # Slurm cancels them at their deadline
+                    self._run([self._program("scancel"), *living])
         found = [login, *refused, *(finding for job in jobs for finding in self._verdicts(job, timeout_s))]
         found.sort(key=lambda finding: (finding.nodes, _ORDER.index(finding.name)))
-        result = replace(run, findings=tuple(found), jobs=tuple(job.id for job in jobs), facts=_facts(jobs))
+        result = replace(run, results=tuple(found), jobs=tuple(job.id for job in jobs), facts=_facts(jobs))
         if result.is_ok:
-            self._say(["rm", "-rf", folder])
+            self._run(["rm", "-rf", folder])
         return result
 
     def _prepare(self, folder: str, archive: Path, user: str, sizes: Sequence[int]) -> CheckResult | None:
-        """Make the folder with the program and what it is to look at; a finding when that fails."""
+        """Create the folder with the program and its input; returns a failed result on error."""
         nonce = os.urandom(16).hex()
         files: dict[str, bytes | Path] = {"nonce": nonce.encode(), "windlass.pyz": archive}
         prefix = posixpath.dirname(posixpath.dirname(self._python)) if self._python else ""
@@ -181,26 +181,26 @@ class _Check:
                 env=check_variables(self._profile, nodes=nodes, gpus=self._there.gpus or 0, tokens=known),
             )
             files[f"{nodes}/{CHECK_FILE}"] = json.dumps(asdict(spec)).encode()
-        made = self._say(["mkdir", "-p", *(f"{folder}/{nodes}" for nodes in sizes)])
+        made = self._run(["mkdir", "-p", *(f"{folder}/{nodes}" for nodes in sizes)])
         for name, content in files.items() if made.code == 0 else ():
-            made = self._say(["sh", "-c", 'cat >"$0"', f"{folder}/{name}"], stdin=content)
+            made = self._run(["sh", "-c", 'cat >"$0"', f"{folder}/{name}"], stdin=content)
             if made.code:
                 break
         if made.code == 0:
             return None
-        hint = "correct fs.shared: a folder where you may write, with space left"
+        hint = "set fs.shared to a folder with free space that you can write to"
         return CheckResult(
-            name="shared", nodes=0, status="failed", message=f"cannot write there: {_last(made)}", hint=hint
+            name="shared", nodes=0, status="failed", message=f"cannot write to {folder}: {_last(made)}", hint=hint
         )
 
     def _queue(self, folder: str, sizes: Sequence[int], jobs: list[_Job], patience_s: float) -> list[CheckResult]:
-        """Queue one job per size; what Slurm, or the site's guard, refuses becomes a finding."""
+        """Queue one job per size; returns a failed result for each that Slurm or the site's guard refuses."""
         refused = []
         guard = self._profile.scheduler.submit_guard
         for nodes in sizes:
-            asked = self._say(guard) if guard else ShellResult(0, "", "")
+            asked = self._run(guard) if guard else ShellResult(0, "", "")
             if asked.code:
-                message = f"`{shlex.join(guard)}` refuses: {_last(asked)}"
+                message = f"`{shlex.join(guard)}` refused: {_last(asked)}"
                 refused.append(CheckResult(name="queue", nodes=nodes, status="failed", message=message))
                 continue
             script = check_script(
@@ -212,10 +212,10 @@ class _Check:
                 has_torch=bool(self._python),
                 patience_s=patience_s,
             )
-            answer = self._say([self._program("sbatch"), "--parsable"], stdin=script.encode())
+            answer = self._run([self._program("sbatch"), "--parsable"], stdin=script.encode())
             match = re.search(r"^(\d+)", answer.out.strip().rpartition("\n")[2])
             if answer.code or match is None:
-                hint = "correct partition, account and QOS of the profile: `windlass site show`"
+                hint = f"correct partition, account and QOS in the profile: windlass site show {self._profile.name}"
                 message = _last(answer).removeprefix("sbatch: error: ")
                 refused.append(CheckResult(name="queue", nodes=nodes, status="failed", message=message, hint=hint))
             else:
@@ -243,7 +243,7 @@ class _Check:
                     told[job.id] = job.reason
 
     def _look(self, jobs: list[_Job], now_s: float) -> None:
-        """One question for all jobs: their states, and the files that they wrote."""
+        """Read states and result files of all jobs with one command."""
         ids = ",".join(job.id for job in jobs)
         folders = " ".join(shlex.quote(job.folder) for job in jobs)
         script = (
@@ -252,7 +252,7 @@ class _Check:
             f'for d in {folders}; do for f in "$d"/result-*.json "$d"/modules.missing; do\n'
             'if [ -f "$f" ]; then echo "@@windlass file $f"; cat "$f"; printf "\\n@@windlass end\\n"; fi; done; done\n'
         )
-        text = self._say(["sh", "-c", script]).out
+        text = self._run(["sh", "-c", script]).out
         states = {match[1]: (match[2], match[3]) for match in _STATES.finditer(text)}
         files = {match[1]: match[2] for match in _FILES.finditer(text)}
         is_answered = "@@windlass squeue 0\n" in text or "Invalid job id" in text
@@ -273,15 +273,15 @@ class _Check:
 
     def _verdicts(self, job: _Job, timeout_s: float) -> Iterator[CheckResult]:
         if job.began_s is None:
-            message = f"job {job.id} still waited after {timeout_s:g} s: {job.reason or 'no reason given'}"
-            hint = "wait longer: --timeout 2h, or take another partition"
+            message = f"job {job.id} is still queued after {timeout_s:g} s: {job.reason or 'no reason given'}"
+            hint = "wait longer with --timeout 2h, or use another partition"
             yield CheckResult(name="queue", nodes=job.nodes, status="failed", message=message, hint=hint)
             return
-        message = f"job {job.id} began within {job.began_s:.0f} s"
+        message = f"job {job.id} started within {job.began_s:.0f} s"
         yield CheckResult(name="queue", nodes=job.nodes, status="ok", message=message)
         if job.missing_modules:
-            hint = f"correct env.modules; what was said: {job.folder}/modules.log"
-            message = f"cannot be loaded: {', '.join(job.missing_modules)}"
+            hint = f"correct env.modules; output of `module load`: {job.folder}/modules.log"
+            message = f"cannot load: {', '.join(job.missing_modules)}"
             yield CheckResult(name="modules", nodes=job.nodes, status="failed", message=message, hint=hint)
         elif self._profile.env.modules:
             message = ", ".join(self._profile.env.modules)
@@ -291,31 +291,31 @@ class _Check:
         yield from _merged(job.nodes, list(job.results.values()))
 
     def _silent(self, job: _Job) -> CheckResult:
-        """Why nodes left no result: by the script's exit code, which Slurm knows even where files are not seen."""
-        told = self._say([self._program("scontrol"), "show", "job", job.id]).out
-        host = (re.search(r"BatchHost=(\S+)", told) or ["", "the node"])[1]
-        match = _EXIT.search(told)
+        """Explain missing results by the script's exit code, which Slurm knows even without shared files."""
+        shown = self._run([self._program("scontrol"), "show", "job", job.id]).out
+        host = (re.search(r"BatchHost=(\S+)", shown) or ["", "the node"])[1]
+        match = _EXIT.search(shown)
         code = int(match[1]) if match else 0
         python = self._profile.env.python
         reasons = {
-            CANNOT_SEE: ("shared", f"{host} does not see {job.folder}", "correct fs.shared: all nodes must see it"),
-            NO_PYTHON: ("python", f"{host} has no `{python}`", "correct env.python: its full path, or load a module"),
-            OLD_PYTHON: ("python", f"`{python}` of {host} is older than 3.9", "name a newer one in env.python"),
+            CANNOT_SEE: ("shared", f"{host} cannot see {job.folder}", "correct fs.shared: all nodes must see it"),
+            NO_PYTHON: ("python", f"{host} has no `{python}`", "correct env.python: use a full path, or load a module"),
+            OLD_PYTHON: ("python", f"`{python}` of {host} is older than 3.9", "set env.python to a newer one"),
         }
         unknown = f"{len(job.results)} of {job.nodes} nodes answered; job {job.id} is {job.state}, exit code {code}"
-        where = f"its output: {job.folder}/job.out"
+        where = f"output of the job: {job.folder}/job.out"
         name, message, hint = reasons.get(code, ("shared", unknown, where))
         return CheckResult(name=name, nodes=job.nodes, status="failed", message=message, hint=hint)
 
     def _program(self, name: str) -> str:
         return program_path(self._profile.scheduler.bin, name)
 
-    def _say(self, argv: Sequence[str], *, stdin: bytes | Path = b"") -> ShellResult:
+    def _run(self, argv: Sequence[str], *, stdin: bytes | Path = b"") -> ShellResult:
         return self._shell.run(argv, stdin=stdin)
 
 
 def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[CheckResult]:
-    """One verdict per thing from those of all nodes: failed where one failed, and which."""
+    """Merge the results of all nodes: failed if one failed, with its name."""
     found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
     for result in results:
         findings = result["findings"]
@@ -324,14 +324,14 @@ def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[Che
             found.setdefault(finding["name"], []).append((str(result["host"]), finding))
     for name, verdicts in found.items():
         worst = min((finding for _, finding in verdicts), key=lambda finding: _RANK[finding["status"]])
-        told: dict[str, list[str]] = {}  # what was said, and by whom
+        hosts_by_message: dict[str, list[str]] = {}
         for host, finding in verdicts:
             if finding["status"] == worst["status"]:
-                told.setdefault(finding["message"], []).append(host)
-        said = [f"{', '.join(hosts)}: {text}" for text, hosts in told.items()]
-        more = f"; and {len(said) - _MOST_TOLD} more" if len(said) > _MOST_TOLD else ""
-        is_same = len(told) == 1 and worst["status"] != "failed"
-        message = next(iter(told)) if is_same else "; ".join(said[:_MOST_TOLD]) + more
+                hosts_by_message.setdefault(finding["message"], []).append(host)
+        lines = [f"{', '.join(hosts)}: {text}" for text, hosts in hosts_by_message.items()]
+        more = f"; and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
+        is_same = len(hosts_by_message) == 1 and worst["status"] != "failed"
+        message = next(iter(hosts_by_message)) if is_same else "; ".join(lines[:_MAX_LISTED]) + more
         status: Status = "failed" if worst["status"] == "failed" else "ok" if worst["status"] == "ok" else "not-tried"
         yield CheckResult(name=name, nodes=nodes, status=status, message=message, hint=worst["hint"])
 

@@ -1,4 +1,4 @@
-"""What checks of a site found, kept in WINDLASS_HOME/sites/NAME.checks.jsonl, one line each."""
+"""History of site checks, in WINDLASS_HOME/sites/NAME.checks.jsonl, one line each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Status: TypeAlias = Literal["ok", "failed", "not-tried"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The verdict on one thing.
+    """Result of one check.
 
     Attributes:
-        nodes: size of the job that found it; 0: no job was needed.
+        nodes: size of the job that checked it; 0: no job was needed.
     """
 
     name: str
@@ -35,23 +35,23 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteCheck:
-    """One check of a site.
+    """All results of one `site check`.
 
     Attributes:
-        at: when it began, `2026-11-21T05:04:09Z`.
-        facts: what the nodes are, by host.
+        at: start time, `2026-11-21T05:04:09Z`.
+        facts: properties of the nodes, by host.
     """
 
     site: str
     at: str
     jobs: tuple[str, ...] = ()
-    findings: tuple[CheckResult, ...] = ()
+    results: tuple[CheckResult, ...] = ()
     facts: Mapping[str, Mapping[str, object]]
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing failed."""
-        return all(finding.status != "failed" for finding in self.findings)
+        """Return whether nothing failed."""
+        return all(result.status != "failed" for result in self.results)
 
 
 def save_check(home: Path, check: SiteCheck) -> None:
@@ -64,7 +64,7 @@ def save_check(home: Path, check: SiteCheck) -> None:
 
 
 def past_checks(home: Path, name: str) -> list[SiteCheck]:
-    """Every check of a site, the oldest first; lines that cannot be read are left out."""
+    """Return all checks of a site, oldest first; invalid lines are skipped."""
     try:
         lines = _history(home, name).read_text().splitlines()
     except FileNotFoundError:
@@ -73,15 +73,15 @@ def past_checks(home: Path, name: str) -> list[SiteCheck]:
     for line in lines:
         try:
             data = decode_json(line)
-            findings = tuple(CheckResult(**each) for each in data["findings"])
-            found.append(SiteCheck(**{**data, "findings": findings, "jobs": tuple(data["jobs"])}))
+            results = tuple(CheckResult(**each) for each in data["results"])
+            found.append(SiteCheck(**{**data, "results": results, "jobs": tuple(data["jobs"])}))
         except (ValueError, TypeError, KeyError):
-            continue  # cut off by a full disk, or of a later version
+            continue  # truncated by a full disk, or of a later version
     return found
 
 
 def last_check(home: Path, name: str) -> SiteCheck | None:
-    """The latest check of a site, or None."""
+    """Return the latest check of a site, or None."""
     found = past_checks(home, name)
     return found[-1] if found else None
 

@@ -12,7 +12,7 @@ from windlass.supervise.slurm.jobs import program_path
 __all__ = ["CANNOT_SEE", "NO_PYTHON", "OLD_PYTHON", "check_script", "check_variables"]
 
 CANNOT_SEE, NO_PYTHON, OLD_PYTHON = 81, 82, 83
-"""Exit codes of the script; whoever reads them may have nothing else from that node."""
+"""Exit codes of the script, for nodes that can report nothing else."""
 
 _WALLTIME_MIN = 10
 _CPUS = 4
@@ -22,20 +22,20 @@ _MIB = 1 << 20
 def check_script(
     profile: Profile, partition: str, *, folder: str, archive: str, nodes: int, has_torch: bool, patience_s: float
 ) -> str:
-    """What is handed to sbatch.
+    """Return the batch script of a check.
 
     Args:
         partition: empty: the scheduler's default.
         folder: of this job of the check, on the shared file system.
         archive: the zipapp, there.
-        has_torch: whether an all-reduce is tried, which takes memory.
-        patience_s: how long it may wait; nobody cancels the job of a check whose client was killed, so Slurm does.
+        has_torch: whether to try an all-reduce, which needs memory.
+        patience_s: longest wait in the queue; Slurm cancels the job then, also if the client was killed.
     """
     there = profile.partitions.get(partition, Partition())
     walltime_min = min(_WALLTIME_MIN, int((there.time_max or 3600) // 60) or 1)
     options = [
         "--job-name=windlass-check",
-        "--chdir=/",  # not the check's folder: a node that does not see it must say so, and not be refused by Slurm
+        "--chdir=/",  # not the check's folder: a node that cannot see it must report that itself
         "--output=/dev/null",
         "--no-requeue",
         "--export=ALL",
@@ -43,7 +43,7 @@ def check_script(
         "--ntasks-per-node=1",
         f"--time={walltime_min}",
         f"--deadline=now+{int(patience_s) + (walltime_min + 1) * 60}",
-        *_wishes(profile, partition, there, has_torch=has_torch),
+        *_resource_options(profile, partition, there, has_torch=has_torch),
         *profile.scheduler.options,
     ]
     srun = [
@@ -71,7 +71,7 @@ def check_script(
     return "\n".join(lines) + "\n"
 
 
-def _wishes(profile: Profile, partition: str, there: Partition, *, has_torch: bool) -> Iterator[str]:
+def _resource_options(profile: Profile, partition: str, there: Partition, *, has_torch: bool) -> Iterator[str]:
     scheduler = profile.scheduler
     asked = {"partition": partition, "qos": scheduler.qos, "account": scheduler.account}
     yield from (f"--{name}={value}" for name, value in asked.items() if value)
@@ -88,7 +88,7 @@ def _wishes(profile: Profile, partition: str, there: Partition, *, has_torch: bo
 
 
 def _modules(profile: Profile) -> Iterator[str]:
-    """Each module by itself, so that those that are missing can be named."""
+    """Yield a command per module, so that missing ones can be named."""
     env = profile.env
     if env.module_init:
         yield _noting(f". {shlex.quote(env.module_init)}", f"module_init {env.module_init}")
@@ -105,10 +105,10 @@ def _noting(command: str, name: str) -> str:
 
 
 def check_variables(profile: Profile, *, nodes: int, gpus: int, tokens: Mapping[str, str]) -> dict[str, str | None]:
-    """The site's variables for one program that runs on all nodes; None takes one away.
+    """Return the site's variables for one program on all nodes; None unsets one.
 
     Args:
-        tokens: values of `${...}`; a variable with one that is not among them is left out.
+        tokens: values of `${...}`; a variable with an unknown token is left out.
     """
     facts = {"multi-node" if nodes > 1 else "one-node", "torchrun", *(["gpu"] if gpus else [])}
     found: dict[str, str | None] = {}

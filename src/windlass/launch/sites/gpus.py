@@ -1,4 +1,4 @@
-"""Where there are GPUs, for an experiment that wants some on a machine without any."""
+"""Hints of sites with GPUs, for an experiment that needs them on a machine without any."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_SITES = 4
 
 @contextmanager
 def gpu_sites_named(sites: list[Site], home: Home) -> Iterator[None]:
-    """Add to the hint of what does not fit on a machine without GPUs which sites have some.
+    """Add sites with GPUs to the hint of an error that a machine has none.
 
     Raises:
         SpecError: what the block raised.
@@ -40,12 +40,12 @@ def _named(problem: Problem, home: Home) -> Problem:
     known = ", ".join(shipped[:_MAX_SITES])
     return replace(
         problem,
-        hint=f"you have added no site with GPUs; `windlass site add NAME` does, and windlass knows {known}, ...; {problem.hint}",
+        hint=f"no site with GPUs is added; `windlass site add NAME` adds one, such as {known}; {problem.hint}",
     )
 
 
 def _sites(home: Home) -> tuple[list[str], list[str]]:
-    """The sites with GPUs: those that the person added, and those that windlass ships."""
+    """Return sites with GPUs: those of the user, and those that windlass ships."""
     from windlass.sites import find_site, site_names  # lazy: only a mistake needs profiles
     from windlass.sites.store import sites_folder
 

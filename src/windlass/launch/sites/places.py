@@ -1,4 +1,4 @@
-"""Where a site's environment lies, and the interpreter of a task that brings none: what every launch at a site needs."""
+"""Paths of environments at a site, and the interpreter of tasks without one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["SiteBuild", "SitePlaces", "entries_at_site", "found_environment", "i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitePlaces:
-    """Where things lie, here and at the site.
+    """Paths of a project, here and at the site.
 
     Attributes:
         project: the project's folder (its lock file) on this machine.
@@ -45,17 +45,17 @@ class SitePlaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteBuild:
-    """An environment at a site that is there, or that a job is about to build.
+    """Environment at a site: built, or about to be built by a job.
 
     Attributes:
-        built: its places as the site sees them; `packages` is empty while it is not there.
-        virtual_env: its folder, for VIRTUAL_ENV; None: no environment of ours.
+        built: its paths at the site; `packages` is empty until it is built.
+        virtual_env: its folder, for VIRTUAL_ENV; None: not built by windlass.
         environment: for `RunPaths.environment`: the file that is written last; None: nothing to wait for.
         build_lock: for `RunPaths.build_lock`.
-        stage: for `RunPaths.stage`: where each node puts its own copy, which the other places then name; None: no copies.
-        build_job: scheduler's id of the job that builds it; the task's jobs come `afterany` of it. Empty: it is there.
-        facts: for the provenance: the recipe with the reasons of overrides and patches, and what the builder noted.
-        warnings: what a user should know before the job is queued.
+        stage: for `RunPaths.stage`: path of each node's own copy, which the other paths then use; None: no copies.
+        build_job: scheduler's id of the job that builds it; the task's jobs depend on it (`afterany`). Empty: built.
+        facts: for the provenance: the recipe with reasons of overrides and patches, and notes of the builder.
+        warnings: warnings to show before the job is queued.
     """
 
     built: BuiltEnvironment
@@ -69,16 +69,16 @@ class SiteBuild:
 
 
 def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces, shell: SiteShell) -> SiteBuild:
-    """No environment of ours: the user's own interpreter, which must be at the site, or the site's.
+    """Return the user's own interpreter at the site, or the site's, as the environment.
 
-    Blocks for one command at the site; raises PreconditionError where there is no such interpreter.
+    Blocks for one command at the site; raises PreconditionError if there is no such interpreter.
     """
     name = pin.interpreter if pin.kind == "python" else profile.env.python
     answer = shell.run(["sh", "-c", 'command -v "$0"', name])
     if answer.code != 0:
         raise PreconditionError(
-            f"there is no `{name}` at {shell.name}",
-            hint="`env.python` must name an interpreter of the site, or use `env.uv`, which is built there",
+            f"no Python `{name}` at {shell.name}",
+            hint="set `env.python` to an interpreter at the site, or use `env.uv`, which is built there",
             code="python-missing",
         )
     python = Path(answer.out.strip())
@@ -95,10 +95,10 @@ def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces,
 
 
 def image_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces | None) -> SiteBuild:
-    """No environment of ours: what the image of a job brings. Asks nobody.
+    """Return the environment in the image of a job; no request is made.
 
     Args:
-        places: None: the code is the image's as well.
+        places: None: the code is in the image too.
     """
     python = Path(profile.env.python)
     entries = entries_at_site(pin, places) if places is not None else ()
@@ -107,6 +107,6 @@ def image_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces 
 
 
 def entries_at_site(pin: EnvironmentPin, places: SitePlaces) -> tuple[Path, ...]:
-    """Folders for the front of PYTHONPATH, found here and named as the site sees them."""
+    """Return folders to prepend to PYTHONPATH, as paths at the site."""
     found = path_entries(pin, places.project)
     return tuple(Path(os.path.normpath(places.there / os.path.relpath(each, places.project))) for each in found)

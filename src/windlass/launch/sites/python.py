@@ -1,4 +1,4 @@
-"""The pin of an interpreter that lies at a site over ssh: it is asked there, for here is another one or none."""
+"""Pin of an interpreter at a site over ssh, which is inspected there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.sites import Profile
 
 __all__ = ["pin_site_python"]
 
-# Says the path of the program that a file or a virtual environment's folder is, with `~` as the login's home.
+# Prints the interpreter of a path or of a virtual environment; `~` is the home at the site.
 _FIND = r"""
 case $0 in "~") p=$HOME;; "~/"*) p=$HOME${0#"~"};; *) p=$0;; esac
 for each in "$p" "$p/bin/python" "$p/bin/python3"; do
@@ -23,23 +23,25 @@ _TIMEOUT_S = 120.0
 
 
 def pin_site_python(python: str, profile: Profile) -> EnvironmentPin:
-    """Ask an interpreter at a site what it is; two commands there.
+    """Inspect an interpreter at a site, by two commands there.
 
     Args:
-        python: the path there of a program, or of a virtual environment; it may begin with `~/`.
+        python: path at the site of a program or a virtual environment; may start with `~/`.
 
     Raises:
         UsageError: the path is not absolute.
-        NotFoundError, PreconditionError: it is not there, or no Python >= 3.9.
-        UnreachableError: the site does not answer.
+        NotFoundError, PreconditionError: it does not exist, or is not Python >= 3.9.
+        UnreachableError: the site cannot be reached.
     """
     if not python.startswith(("/", "~/")):
-        message = f"`env.python` is `{python}`, and code at {profile.name} lies somewhere else for each run"
-        raise UsageError(message, hint=f"give its whole path at {profile.name}", code="python-missing")
+        message = (
+            f"`env.python` is the relative path `{python}`, but each run has its own code folder at {profile.name}"
+        )
+        raise UsageError(message, hint=f"give its absolute path at {profile.name}", code="python-missing")
     shell = shell_for(profile)
     found = shell.run(["sh", "-c", _FIND, python])
     if found.code:
-        hint = f"`env.python` names a program or a virtual environment at {profile.name}, not one of this machine"
+        hint = f"set `env.python` to a program or virtual environment at {profile.name}, not on this machine"
         raise NotFoundError(f"no such Python at {shell.name}: {python}", hint=hint, code="python-missing")
     path = found.out.strip().rpartition("\n")[2]
     clean = ["env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "-u", "PYTHONSTARTUP"]

@@ -1,1 +1,1 @@
-"""Put what a run's jobs need in its place: checkout, environment, image, prepared data."""
+"""Staging of a run: checkout, environment, image, prepared data."""

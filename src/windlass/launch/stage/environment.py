@@ -1,4 +1,4 @@
-"""From an environment pin to an environment at a site: built there before anything is queued, or by a job of its own."""
+"""Environments at a site: built there before the run is queued, or by a job."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def ensure_site_environment(
     qos: str = "",
     log: Callable[[str], None],
 ) -> SiteBuild:
-    """The environment of a run at a site; idempotent, safe for many clients at once. Blocks while it is built there.
+    """Return the environment of a run at a site, built if needed; idempotent, safe for many clients. Blocks.
 
-    With `env.build: compute` it does not block: a job is queued, or the one found that builds it already.
+    With `env.build: compute` it does not block: it queues a build job, or finds the queued one.
 
     Args:
-        partition: where the tasks run; its `arch` and `cuda` decide.
-        account, qos: of the tasks; a build job in another partition does not get the QOS.
+        partition: partition of the tasks; its `arch` and `cuda` are used.
+        account, qos: those of the tasks; a build job in another partition does not get the QOS.
 
     Raises:
-        PreconditionError: it cannot be built (`env-build-failed`, `modules-failed`, `driver-too-old`, ...); nothing of
-            the run has been queued.
-        UnreachableError: the site did not answer; a build that was begun goes on, and is found by the next call.
+        PreconditionError: it cannot be built (`env-build-failed`, `modules-failed`, `driver-too-old`, ...); no
+            job of the run has been queued.
+        UnreachableError: the site cannot be reached; a build in progress continues, and the next call finds it.
     """
     if pin.kind != "uv":
         return found_environment(pin, profile, places, shell)
@@ -85,7 +85,9 @@ def ensure_site_environment(
 def _read_lock(pin: EnvironmentPin, project: Path) -> str:
     path = Path(os.path.normpath(project / pin.lock_file))
     if not path.is_file():
-        raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
+        raise PreconditionError(
+            f"no lock file {path} in the checkout", hint="commit the lock file", code="lock-missing"
+        )
     if sha256_file(path) != pin.lock_sha256:
         raise PreconditionError(
             f"{path} differs from the lock file that was pinned", hint="plan again", code="lock-changed"
@@ -100,12 +102,12 @@ def _today() -> str:
 
 
 def _machine(shell: SiteShell) -> str:
-    """What the login node is; the best guess for a partition whose profile does not say."""
+    """Return the architecture of the login node, a guess for partitions without `arch`."""
     return shell.run(["uname", "-m"]).out.strip()
 
 
 def _uv(profile: Profile, shell: SiteShell) -> str:
-    """The uv of this very installation, where the site is this machine and the profile names none."""
+    """Return the uv program: this installation's, if the site is this machine and the profile has none."""
     if not shell.is_local or profile.env.uv != "uv":
         return profile.env.uv
     from windlass.pin.environment.uv_tool import find_uv  # lazy: brings uv
@@ -116,16 +118,16 @@ def _uv(profile: Profile, shell: SiteShell) -> str:
 def _builder(
     recipe: EnvironmentRecipe, places: SitePlaces, profile: Profile, shell: SiteShell, *options: str
 ) -> dict[str, Any]:
-    """Run the builder at the site; its answer."""
+    """Run the builder at the site and return its answer."""
     argv = [profile.env.python, "-I", "-S", str(places.archive), "build", "-", str(places.envs), *options]
     timeout_s = _LOOK_TIMEOUT_S if options else _BUILD_TIMEOUT_S
     answer = shell.run(argv, stdin=recipe.to_json(), timeout_s=timeout_s, env=_own_settings(shell))
-    told = _last_line(answer, profile, shell)
-    if not told["ok"]:
+    result = _last_line(answer, profile, shell)
+    if not result["ok"]:
         raise PreconditionError(
-            f"site `{profile.name}`: {told['message']}", hint=str(told["hint"]), code=str(told["code"])
+            f"site `{profile.name}`: {result['message']}", hint=str(result["hint"]), code=str(result["code"])
         )
-    return told
+    return result
 
 
 def _own_settings(shell: SiteShell) -> dict[str, str]:
@@ -142,18 +144,18 @@ def _own_settings(shell: SiteShell) -> dict[str, str]:
 def _last_line(answer: ShellResult, profile: Profile, shell: SiteShell) -> dict[str, Any]:
     last = answer.out.strip().rpartition("\n")[2]
     if last.startswith('{"ok"'):
-        told: dict[str, Any] = decode_json(last)
-        return told
-    said = answer.err.strip().rpartition("\n")[2] or last or "nothing"
+        result: dict[str, Any] = decode_json(last)
+        return result
+    output = answer.err.strip().rpartition("\n")[2] or last or "no output"
     if answer.code == 127:
         raise PreconditionError(
-            f"there is no `{profile.env.python}` at {shell.name}",
-            hint=f"let `env.python` of the profile of `{profile.name}` name a Python 3.9 or newer",
+            f"no Python `{profile.env.python}` at {shell.name}",
+            hint=f"set `env.python` in the profile of `{profile.name}` to Python 3.9 or newer",
             code="python-missing",
         )
     raise PreconditionError(
-        f"the builder at {shell.name} ended with code {answer.code} and said: {said}",
-        hint=f"`{profile.env.python}` there must be Python 3.9 or newer",
+        f"the builder at {shell.name} exited {answer.code}: {output}",
+        hint=f"check that `{profile.env.python}` at the site is Python 3.9 or newer",
         code="site-answer-broken",
     )
 
@@ -210,7 +212,7 @@ def _described(
 
 
 def _staged(build: SiteBuild, profile: Profile, places: SitePlaces, key: str) -> SiteBuild:
-    """The same with the nodes' own copies as what tasks use; the overlay of the checkout's packages stays shared."""
+    """Replace paths by those of the nodes' own copies; the overlay of the checkout's packages stays shared."""
     local = Path(profile.fs.node_local.replace("${user}", places.user)) / f"windlass-{places.user}" / key
     shared = build.built.bin
     bins = tuple(local / "bin" if each == shared else each for each in build.built.bins)

@@ -1,4 +1,4 @@
-"""The image of an experiment: pinned for a plan, and got for a launch or by hand."""
+"""Image of an experiment: pinned for a plan, built or pulled for a launch or on request."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def pin_image(
     home: Home,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin `env.image` for a place; nothing is built, and nothing is written. `log` is told before a registry is asked.
+    """Pin `env.image` for a place; nothing is built or written. `log` gets a line before a registry is asked.
 
     Raises:
-        PreconditionError: a place without an engine of its own gets an image to build only through a registry.
-        WindlassError: no such Dockerfile, no such image.
+        PreconditionError: the image must be built, and a place without an engine needs a registry for it.
+        WindlassError: no such Dockerfile or image.
     """
     from windlass.pin.image import pin_built, pin_named  # lazy: most experiments have no image
     from windlass.pin.image.pinning import is_image_file  # lazy: as above
 
     if site.profile is None and site.backend != "docker":
-        return NO_IMAGE  # the place runs no containers, which the plan says
+        return NO_IMAGE  # no containers at this place; the plan reports that
     image = experiment.env.image
     if site.backend == "beaker" and image.name.startswith("beaker:"):
         return ImagePin(kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network)
@@ -50,8 +50,8 @@ def pin_image(
         image = replace(image, name=re.sub(r"\Adocker:(?!//)", "", image.name))
     if site.profile is None and is_image_file(image.name):
         raise PreconditionError(
-            f"`env.image` is `{image.name}`, and {site.name} starts images by their name in an engine or a registry",
-            hint="write env.image=NAME:TAG, or env.image=Dockerfile; image files are for sites with apptainer or enroot",
+            f"cannot use the image file `{image.name}` (env.image) at {site.name}, which needs an image name",
+            hint="use env.image=NAME:TAG or env.image=Dockerfile; image files need a site with apptainer or enroot",
             code="bad-image-name",
         )
     engine = _engine(site)
@@ -70,7 +70,7 @@ def pin_image(
         except UnreachableError:
             if site.profile is None:
                 raise
-            # The site's own runtime gets it by its tag, as it always did.
+            # The site's own runtime pulls it by its tag.
             return ImagePin(
                 kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network, platform=platform
             )
@@ -90,7 +90,7 @@ def pin_image(
 
 
 def image_presence(plan: Plan) -> str:
-    """Whether this machine has the plan's image already, in words; empty where another place gets it. One call of the engine."""
+    """Describe whether this machine has the plan's image; empty for other places. One call of the engine."""
     pin = plan.pins.image
     engine = _engine(plan.site) if pin.kind != "none" and plan.site.profile is None else None
     if engine is None:
@@ -100,21 +100,21 @@ def image_presence(plan: Plan) -> str:
     try:
         is_here = has_image(pin, engine)
     except UnreachableError as error:
-        return f"not known to be here: {error.message}"
+        return f"unknown whether it is on this machine: {error.message}"
     what = "built" if pin.kind == "built" else "pulled"
-    return f"in {engine.kind} on this machine" if is_here else f"not in {engine.kind} yet: the launch has it {what}"
+    return f"in {engine.kind} on this machine" if is_here else f"not in {engine.kind} yet: it will be {what} at launch"
 
 
 def ensure_run_image(plan: Plan, folder: Path, home: Home, *, log: Callable[[str], None]) -> BuiltImage | None:
-    """The plan's image, in this machine's engine (and in its registry, where it has one); None: it needs no engine here.
+    """Build or pull the plan's image with this machine's engine; None if no engine is needed here.
 
     Args:
-        folder: the user's code folder, whose repository holds the pinned commit.
+        folder: the user's code folder, whose repository has the pinned commit.
     """
     pin = plan.pins.image
     if pin.kind == "none" or (pin.kind == "named" and plan.site.profile is not None):
         return None
-    if plan.site.profile is not None and not pin.registry:  # a rerun takes over the pin of a run of this machine
+    if plan.site.profile is not None and not pin.registry:  # the pin of a rerun may come from a run on this machine
         raise _needs_registry(pin.dockerfile, plan.site)
     from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
 
@@ -133,14 +133,14 @@ def ensure_run_image(plan: Plan, folder: Path, home: Home, *, log: Callable[[str
 
 def _needs_registry(dockerfile: str, site: Site) -> PreconditionError:
     return PreconditionError(
-        f"`env.image` is `{dockerfile}`, and {site.name} gets images from a registry alone",
-        hint="env.image.registry=ghcr.io/LAB/PROJECT pushes the image there, and jobs start it by digest",
+        f"{site.name} needs a registry for the image that `env.image: {dockerfile}` builds",
+        hint="set env.image.registry=ghcr.io/LAB/PROJECT: the image is pushed there, and jobs use it by digest",
         code="image-needs-registry",
     )
 
 
 def reference_at(plan: Plan, built: BuiltImage | None) -> str:
-    """What containers of the plan's place are started from: always by digest, where there is one."""
+    """Return the image reference for containers of a plan: by digest if it is known."""
     pin, profile = plan.pins.image, plan.site.profile
     if profile is None:
         return built.reference if built is not None else ""
@@ -156,7 +156,7 @@ def _address(name: str) -> str:
 
 
 def _engine(site: Site) -> ImageEngine | None:
-    """The engine whose images a plan looks at first; None where there is none, and registries are asked."""
+    """Return the engine whose images a plan prefers; None without one: registries are asked."""
     from windlass.pin.image import find_engine  # lazy: most experiments have no image
 
     try:
@@ -170,7 +170,7 @@ def _kind(site: Site) -> str:
 
 
 def _platform(site: Site) -> str:
-    """Of the site's nodes, where its profile says it; empty: this machine's."""
+    """Return the platform of the site's nodes from its profile; empty: this machine's."""
     profile = site.profile
     partition = profile.partitions.get(site.partition) if profile is not None else None
     arch = partition.arch if partition is not None else ""
@@ -184,7 +184,7 @@ def _source(image: spec.Image) -> ImageSource:
     variant = image.variants.get(image.variant) if image.variant else None
     registry = re.sub(r"\A(?:docker|https?)://", "", image.registry).rstrip("/")
     if registry:
-        parse_reference(registry)  # before anything is built
+        parse_reference(registry)  # fail before a build
     args = {name: str(value) for name, value in image.args.items()}
     if variant is not None:
         args |= {name: str(value) for name, value in variant.args.items()}
@@ -207,7 +207,7 @@ def _secrets(pin: ImagePin, home: Home) -> dict[str, bytes]:
     return open_secrets(home.path).require(pin.secrets)
 
 
-# --- by hand ------------------------------------------------------------------------------------------------------
+# --- on request ---------------------------------------------------------------------------------------------------
 
 
 def build_image(
@@ -219,14 +219,14 @@ def build_image(
     home: Home | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> tuple[ImagePin, BuiltImage]:
-    """Get the image of an experiment file as its launch would; nothing is launched. Blocking, idempotent.
+    """Build or pull the image of an experiment file, without a launch. Blocking, idempotent.
 
     Args:
         on: the engine (`docker` or `podman`); empty: the first one that is installed.
 
     Raises:
         SpecError: the file has no `env.image`.
-        WindlassError: as the launch.
+        WindlassError: as for a launch.
     """
     from windlass.pin.code import pin_code  # lazy: the rest of this module is part of every launch
     from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
@@ -253,17 +253,17 @@ def build_image(
 
 
 def runs_of(record: ImageRecord, home: Home) -> list[str]:
-    """Ids of the runs whose plan pins an image; reads the plan of every run."""
+    """Return ids of the runs whose plan pins an image; reads the plan of every run."""
     from windlass.runs.store import RunFolder, run_ids  # lazy: as above
 
     return [run for run in run_ids(home) if _is_of(_image_of(RunFolder(home.runs / run)), record)]
 
 
 def find_image(word: str, home: Home, folder: Path) -> ImageRecord:
-    """An image by commit, tag, key, id or digest; by a revision of the repository at `folder`; by a run, as `find` takes it.
+    """Find an image by commit, tag, key, id, digest, revision of the repository at `folder`, or run.
 
     Raises:
-        NotFoundError: none fits.
+        NotFoundError: no image matches.
     """
     from windlass.pin.image import find_record, list_records  # lazy: as above
 
@@ -284,11 +284,11 @@ def _image_of_run(word: str, home: Home) -> dict[str, object]:
     try:
         return _image_of(find(home, word))
     except WindlassError:
-        return {}  # a word that is no run either
+        return {}  # not a run either
 
 
 def _image_of(run: RunFolder) -> dict[str, object]:
-    """What the plan of a run says of its image; empty for a run that is being made, or a broken one."""
+    """Return the image pin in a run's plan; empty for an incomplete or damaged run."""
     try:
         pins = run.plan().get("pins")
     except WindlassError:
@@ -303,7 +303,7 @@ def _commit(word: str, folder: Path) -> str:
     try:
         return pin_code(folder, revision=word).commit
     except WindlassError:
-        return ""  # a word that is no revision here
+        return ""  # not a revision of this repository
 
 
 def _is_of(pin: dict[str, object], record: ImageRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Prepared data at a place: what is there already, how big it will be, and whether it is still whole."""
+"""Prepared data at a place: existing builds, expected sizes, and checks."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def with_built(
     code_folder: Path | None,
     origins: Mapping[str, SourcePlace] | None = None,
 ) -> Pins:
-    """The pins with those of prepared data: their keys, and what of them is there at the site.
+    """Return the pins with prepared data added: keys, and builds that exist at the site.
 
     Args:
-        code_folder: the user's code; None: the pins that are there know which code each build runs.
+        code_folder: the user's code; None: use the code of existing build pins.
 
     Raises:
-        SpecError: a build is refused.
-        PreconditionError, UnreachableError: its code cannot be read, or the site does not answer.
+        SpecError: a build is invalid.
+        PreconditionError, UnreachableError: its code cannot be read, or the site cannot be reached.
     """
     if not any(source.is_built for source in experiment.data.values()):
         return pins
@@ -63,16 +63,16 @@ def with_built(
 
 
 def builds_alone(experiment: Experiment, names: Sequence[str] = ()) -> Experiment:
-    """The experiment with one task that prints where its prepared data lies, so that a launch of it builds that alone.
+    """Return the experiment with a single task that needs its prepared data, so that a launch builds only that.
 
     The keys are those of the whole experiment.
 
     Args:
-        names: which of its data; none: all that it builds.
+        names: names of data to build; empty: all.
 
     Raises:
-        NotFoundError: it builds no data of that name, or none at all.
-        SpecError: a build is refused.
+        NotFoundError: the experiment builds no such data.
+        SpecError: a build is invalid.
     """
     built = [name for name, source in experiment.data.items() if source.is_built]
     for name in names or built[:1] or [""]:
@@ -87,46 +87,44 @@ def builds_alone(experiment: Experiment, names: Sequence[str] = ()) -> Experimen
 
 
 def places_of_builds(plan: Plan, state: Path) -> dict[str, Path]:
-    """Where the content of each build lies, or will lie, below windlass's state at the place."""
+    """Return the folder of each build below windlass's state at the place."""
     return {name: built_folder(state, pin.key) for name, pin in plan.pins.builds.items()}
 
 
 def check_built(plan: Plan, state: Path) -> None:
-    """Refuse to launch on data that was there when the plan was made and is gone or damaged now; reads no content."""
+    """Refuse a launch if prepared data was removed or damaged since the plan was made; reads no content."""
     for name, pin in plan.pins.builds.items():
         place = built_folder(state, pin.key).parent
         if not pin.is_hit:
             continue
         ready = find_ready(place)
-        problem = "it is gone" if ready is None else quick_difference(place)
+        problem = "it was removed" if ready is None else quick_difference(place)
         if ready is not None and not problem and ready.notes.get("digest") != pin.digest:
-            problem = "it was built anew, with another content"
+            problem = "it was rebuilt with different content"
         if problem:
             raise PreconditionError(
-                f"data `{name}` ({place}) is not what the plan found: {problem}",
-                hint="launch again: what is damaged is built anew",
+                f"data `{name}` ({place}) changed since the plan was made: {problem}",
+                hint="launch again to rebuild it",
                 code="data-changed",
             )
 
 
 def check_builds_of(run: RunFolder, plan: Plan, home: Home) -> Iterator[Finding]:
-    """Compare prepared data with what the run's tasks were given; reads every byte of it."""
+    """Compare prepared data with that of the run; reads every byte of it."""
     for name, pin in plan.pins.builds.items():
         what, place = f"data {name}", built_folder(home.path, pin.key).parent
         ready = find_ready(place)
         wanted = pin.digest or str((_record_of(run, name) or {}).get("digest", ""))
         if not wanted:
-            yield Finding(what=what, status="skipped", message="its build never ended well in this run")
+            yield Finding(what=what, status="skipped", message="its build did not succeed in this run")
         elif ready is None and is_imported(run):
-            yield Finding(
-                what=what, status="skipped", message="it did not come in the archive; a rerun builds it again"
-            )
+            yield Finding(what=what, status="skipped", message="not included in the archive; a rerun builds it again")
         elif ready is None and run.is_mirrored:
-            yield Finding(what=what, status="skipped", message=f"it is at {plan.site.name}")
+            yield Finding(what=what, status="skipped", message=f"at {plan.site.name}")
         elif ready is None:
-            yield Finding(what=what, status="failed", message=f"{place} is gone; the next launch builds it again")
+            yield Finding(what=what, status="failed", message=f"{place} was removed; the next launch builds it again")
         elif ready.notes.get("digest") != wanted:
-            message = f"it was built anew: sha256:{str(ready.notes.get('digest'))[:12]}, the run had {wanted[:12]}"
+            message = f"rebuilt: sha256:{str(ready.notes.get('digest'))[:12]}, the run had {wanted[:12]}"
             yield Finding(what=what, status="failed", message=message)
         else:
             yield _compared(what, wanted, place)
@@ -146,7 +144,7 @@ def _compared(what: str, digest: str, place: Path) -> Finding:
 
 
 def _record_of(run: RunFolder, name: str) -> Mapping[str, object] | None:
-    """What the task that built it said in this run."""
+    """Return the record of the task that built it in this run, or None."""
     path = run.out(f"{BUILDS}{name}") / RECORD
     return _read(path.read_text()) if path.exists() else None
 
@@ -174,7 +172,7 @@ _Found = tuple[Mapping[str, object] | None, Mapping[str, object] | None]
 
 
 def _found(builds: Mapping[str, BuildPin], experiment: str, site: Site, home: Home) -> dict[str, _Found]:
-    """By name: what is noted of a finished build, and of the last build of that name."""
+    """Return by name the notes of the finished build, and of the last build of that name."""
     profile = site.profile
     if profile is not None and profile.ssh:
         from windlass.backends.site_shell import shell_for  # lazy: most places are this machine
@@ -201,7 +199,7 @@ def _found_there(builds: Mapping[str, BuildPin], experiment: str, site: Site) ->
     from windlass.launch.remote.mirror import state_at_site  # lazy: as above
 
     profile = site.profile
-    assert profile is not None  # the caller looked
+    assert profile is not None  # checked by the caller
     shell = shell_for(profile)
     built = PurePosixPath(state_at_site(profile, shell)) / BUILT
     paths = [

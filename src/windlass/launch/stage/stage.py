@@ -1,4 +1,4 @@
-"""What a run's jobs need before any is made: checkout, environment and data in their places, here or at the site."""
+"""Staging of a run, before any job is submitted: checkout, environment and data, here or at the site."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["stage_run"]
 
 
 def stage_run(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> None:
-    """Put everything where the run's jobs will look for it, and write down where that is. Blocks while things are built."""
+    """Stage all files of a run and record their paths. Blocks during builds."""
     code = _check_out(prepared, run)
     if prepared.plan.pins.data:
         _check_data(prepared)
@@ -54,16 +54,16 @@ def stage_run(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) ->
 
 
 def _check_data(prepared: Prepared) -> None:
-    from windlass.pin import check_data  # lazy: what reads data is needed where there is some
+    from windlass.pin import check_data  # lazy: most experiments have no data
 
     places = DataPlaces.of(prepared.home.path)
     for pin in prepared.plan.pins.data.values():
-        if not pin.is_stored:  # what is stored is checked when it is placed
+        if not pin.is_stored:  # stored data is checked when it is placed
             check_data(pin, prepared.base, cache=prepared.home.cache / "digests", places=places)
 
 
 def _check_out(prepared: Prepared, run: RunFolder) -> Path:
-    """The folder of the code in the run's own checkout, or the user's own where the code runs in place."""
+    """Check out the code for the run and return its folder; code in place is not copied."""
     return checkout(prepared.plan.pins.code, prepared.code_folder, run.code, store=prepared.home.cache / "code.git")
 
 
@@ -92,7 +92,7 @@ def _stage_here(prepared: Prepared, run: RunFolder, code: Path, log: Callable[[s
 
 
 def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
-    """The image that tasks run in, made where it is not there yet; None: none, or the site's own affair."""
+    """Return the image of the tasks, built if needed; None without one, or if the site gets it."""
     if prepared.plan.pins.image.kind == "none":
         return None
     from windlass.launch.stage.image import ensure_run_image  # lazy: most experiments have no image
@@ -101,12 +101,12 @@ def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
 
 
 def _code_in(prepared: Prepared, image: BuiltImage | None, code: Path) -> Path:
-    """Where the code is for those who run it: in its checkout, or in the image's working folder."""
+    """Return the code folder as tasks see it: the checkout, or the image's working folder."""
     return Path(image.workdir) if image is not None and prepared.plan.pins.image.has_own_code else code
 
 
 def _cwd_in(prepared: Prepared, image: BuiltImage | None) -> Path | None:
-    """Where commands start in an image of Beaker's that brings its code: where it starts by itself."""
+    """Return the working folder of commands in a Beaker image with its own code: the image's own."""
     plan = prepared.plan
     return Path() if plan.site.backend == "beaker" and plan.pins.image.has_own_code and image is None else None
 
@@ -122,7 +122,7 @@ def _data_here(prepared: Prepared) -> dict[str, Path]:
 
 
 def _built(prepared: Prepared, state: Path) -> dict[str, Path]:
-    """The places of prepared data; what is there already is looked at again where that is cheap."""
+    """Return paths of prepared data; existing data on this machine is checked again."""
     if not prepared.plan.pins.builds:
         return {}
     from windlass.launch.stage.prepared_data import (  # lazy: most experiments build no data
@@ -155,7 +155,7 @@ def _write(
 def _stage_at_site(
     prepared: Prepared, run: RunFolder, code: Path, profile: Profile, log: Callable[[str], None]
 ) -> None:
-    from windlass.backends.site_shell import shell_for  # lazy: a local launch needs no way to a site
+    from windlass.backends.site_shell import shell_for  # lazy: a local launch needs no shell at a site
     from windlass.launch.beaker.storage import uses_datasets
 
     shell = shell_for(profile)
@@ -220,7 +220,7 @@ def _stage_at_site(
 def _ship(
     prepared: Prepared, run: RunFolder, profile: Profile, shell: SiteShell
 ) -> tuple[dict[str, Path], Path, Path, Path]:
-    """Send checkout and data; returns the places of the data, of the run, of the state and of the zipapp there."""
+    """Send checkout and data; return paths at the site of data, run, state and zipapp."""
     from windlass.launch.beaker.storage import state_of_jobs  # lazy: as below
     from windlass.launch.remote.mirror import (  # lazy: most sites are this machine
         data_at_site,
@@ -233,8 +233,8 @@ def _ship(
     there = {name: data_at_site(state, pins[name].digest, path) for name, path in here.items()}
     if prepared.plan.pins.code.kind == "in-place":
         raise PreconditionError(
-            f"the code cannot run in place at {profile.name}: that is another machine",
-            hint="--snapshot sends it as it is, or commit it",
+            f"cannot run code in place at {profile.name}, which is another machine",
+            hint="commit the code, or send it as it is with --snapshot",
             code="code-in-place",
         )
     mirror = mirror_at(run, state / "runs" / run.id, profile, prepared.home)
@@ -274,7 +274,7 @@ def _build(
 
 
 def _user(shell: SiteShell) -> str:
-    """The user's name at the site."""
+    """Return the user's name at the site."""
     if shell.is_local:
         return pwd.getpwuid(os.geteuid()).pw_name
     answer = shell.run(["id", "-un"])
@@ -315,7 +315,7 @@ def _provenance(
 
 
 def _image_facts(image: BuiltImage, run: RunFolder) -> dict[str, object]:
-    """What the record says of an image; its bill of materials goes with the run, for caches are cleared."""
+    """Return facts on an image for the record; copies its bill of materials out of the cache to the run."""
     facts = image.provenance()
     if image.sbom and Path(image.sbom).is_file():
         write_atomic(run.path / BILL, Path(image.sbom).read_bytes())

@@ -1,1 +1,1 @@
-"""Compare what is there with what a run recorded, or execute it again."""
+"""Verification of a run: compare it with its record, or execute it again."""

@@ -1,4 +1,4 @@
-"""The differences of two runs with what only repositories and manifests know: which files of code and data differ."""
+"""Differences of two runs, with the files of code and data that differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_LISTED = 10
 
 
 def explained(run_a: RunFolder, run_b: RunFolder, home: Home) -> list[Difference]:
-    """What differs between two runs by cause; code with its files and lines, data with its files, where they are known.
+    """Return the differences of two runs by cause, with files of code and data if they are known.
 
     Raises:
         NotFoundError: a run has no plan.
@@ -30,7 +30,7 @@ def explained(run_a: RunFolder, run_b: RunFolder, home: Home) -> list[Difference
     found = diff(run_a, run_b)
     try:
         plans = plan_here(run_a), plan_here(run_b)
-    except WindlassError:  # of another version: what was compared as plain values still holds
+    except WindlassError:  # of another version: the comparison of plain values is still valid
         return found
     return [_explained(difference, run_a, plans, home) for difference in found]
 
@@ -45,7 +45,7 @@ def _explained(difference: Difference, run: RunFolder, plans: tuple[Plan, Plan],
 
 
 def _with_files(difference: Difference, run: RunFolder, plans: tuple[Plan, Plan], home: Home) -> Difference:
-    """The files of two commits as `git diff --stat` counts them."""
+    """Add the files of two commits, counted like `git diff --stat`."""
     before, after = (plan.pins.code for plan in plans)
     try:
         base = Path(str(run.provenance().get("base", ".")))
@@ -54,14 +54,14 @@ def _with_files(difference: Difference, run: RunFolder, plans: tuple[Plan, Plan]
     except WindlassError:
         changes = None
     if changes is None:
-        return replace(difference, details=("no repository here holds both, so the files are not known",))
+        return replace(difference, details=("files unknown: no repository here has both commits",))
     data = _data_files(changes, plans)
     shown = [each for each in changes if each.path not in data]
     return replace(difference, details=_listed(shown), files=tuple(change.path for change in shown))
 
 
 def _data_files(changes: list[FileChange], plans: tuple[Plan, Plan]) -> set[str]:
-    """Data that lie inside the code are told as data, where their digest differs."""
+    """Return changed files that are data of the experiment; they are reported as data."""
     pins = [(pin, plans[1].pins.data.get(name)) for name, pin in plans[0].pins.data.items()]
     sources = [
         pin.source.removeprefix("file:").removeprefix("./").rstrip("/")
@@ -82,7 +82,7 @@ def _listed(changes: list[FileChange]) -> tuple[str, ...]:
 
 
 def _with_entries(difference: Difference, name: str, plans: tuple[Plan, Plan], home: Home) -> Difference:
-    """The files of two folders of data by their manifests, or their versions in the store, as far as these are here."""
+    """Add the files of two folders of data, if their manifests or versions are here."""
     pins = [plan.pins.data.get(name) for plan in plans]
     if any(pin is None or pin.kind != "folder" for pin in pins):
         return difference
@@ -100,7 +100,7 @@ def _with_entries(difference: Difference, name: str, plans: tuple[Plan, Plan], h
 
 
 def _manifest(home: Home, digest: str) -> Mapping[str, str] | None:
-    """A folder's entries by path; None where neither its manifest nor its version is kept here."""
+    """Return a folder's entries by path; None if neither manifest nor version is here."""
     try:
         lines = read_json(home.cache / "digests" / "manifests" / f"{digest}.json")
     except (OSError, ValueError):
@@ -109,7 +109,7 @@ def _manifest(home: Home, digest: str) -> Mapping[str, str] | None:
 
 
 def _stored(home: Home, digest: str) -> list[str] | None:
-    from windlass.store import LocalStore  # lazy: most data lie in files of the user's own
+    from windlass.store import LocalStore  # lazy: most data are the user's own files
 
     try:
         return [str(entry) for entry in LocalStore.of(home.path).read(digest).entries]

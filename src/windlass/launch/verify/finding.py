@@ -1,4 +1,4 @@
-"""What a look at one part of a run found, and which link of its chain that part is."""
+"""Result of checking one part of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Status = Literal["ok", "changed", "failed", "skipped"]
 
 
 class ProvenanceLink(StrEnum):
-    """The links of the chain, in its order; `record` is what was written down of it."""
+    """Parts of a provenance, in order; `record` is the journal."""
 
     RECORD = "record"
     CODE = "code"
@@ -37,12 +37,12 @@ _LINK_OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The verdict on one part of a run.
+    """Result of checking one part of a run.
 
     Attributes:
         what: the part: `code`, `data prompts`, `outputs train`.
-        status: `changed`: what it was taken from is another now, and what was pinned is still there.
-        files: names of the files that are not as they were, as far as they are known.
+        status: `changed`: its source has changed, but the pinned content still exists.
+        files: names of changed files, if known.
     """
 
     what: str
@@ -52,17 +52,17 @@ class Finding:
 
     @property
     def link(self) -> ProvenanceLink:
-        """The link of the chain that it belongs to."""
+        """Part of the provenance that it belongs to."""
         first = self.what.partition(" ")[0]
         return _LINK_OF.get(first) or ProvenanceLink(first)
 
     @property
     def is_broken(self) -> bool:
-        """Whether the chain does not hold here."""
+        """Return whether this part differs from its record."""
         return self.status in ("failed", "changed")
 
 
 def broken_links(findings: Sequence[Finding]) -> tuple[ProvenanceLink, ...]:
-    """The links that do not hold, in the order of the chain."""
+    """Return the parts that differ from their record, in order."""
     broken = {finding.link for finding in findings if finding.is_broken}
     return tuple(link for link in ProvenanceLink if link in broken)

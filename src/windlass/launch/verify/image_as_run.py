@@ -1,4 +1,4 @@
-"""The image that a run used, as its record says, beside what the engine of its place has now."""
+"""Image that a run used, compared with the current images of the engine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SHORT = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageAsRun:
-    """What became of an image.
+    """Current state of an image that a run used.
 
     Attributes:
-        state: `there`; `pullable`: not here, and a registry has it by its digest; `rebuilt`: another image has its name;
-            `missing`: neither it nor another is here.
+        state: `there`; `pullable`: not here, but a registry has it by digest; `rebuilt`: another image has its name;
+            `missing`: no image has its name.
         engine: `docker` or `podman`.
-        used: id of the image that the run's containers were started from, shortened.
-        now: id of the one that has its name, shortened; empty where there is none.
+        used: shortened id of the image that the run used.
+        now: shortened id of the image that has its name now; empty if there is none.
     """
 
     state: Literal["there", "pullable", "rebuilt", "missing"]
@@ -35,21 +35,21 @@ class ImageAsRun:
 
     @property
     def sentence(self) -> str:
-        """What a person should know; empty for an image that is there."""
+        """Sentence for the user; empty if the image is there."""
         if self.state == "rebuilt":
-            return f"rebuilt: the run used {self.used}, which {self.engine} no longer has; its name is {self.now} now"
+            return f"rebuilt: the run used {self.used}, which is no longer in {self.engine}; its name now refers to {self.now}"
         if self.state == "missing":
-            return f"missing: {self.engine} no longer has {self.used}, which the run used"
+            return f"missing: the run used {self.used}, which is no longer in {self.engine}"
         if self.state == "pullable":
-            return f"{self.engine} no longer has {self.used}; it is pulled again by its digest"
+            return f"{self.used} is no longer in {self.engine}; it is pulled again by digest"
         return ""
 
 
 def image_as_run(run: RunFolder, plan: Plan) -> ImageAsRun | None:
-    """Compare them by one or two calls of the engine; None where this machine's engine ran nothing of the run.
+    """Look up a run's image with one or two calls of the engine; None if no local engine ran it.
 
     Raises:
-        WindlassError: the engine does not answer.
+        WindlassError: the engine cannot be reached.
     """
     pin, record = plan.pins.image, _record(run)
     used = str(record.get("image_id", ""))
@@ -73,9 +73,9 @@ def image_as_run(run: RunFolder, plan: Plan) -> ImageAsRun | None:
 
 
 def _record(run: RunFolder) -> Mapping[str, object]:
-    """What the run's provenance says of its image."""
+    """Return the image section of the run's provenance."""
     try:
         record = run.provenance().get("image")
     except WindlassError:
-        return {}  # its own finding
+        return {}  # reported by another check
     return record if isinstance(record, Mapping) else {}

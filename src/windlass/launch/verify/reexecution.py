@@ -1,4 +1,4 @@
-"""Does the same plan still give the same result? Look at every link, execute anew, compare, and name the link that broke."""
+"""Verification by re-execution: check every part, execute the plan again and compare the outputs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _LINK_OF_AREA = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reexecution:
-    """How a run is executed anew and compared.
+    """Options of a re-execution and its comparison.
 
     Attributes:
-        how: the place, and what may differ there.
-        tolerances: of reported metrics and of numbers in JSON outputs; without any, only bytes count.
+        how: place and overrides of the new run.
+        tolerances: for reported metrics and numbers in JSON outputs; without any, bytes are compared.
         ignored: patterns of output paths that are not compared.
-        against: id of a run to compare with, instead of executing anew.
-        compares_sources: a change of the user's own code, lock file or image tags since then counts.
+        against: run to compare with, instead of a new one.
+        compares_sources: report changes of the user's own code, lock file or image tags since the run.
     """
 
     how: Rerun = Rerun(note="verification of")
@@ -59,11 +59,11 @@ class Reexecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What came of it.
+    """Result of a verification.
 
     Attributes:
         again: id of the run that was compared with; empty: nothing was executed.
-        differences: between the two runs, outputs left out.
+        differences: between the two runs, except outputs.
     """
 
     run: str
@@ -73,23 +73,23 @@ class Verification:
 
     @property
     def broken(self) -> tuple[ProvenanceLink, ...]:
-        """The links that do not hold, in the order of the chain; the first is where to look."""
+        """Parts that differ from their record, in order; the first is where to look."""
         return broken_links(self.findings)
 
     @property
     def is_verified(self) -> bool:
-        """Whether every link holds and, where it was executed anew, gave the same."""
+        """Return whether every part matches its record and, if executed again, the outputs match."""
         return not self.broken
 
     @property
     def verdict(self) -> str:
-        """The result in one sentence."""
+        """Result in one sentence."""
         if self.broken:
             first = next(finding for finding in self.findings if finding.link is self.broken[0] and finding.is_broken)
             files = f"{', '.join(first.files[:3])}{', ...' if len(first.files) > 3 else ''}"
             where = files or first.message.split("\n", 1)[0]
-            return f"the chain breaks at {self.broken[0]}{f' ({first.what})' if ' ' in first.what else ''}: {where}"
-        return "everything is as it was recorded" + (f", and {self.again} gave the same" if self.again else "")
+            return f"{self.broken[0]} differs from the record{f' ({first.what})' if ' ' in first.what else ''}: {where}"
+        return "everything matches its record" + (f", and {self.again} gave the same outputs" if self.again else "")
 
 
 def prove(
@@ -100,17 +100,17 @@ def prove(
     log: Callable[[str], None] = lambda line: None,
     on_finding: Callable[[Finding], None] = lambda finding: None,
 ) -> Verification:
-    """Check every link, execute the same plan anew, compare; blocks until the new run ends. The new run is kept.
+    """Check every part, execute the plan again and compare; blocks until the new run ends, which is kept.
 
-    Nothing is executed where a link before the outputs is broken so that the same cannot be run again.
+    Nothing is executed if a part before the outputs is missing, so that the same cannot be run again.
 
     Args:
         log: gets progress lines.
-        on_finding: gets each finding as it is made.
+        on_finding: called with each result.
 
     Raises:
-        PreconditionError: the run did not succeed, or left nothing to compare.
-        UsageError: a tolerance speaks of nothing the run left.
+        PreconditionError: the run did not succeed, or has no outputs to compare.
+        UsageError: a tolerance matches no metric and no output value.
         WindlassError: the new run was refused.
     """
     wanted = reexecution or Reexecution()
@@ -141,8 +141,8 @@ def _check_comparable(run: RunFolder, wanted: Reexecution) -> None:
     facts = run.facts()
     if facts.state is not State.SUCCEEDED:
         raise PreconditionError(
-            f"{run.id} is {facts.state}, so there is no result to compare with",
-            hint=f"`windlass verify {run.id} --quick` checks what was recorded",
+            f"{run.id} is {facts.state}: there are no results to compare with",
+            hint=f"check only its record: windlass verify {run.id} --quick",
             code="nothing-to-verify",
         )
     recorded = {task: outputs.read_manifest(run.out(task)) for task in facts.outputs if _has_manifest(run, task)}
@@ -154,8 +154,8 @@ def _check_comparable(run: RunFolder, wanted: Reexecution) -> None:
         known = metrics.names(run)
         name = known[0] if known else "METRIC"
         raise PreconditionError(
-            f"{run.id} left no output files here to compare with",
-            hint=f"--tolerance {name}=0 compares a reported metric; --quick checks the links without executing anew",
+            f"{run.id} has no output files here to compare with",
+            hint=f"compare a metric with --tolerance {name}=0, or check only the record with --quick",
             code="nothing-to-verify",
         )
 
@@ -171,7 +171,7 @@ def _has_manifest(run: RunFolder, task: str) -> bool:
 def _execute(run: RunFolder, home: Home, wanted: Reexecution, log: Callable[[str], None]) -> RunFolder:
     prepared = prepare_rerun(run, home, how=wanted.how, log=log)
     new: Run = prepared.launch(log=log)
-    log(f"executing anew as {new.id} on {prepared.plan.site.name}")
+    log(f"executing again as {new.id} on {prepared.plan.site.name}")
     new.wait()
     _await_outputs(new.folder)
     for task in new.facts.tasks if new.folder.is_mirrored else ():
@@ -180,7 +180,7 @@ def _execute(run: RunFolder, home: Home, wanted: Reexecution, log: Callable[[str
 
 
 def _await_outputs(run: RunFolder) -> None:
-    """Wait for the manifests of a run that has just succeeded: they are made when its verdict is known already."""
+    """Wait for the manifests of a run that just succeeded: they are written after its verdict."""
     deadline = time.monotonic() + _MANIFEST_S
     while time.monotonic() < deadline:
         facts = run.facts()
@@ -203,11 +203,11 @@ def _compared(run: RunFolder, again: RunFolder, wanted: Reexecution) -> Iterator
         if problem:
             yield Finding(what=f"metric {name}", status="failed", message=problem, files=(name,))
         else:
-            yield Finding(what=f"metric {name}", status="ok", message="the same within its tolerance")
+            yield Finding(what=f"metric {name}", status="ok", message="equal within its tolerance")
 
 
 def _recorded(facts: RunFacts) -> dict[str, str]:
-    """Digest of each task's output; a build of data is a link of its own, and no task where it is there already."""
+    """Return the digest of each task's output, without builds of data, which are checked on their own."""
     return {
         task: digest for task, (_, num_files, _, digest) in facts.outputs.items() if num_files and not built_name(task)
     }
@@ -221,11 +221,11 @@ def _outputs_compared(run: RunFolder, again: RunFolder, task: str, digest: str, 
     try:
         before, after = _side(run, task), _side(again, task)
     except WindlassError as error:
-        return Finding(what=what, status="failed", message=f"they differ, and {error.message}")
+        return Finding(what=what, status="failed", message=f"different, and {error.message}")
     found = compare_files(before, after, wanted.tolerances, wanted.ignored)
     if not found:
-        how = "within the tolerances" if wanted.tolerances else "but for what is ignored"
-        return Finding(what=what, status="ok", message=f"the same in {again.id} {how}")
+        how = "within the tolerances" if wanted.tolerances else "except for ignored files"
+        return Finding(what=what, status="ok", message=f"equal in {again.id} {how}")
     listed = [f"{path}: {problem}" for path, problem in found[:_MAX_LISTED]]
     listed += [f"and {len(found) - _MAX_LISTED} more"] if len(found) > _MAX_LISTED else []
     head = f"{len(found)} of {len(before[1].entries)} files differ in {again.id}"
@@ -239,7 +239,7 @@ def _side(run: RunFolder, task: str) -> tuple[Path, Manifest]:
 
 
 def _reasons(differences: Sequence[Difference]) -> Iterator[Finding]:
-    """The links that differ between the two executions, which is why their results may."""
+    """Yield parts that differ between the two executions and may explain different outputs."""
     links: dict[ProvenanceLink, list[Difference]] = {}
     for each in differences:
         link = ProvenanceLink.IMAGE if each.path.startswith("image") else _LINK_OF_AREA[each.cause]
@@ -247,14 +247,14 @@ def _reasons(differences: Sequence[Difference]) -> Iterator[Finding]:
     for link, found in links.items():
         lines = [difference_text(each) for each in found[:_MAX_LISTED]]
         lines += [f"  {detail}" for each in found for detail in each.details[:_MAX_LISTED]]
-        message = "\n".join(["differs between the two runs", *lines])
+        message = "\n".join(["different in the two runs", *lines])
         yield Finding(what=str(link), status="failed", message=message, files=_files(found))
     if not links:
-        message = "nothing before the outputs differs between the two runs: the task does not give the same twice"
+        message = "all inputs of the two runs are equal: the task is not deterministic"
         yield Finding(what="outputs", status="failed", message=f"{message} (seeds, time, threads)")
 
 
 def _files(differences: Sequence[Difference]) -> tuple[str, ...]:
-    """Names of files where they are known, else of what differs."""
+    """Return names of changed files if known, else of changed settings."""
     named = [name for each in differences for name in each.files]
     return tuple(named or (each.path for each in differences))

@@ -1,7 +1,7 @@
-"""The links of the chain as they are now, beside what was pinned: code, environment, image.
+"""Checks of code, environment and image against their pins.
 
-A pin keeps its content (a commit, a lock file in it, an image by digest). So a source that has moved on since breaks
-nothing as long as history explains it; what no commit and no tag explains any more is told as `changed`.
+A pin keeps its content (a commit, a lock file in it, an image by digest), so a source that has changed since is no
+failure while its history explains it; a source without such history is reported as `changed`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MAX_LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """A run, and where what it was made from lies.
+    """A run and the paths of its sources.
 
     Attributes:
-        base: folder that relative paths of the experiment are relative to; None: no provenance says it.
-        compares_sources: look at the user's own folders too, not only at what is kept of the pins.
+        base: folder that relative paths of the experiment are relative to; None: unknown.
+        compares_sources: compare the user's own folders too, not only the kept content of pins.
     """
 
     run: RunFolder
@@ -44,23 +44,23 @@ class Present:
 
     @property
     def code_folder(self) -> Path:
-        """The user's own folder."""
+        """The user's own code folder."""
         return (self.base or Path.cwd()) / str(self.plan.experiment.get("code", "."))
 
     @property
     def store(self) -> Path:
-        """Our own repository, for snapshots of folders outside any."""
+        """Repository of windlass, for snapshots of folders outside any repository."""
         return self.home.cache / "code.git"
 
     def env(self, key: str) -> str:
-        """A setting of the experiment's `env`."""
+        """Return a setting of the experiment's `env`."""
         env = self.plan.experiment.get("env")
         value = env.get(key, "") if isinstance(env, dict) else ""
         return value if isinstance(value, str) else ""
 
     @property
     def own_files(self) -> dict[str, str]:
-        """Files of the code that are a link of their own, relative to the repository's root, and that link."""
+        """Files in the code that are checked as environment or image, by path in the repository."""
         pins, found = self.plan.pins, {}
         root = PurePosixPath(pins.code.subdir)
         if pins.environment.kind == "uv":
@@ -74,7 +74,7 @@ class Present:
 
     @property
     def data_paths(self) -> set[str]:
-        """Data that lie inside the code, relative to the repository's root: they are a link of their own, too."""
+        """Paths of data inside the code, relative to the repository's root; they are checked as data."""
         repository = open_repository(self.code_folder) if self.code_folder.is_dir() else None
         root = (repository.toplevel if repository is not None else None) or self.code_folder
         paths = [
@@ -100,17 +100,17 @@ def _normal(path: PurePosixPath) -> str:
 
 
 def check_code(present: Present) -> Iterator[Finding]:
-    """Whether the pinned tree can be had, the run's checkout still is that tree, and what lies in the folder now."""
+    """Check that the pinned tree exists and the run's checkout matches it; report later changes."""
     pin, folder = present.plan.pins.code, present.code_folder
     if pin.kind in ("in-place", "none"):
-        yield Finding(what="code", status="skipped", message=f"it was not pinned ({pin.kind})")
+        yield Finding(what="code", status="skipped", message=f"not pinned ({pin.kind})")
         return
     what = f"commit {pin.commit[:12]}, tree {pin.tree[:12]}" if pin.kind == "commit" else f"snapshot {pin.tree[:12]}"
     try:
         if present.run.code.is_dir():
             torn = changed_since(pin, folder, root=present.run.code, store=present.store)
             if torn:
-                yield _code_finding(present, "failed", f"the run's checkout is not {what} any more", torn)
+                yield _code_finding(present, "failed", f"the run's checkout no longer matches {what}", torn)
                 return
         now = changed_since(pin, folder, store=present.store) if present.compares_sources and folder.is_dir() else []
     except WindlassError as error:
@@ -122,7 +122,7 @@ def check_code(present: Present) -> Iterator[Finding]:
 
 
 def _kept(what: str, message: str, changed: list[str]) -> Finding:
-    """A link whose pinned content is there; what changed in the folder since then, committed or not, is named."""
+    """Return an `ok` result that names later changes in the folder, committed or not."""
     if not changed:
         return Finding(what=what, status="ok", message=message)
     listed = ", ".join(changed[:_MAX_LISTED])
@@ -141,18 +141,18 @@ def _code_finding(present: Present, status: Status, message: str, changes: list[
     )
 
 
-_WORDS = {"M": "changed", "A": "new", "D": "gone", "T": "changed"}
+_WORDS = {"M": "changed", "A": "new", "D": "deleted", "T": "changed"}
 
 
 def check_environment(present: Present) -> Iterator[Finding]:
-    """Whether the lock file (or the interpreter's packages) still are those that were pinned."""
+    """Check that the lock file, or the interpreter's packages, match the pin."""
     pin = present.plan.pins.environment
     if pin.kind == "uv":
         yield _check_lock(present, pin)
     elif pin.kind == "python":
         yield _check_interpreter(present, pin)
     elif present.plan.pins.image.kind == "none":
-        yield Finding(what="environment", status="skipped", message="none was pinned: the programs of the place")
+        yield Finding(what="environment", status="skipped", message="not pinned: programs of the machine are used")
 
 
 def _check_lock(present: Present, pin: EnvironmentPin) -> Finding:
@@ -164,13 +164,13 @@ def _check_lock(present: Present, pin: EnvironmentPin) -> Finding:
     if present.plan.pins.code.kind not in ("in-place", "none") and kept.is_dir():
         torn = _differing(kept / present.env("uv"), wanted)
         if torn:
-            return _lock_finding("failed", f"{found}; the run's checkout holds another", torn)
+            return _lock_finding("failed", f"{found}; different in the run's checkout", torn)
     if not present.compares_sources:
         return Finding(what="environment", status="ok", message=found)
     project = present.code_folder / present.env("uv")
     now = _differing(project, wanted)
-    if now and present.plan.pins.code.kind in ("in-place", "none"):  # no other copy of it is kept
-        return _lock_finding("changed", f"{found}; another in {project}", now)
+    if now and present.plan.pins.code.kind in ("in-place", "none"):  # there is no other copy
+        return _lock_finding("changed", f"{found}; different in {project}", now)
     return _kept("environment", found, now)
 
 
@@ -180,14 +180,14 @@ def _lock_finding(status: Status, message: str, files: list[str]) -> Finding:
 
 
 def _differing(folder: Path, wanted: dict[str, str]) -> list[str]:
-    """Names of files that are gone or have another digest."""
+    """Return names of files that are missing or have another digest."""
     return [
         name for name, digest in wanted.items() if not (folder / name).is_file() or sha256_file(folder / name) != digest
     ]
 
 
 def _check_interpreter(present: Present, pin: EnvironmentPin) -> Finding:
-    """An interpreter is used where it is and kept nowhere, so a change of its packages breaks the link."""
+    """Check an interpreter, which is used in place, so a change of its packages is a failure."""
     from windlass.pin import pin_environment  # lazy: starts the interpreter
 
     try:
@@ -197,7 +197,7 @@ def _check_interpreter(present: Present, pin: EnvironmentPin) -> Finding:
     found = f"Python {pin.python_version} at {pin.interpreter}, {count(len(pin.packages), 'package')}"
     before, after = _versions(pin.packages), _versions(now.packages)
     changes = [
-        f"{name} {before.get(name) or 'was not there'} -> {after.get(name) or 'gone'}"
+        f"{name} {before.get(name) or 'not installed'} -> {after.get(name) or 'removed'}"
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     ]
@@ -206,7 +206,7 @@ def _check_interpreter(present: Present, pin: EnvironmentPin) -> Finding:
     if not changes:
         return Finding(what="environment", status="ok", message=found)
     shown = changes[:_MAX_LISTED] + ([f"and {len(changes) - _MAX_LISTED} more"] if len(changes) > _MAX_LISTED else [])
-    return Finding(what="environment", status="failed", message="\n".join([f"{found}; it was changed", *shown]))
+    return Finding(what="environment", status="failed", message="\n".join([f"{found}; packages changed", *shown]))
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:
@@ -214,7 +214,7 @@ def _versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def check_image(present: Present) -> Iterator[Finding]:
-    """Whether Dockerfile and base images, or the named image, still are those that were pinned."""
+    """Check that Dockerfile and base images, or the named image, match the pin."""
     pin = present.plan.pins.image
     if pin.kind == "none":
         return
@@ -222,7 +222,7 @@ def check_image(present: Present) -> Iterator[Finding]:
     try:
         used = image_as_run(present.run, present.plan)
     except WindlassError as error:
-        yield Finding(what="image", status="skipped", message=f"{found}\nnot looked at: {error.message}")
+        yield Finding(what="image", status="skipped", message=f"{found}\nnot checked: {error.message}")
         return
     if used is not None and used.sentence:
         found += f"\n{used.sentence}"
@@ -248,7 +248,7 @@ def _check_digests(present: Present, found: str) -> Finding:
     try:
         engine = find_engine(site.name) if site.backend == "docker" else None
     except WindlassError as error:
-        return Finding(what="image", status="skipped", message=f"{found}\nnot looked at: {error.message}")
+        return Finding(what="image", status="skipped", message=f"{found}\nnot checked: {error.message}")
     moved: list[str] = []
     for name, digest in wanted.items():
         try:
@@ -257,10 +257,10 @@ def _check_digests(present: Present, found: str) -> Finding:
             message = f"{found}\n{error.message}"
             return Finding(what="image", status="failed", message=message, files=(name,))
         except WindlassError as error:
-            return Finding(what="image", status="skipped", message=f"{found}\nnot looked at: {error.message}")
+            return Finding(what="image", status="skipped", message=f"{found}\nnot checked: {error.message}")
         if digest and now != digest:
             kind = "base image" if pin.kind == "built" else "image"
-            moved.append(f"{kind} {name} is {now[:19]} now, and was pinned as {digest[:19]}")
+            moved.append(f"{kind} {name} is now {now[:19]}, pinned was {digest[:19]}")
     if moved:
         return Finding(what="image", status="changed", message="\n".join([found, *moved]), files=tuple(wanted))
     return Finding(what="image", status="ok", message=found)

@@ -1,4 +1,4 @@
-"""Is what lies there still what ran? Each part of a run compared with what was recorded of it; nothing is executed."""
+"""Comparison of each part of a run with its record; nothing is executed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ _MAX_LISTED = 10
 
 
 def verify(run: RunFolder, *, compares_sources: bool = True) -> Iterator[Finding]:
-    """One finding per part: journal, plan, code, environment, image, data, checkpoints, outputs. Reads every byte of them.
+    """Yield a result for journal, plan, code, environment, image, data, checkpoints and outputs.
+
+    Reads every byte of them.
 
     Args:
-        compares_sources: also compare the user's own code, lock file and image tags with what was pinned.
+        compares_sources: also compare the user's own code, lock file and image tags with the pins.
     """
     yield _journal(run)
     try:
@@ -70,14 +72,14 @@ def _journal(run: RunFolder) -> Finding:
     except WindlassError as error:
         return Finding(what="journal", status="failed", message=error.message)
     if reader.num_damaged:
-        message = f"{reader.num_damaged} damaged among {len(records)}"
+        message = f"{count(reader.num_damaged, 'damaged record')} among {len(records)}"
         return Finding(what="journal", status="failed", message=message)
     return Finding(what="journal", status="ok", message=count(len(records), "record"))
 
 
 def _plan(plan: Plan, facts: RunFacts) -> Finding:
     if facts.plan_hash and facts.plan_hash != plan.plan_hash:
-        message = f"plan.json has the hash {plan.plan_hash[:12]}, the run was started with {facts.plan_hash[:12]}"
+        message = f"plan.json has the hash {plan.plan_hash[:12]}, but the run started with {facts.plan_hash[:12]}"
         return Finding(what="plan", status="failed", message=message)
     return Finding(what="plan", status="ok", message=plan.plan_hash[:12])
 
@@ -91,22 +93,18 @@ def _provenance(run: RunFolder) -> dict[str, object] | None:
 
 def _data(run: RunFolder, name: str, pin: DataPin, base: Path | None, home: Home) -> Finding:
     if base is None:
-        return Finding(what=f"data {name}", status="skipped", message="no provenance says where it was")
-    found = f"{_files(pin.num_files)}, {pin.size_bytes:,} bytes, sha256:{pin.digest[:12]}"
+        return Finding(
+            what=f"data {name}", status="skipped", message="its path is unknown: there is no provenance.json"
+        )
+    found = f"{count(pin.num_files, 'file')}, {pin.size_bytes:,} bytes, sha256:{pin.digest[:12]}"
     outcome = _outcome(
         f"data {name}",
         found,
         lambda: check_data(pin, base, cache=home.cache / "digests", places=DataPlaces.of(home.path)),
     )
     if outcome.status == "failed" and is_imported(run) and name not in archived_data(run):
-        return Finding(
-            what=f"data {name}", status="skipped", message=f"it did not come in the archive; {outcome.message}"
-        )
+        return Finding(what=f"data {name}", status="skipped", message=f"not included in the archive; {outcome.message}")
     return outcome
-
-
-def _files(number: int) -> str:
-    return "1 file" if number == 1 else f"{number} files"
 
 
 def _outcome(what: str, message: str, check: Callable[[], object]) -> Finding:
@@ -120,12 +118,12 @@ def _outcome(what: str, message: str, check: Callable[[], object]) -> Finding:
 def _checkpoint(run: RunFolder, task: str, recorded: str) -> Finding:
     what, path = f"checkpoint {task}", path_here(run, recorded)
     if not path.exists() and (recorded in removed(run) or (is_imported(run) and not run.checkpoints(task).exists())):
-        why = removed(run).get(recorded, "the archive was made without checkpoints")
-        return Finding(what=what, status="skipped", message=f"{recorded} was cleared away: {why}")
+        why = removed(run).get(recorded, "the archive does not include checkpoints")
+        return Finding(what=what, status="skipped", message=f"{recorded} was removed: {why}")
     if not path.exists():
-        return Finding(what=what, status="failed", message=f"{path} is gone; it was the last one committed")
+        return Finding(what=what, status="failed", message=f"{path} is missing; it was the last committed one")
     if not manifest_path(path).exists():
-        return Finding(what=what, status="failed", message=f"{path} has no manifest any more")
+        return Finding(what=what, status="failed", message=f"{path} has lost its manifest")
     return _compared(what, str(path), lambda: differences(path, read_manifest(path)))
 
 
@@ -147,15 +145,15 @@ def _outputs(run: RunFolder, facts: RunFacts, task: str) -> Finding:
     try:
         manifest = outputs.read_manifest(folder)
     except NotFoundError:
-        message = "it was not fetched from its site" if run.is_mirrored else "no manifest was written"
+        message = "not fetched from its site" if run.is_mirrored else "no manifest was written"
         return Finding(what=what, status="skipped", message=message)
     except WindlassError as error:
         return Finding(what=what, status="failed", message=error.message)
     recorded = facts.outputs.get(task)
     if recorded and recorded[3] != manifest.digest:
-        message = f"the manifest has the digest {manifest.digest[:12]}, the journal says {recorded[3][:12]}"
+        message = f"the manifest has the digest {manifest.digest[:12]}, but the journal has {recorded[3][:12]}"
         return Finding(what=what, status="failed", message=message)
-    summary = f"{_files(len(manifest.entries))}, {manifest.num_bytes:,} bytes, sha256:{manifest.digest[:12]}"
+    summary = f"{count(len(manifest.entries), 'file')}, {manifest.num_bytes:,} bytes, sha256:{manifest.digest[:12]}"
     known = {(path.removeprefix(f"run/out/{task}/"), "missing") for path in left_out_of(run)}
     return _compared(
         what,

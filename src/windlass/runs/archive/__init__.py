@@ -1,1 +1,1 @@
-"""What an archive of a run holds."""
+"""Contents and format of an archive of a run."""

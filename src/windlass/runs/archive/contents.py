@@ -1,10 +1,10 @@
-"""What an archive of a run holds: the list of its files, and how they are written and taken out again, each byte checked.
+"""Contents of an archive of a run: its file list, and writing and extracting files, each byte checked.
 
 <run>/archive.json              the list, first
-<run>/ro-crate-metadata.json    the same for others' tools
+<run>/ro-crate-metadata.json    the same for other tools
 <run>/run/...                   the run's folder
 <run>/code.pack                 git objects of the code's commit
-<run>/data/<name>/...           data, where they were asked for
+<run>/data/<name>/...           data, if requested
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ SCHEMA = "windlass.archive/1"
 _PIECE_BYTES = 1 << 20
 _MAX_LIST_BYTES = 1 << 28
 _MAX_LEVELS = 200
-"""Folders above a file: some systems' functions recurse once for each, and Python's do at a thousand."""
+"""Maximum depth of a file; some functions recurse once per level, and Python allows a thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A file or symbolic link of an archive.
+    """File or symbolic link in an archive.
 
     Attributes:
-        path: its name below the archive's only folder.
-        source: where its bytes are on this machine; None while it is read from an archive.
+        path: its path below the archive's top folder.
+        source: local file with its bytes; None when read from an archive.
         link: target of a symbolic link.
     """
 
@@ -74,25 +74,25 @@ class Item:
             link=data.get("link", ""),
         )
         if not all(type(value) is str for value in (item.path, item.sha256, item.link)):
-            raise TypeError("a path, a digest or a link is no text")
+            raise TypeError("a path, a digest or a link is not text")
         if type(data["size"]) is not int or item.size < 0 or type(data["mtime"]) is not int:
-            raise TypeError(f"{item.path}: a size or a time is no number")
+            raise TypeError(f"{item.path}: a size or a time is not an integer")
         if abs(item.mtime) >= 1 << 40:
-            raise ValueError(f"{item.path}: {item.mtime} is no time")
+            raise ValueError(f"{item.path}: invalid time {item.mtime}")
         if len(PurePosixPath(item.path).parts) > _MAX_LEVELS:
             raise ValueError(f"{item.path[:60]!r}... is more than {_MAX_LEVELS} levels deep")
         if not is_safe(item.path) or (item.link and not stays_inside(item.path, item.link)):
-            raise ValueError(f"{item.path!r} leaves the folder of the run")
+            raise ValueError(f"{item.path!r} points outside the run's folder")
         return item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """The list of an archive.
+    """File list of an archive.
 
     Attributes:
-        facts: the run's plan hash, the version that wrote it, the code's commit; shown, never trusted.
-        left_out: what of the run is not in it, by path or part, with the reason.
+        facts: the run's plan hash, the version that wrote it, the code's commit; only for display.
+        left_out: parts of the run that are not in it, by path, with the reason.
     """
 
     run_id: str
@@ -107,11 +107,11 @@ class Contents:
 
     @property
     def digest(self) -> str:
-        """Hex sha256 over the list: two archives of one run state are the same if it is."""
+        """Hex sha256 of the list; equal for equal contents."""
         return hashlib.sha256(_json([item.to_data() for item in self.items])).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """The file `archive.json`."""
+        """Return the content of `archive.json`."""
         data = {
             "schema": SCHEMA,
             "run": self.run_id,
@@ -129,15 +129,15 @@ class Contents:
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA!r}")
         if not isinstance(data["run"], str) or not is_run_id(data["run"]):
-            raise ValueError(f"{data['run']!r} is no run's id")
+            raise ValueError(f"invalid run id {data['run']!r}")
         items = tuple(Item.from_data(each) for each in data["files"])
         found = cls(run_id=data["run"], items=items, facts=dict(data["facts"]), left_out=dict(data["left_out"]))
         if found.digest != data["digest"] or len({item.path for item in items}) != len(items):
-            raise ValueError("the list of its files was changed")
+            raise ValueError("its file list was changed")
         links = {item.path for item in items if item.link}
         for item in items:
             if any(str(parent) in links for parent in PurePosixPath(item.path).parents):
-                raise ValueError(f"{item.path!r} lies behind a link")
+                raise ValueError(f"{item.path!r} is below a link")
         return found
 
 
@@ -146,23 +146,23 @@ def _json(value: object) -> bytes:
 
 
 def is_safe(path: str) -> bool:
-    """Whether a path stays below the folder that it is relative to, by its text."""
+    """Return whether a relative path, by its text, stays below its folder."""
     parts = PurePosixPath(path).parts
     is_plain = bool(parts) and not path.startswith("/") and "\0" not in path and str(PurePosixPath(path)) == path
     return is_plain and ".." not in parts
 
 
 def stays_inside(path: str, link: str) -> bool:
-    """Whether a symbolic link in `run/` or `data/<name>/` leads no further than that folder."""
+    """Return whether a symbolic link in `run/` or `data/<name>/` stays inside that folder."""
     parts = PurePosixPath(link).parts
     num_up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
-    if link.startswith("/") or "\0" in link or ".." in parts[num_up:]:  # `b/..` is elsewhere where b is a link
+    if link.startswith("/") or "\0" in link or ".." in parts[num_up:]:  # `b/..` may be elsewhere if b is a link
         return False
     return num_up <= len(PurePosixPath(path).parts) - 2
 
 
 def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator[Item]:
-    """Every file below a folder, digested; links that leave it and special files are left out, with the reason."""
+    """Yield every file below a folder, digested; escaping links and special files go to `left_out`."""
     for root, folders, names in walk(folder, onerror=_raise):
         folders.sort()
         path = f"{prefix}/{Path(root).relative_to(folder).as_posix()}"
@@ -174,11 +174,11 @@ def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator
             full = Path(root, name)
             path = f"{prefix}/{full.relative_to(folder).as_posix()}"
             if full.is_symlink() and not stays_inside(path, os.readlink(full)):
-                left_out[path] = f"a link that leaves the run: {os.readlink(full)}"
+                left_out[path] = f"a link out of the run: {os.readlink(full)}"
             elif full.is_symlink() or full.is_file():
                 yield _item(full, path)
             else:
-                left_out[path] = "neither a file nor a link"
+                left_out[path] = "not a file or link"
 
 
 def _raise(error: OSError) -> None:
@@ -204,7 +204,7 @@ def _item(full: Path, path: str) -> Item:
 
 
 def write_items(archive: tarfile.TarFile, root: str, items: Iterable[Item]) -> None:
-    """Put files into an archive, in order; raises PreconditionError when one is not as it was digested."""
+    """Write files to an archive, in order; raises PreconditionError if one changed since it was digested."""
     for item in items:
         info = member(
             f"{root}/{item.path}",
@@ -228,7 +228,7 @@ def write_items(archive: tarfile.TarFile, root: str, items: Iterable[Item]) -> N
 
 
 class _Counted:
-    """A file that digests what is read of it."""
+    """File wrapper that digests what is read."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -241,49 +241,49 @@ class _Counted:
 
 
 def _changed(item: Item) -> PreconditionError:
-    message = f"{item.source} changed while it was archived"
-    return PreconditionError(message, hint="try again when nothing writes there", code="archive-changed")
+    message = f"{item.source} changed during the export"
+    return PreconditionError(message, hint="try again when nothing writes to the run", code="archive-changed")
 
 
 def read_contents(path: Path, archive: tarfile.TarFile) -> Contents:
-    """The list of an archive, which is its first file.
+    """Read the list of an archive, its first file.
 
     Raises:
-        PreconditionError: it is no archive of a run, or the list was changed.
+        PreconditionError: it is not an archive of a run, or the list was changed.
     """
     first = archive.next()
     if first is None or not first.isreg() or PurePosixPath(first.name).name != LIST or first.size > _MAX_LIST_BYTES:
-        raise damaged(path, f"it does not begin with {LIST}")
+        raise damaged(path, f"it does not start with {LIST}")
     file = archive.extractfile(first)
-    assert file is not None  # it is a plain file
+    assert file is not None  # a plain file
     try:
         contents = Contents.from_bytes(file.read())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, str(error)) from error
     if first.name != f"{contents.run_id}/{LIST}":
-        raise damaged(path, f"{first.name} is not where it should be")
+        raise damaged(path, f"unexpected path {first.name}")
     return contents
 
 
 def take_out(path: Path, archive: tarfile.TarFile, contents: Contents, folder: Path) -> None:
-    """Write every file of the list below an empty folder of ours, and check each; symbolic links come last.
+    """Extract every file of the list to an empty folder, and check each; symbolic links are made last.
 
     Raises:
-        PreconditionError: a member is not in the list, comes twice, is missing, or is not what the list says.
-        OSError: there is no room.
+        PreconditionError: a member is not in the list, duplicate, missing or different.
+        OSError: no space.
     """
     wanted = {f"{contents.run_id}/{item.path}": item for item in contents.items}
     links = []
     while (info := archive.next()) is not None:
         item = wanted.pop(info.name, None)
         if item is None:
-            raise damaged(path, f"{info.name!r} is not in its list")
+            raise damaged(path, f"{info.name!r} is not in the file list")
         if item.link:
             if not info.issym() or info.linkname != item.link:
-                raise damaged(path, f"{info.name!r} is not the link in its list")
+                raise damaged(path, f"{info.name!r} differs from the link in the file list")
             links.append(item)
         elif not info.isreg() or info.size != item.size:
-            raise damaged(path, f"{info.name!r} is not the file in its list")
+            raise damaged(path, f"{info.name!r} differs from the file in the file list")
         else:
             _write(path, archive, info, item, folder)
     if wanted:
@@ -298,11 +298,11 @@ def take_out(path: Path, archive: tarfile.TarFile, contents: Contents, folder: P
 
 @contextmanager
 def _name_refused(path: Path, item: Item) -> Iterator[None]:
-    """A name that this file system cannot take beside the others is the archive's fault, not ours."""
+    """Report a name that this file system cannot hold as an error of the archive."""
     try:
         yield
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise damaged(path, f"{item.path!r} stands in the way of another") from error
+        raise damaged(path, f"{item.path!r} conflicts with another path") from error
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -313,7 +313,7 @@ def _write(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo, item: It
     target, digest = folder / item.path, hashlib.sha256()
     mode = 0o755 if item.is_executable else 0o644
     source = archive.extractfile(info)
-    assert source is not None  # it is a plain file
+    assert source is not None  # a plain file
     with _name_refused(path, item):
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
@@ -323,5 +323,5 @@ def _write(path: Path, archive: tarfile.TarFile, info: tarfile.TarInfo, item: It
             file.flush()
             os.fsync(file.fileno())
     if digest.hexdigest() != item.sha256:
-        raise damaged(path, f"{item.path} has other content than its list says (sha256)")
+        raise damaged(path, f"{item.path} does not match its sha256 in the file list")
     os.utime(target, (item.mtime, item.mtime))

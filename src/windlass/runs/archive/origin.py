@@ -1,7 +1,6 @@
-"""What is known of a run that came here in an archive: when, with which digest, and where it had been.
+"""Origin of an imported run: time, digest and original paths, in `imported.json` in its folder.
 
-`imported.json` lies in its folder. Its `places.json` is in there too, not beside it: nothing of the run is to be started,
-stopped or asked about from here.
+Its `places.json` is part of that file, so that nothing of the run is started, stopped or observed from here.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ IMPORTED = "imported.json"
 
 
 def is_imported(run: RunFolder) -> bool:
-    """Whether it came in an archive."""
+    """Return whether the run was imported from an archive."""
     return (run.path / IMPORTED).exists()
 
 
 def import_facts(run: RunFolder) -> Mapping[str, object]:
-    """`at`, `digest`, `left_out`, `places`; empty where the run was made here."""
+    """Return `at`, `digest`, `left_out` and `places`; empty for a run of this home."""
     try:
         content = read_json(run.path / IMPORTED)
     except FileNotFoundError:
@@ -42,18 +41,18 @@ def import_facts(run: RunFolder) -> Mapping[str, object]:
 
 
 def write_import_facts(folder: Path, facts: Mapping[str, object]) -> None:
-    """Write `imported.json` into the folder of a run that is being made."""
+    """Write `imported.json` to the folder of a run during its import."""
     write_json(folder / IMPORTED, {"schema": 1, **facts})
 
 
 def imported_at(run: RunFolder) -> float:
-    """When it came, wall time; 0 where the run was made here."""
+    """Return the time of the import (wall time); 0 for a run of this home."""
     at = import_facts(run).get("at", 0.0)
     return float(at) if isinstance(at, int | float) else 0.0
 
 
 def path_here(run: RunFolder, path: str) -> Path:
-    """Where a path that the run recorded lies now: a path in its folder moved with it."""
+    """Return the current path for one that the run recorded: paths in its folder moved with it."""
     places = import_facts(run).get("places")
     stated = places.get("run_dir") if isinstance(places, dict) else None
     found = Path(path)
@@ -63,11 +62,11 @@ def path_here(run: RunFolder, path: str) -> Path:
 
 
 def left_out_of(run: RunFolder) -> dict[str, str]:
-    """What of it did not travel, by its path in the archive, with the reason."""
+    """Return parts that were not in the archive, by path, with the reason."""
     found = import_facts(run).get("left_out")
     return dict(found) if isinstance(found, dict) else {}
 
 
 def archived_data(run: RunFolder) -> dict[str, Path]:
-    """The data that came with it: the file or folder of each, by its name in the experiment."""
+    """Return imported data: file or folder by name in the experiment."""
     return {path.parent.name: path for path in sorted(run.path.glob("data/*/*"))} if is_imported(run) else {}

@@ -1,8 +1,8 @@
-"""What an archive says of itself to others' tools: RO-Crate 1.1 metadata, in the profile for runs of processes.
+"""RO-Crate 1.1 metadata of an archive, in the profile for process runs.
 
 Sources: RO-Crate Metadata Specification 1.1 (https://w3id.org/ro/crate/1.1), "Root data entity", "Data entities",
-"Provenance"; Process Run Crate 0.5 (https://w3id.org/ro/wfrun/process/0.5). There is no licence in it: who made the run
-has not said one, and windlass does not choose.
+"Provenance"; Process Run Crate 0.5 (https://w3id.org/ro/wfrun/process/0.5). It has no licence, since
+the author of the run has not stated one.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ Entity = dict[str, Any]
 def metadata(
     facts: RunFacts, plan: Mapping[str, Any], provenance: Mapping[str, Any], items: Iterable[Item], author: str = ""
 ) -> bytes:
-    """The file `ro-crate-metadata.json`; the same run and files give the same bytes.
+    """Return the content of `ro-crate-metadata.json`, deterministically.
 
     Args:
-        plan, provenance: as they lie in the run's folder; `provenance` may be empty.
-        author: of the code, as git names them; empty: nobody is named.
+        plan, provenance: as in the run's folder; `provenance` may be empty.
+        author: author of the code in git; empty: omitted.
     """
     files = [_file(item) for item in items if not item.link]
     software = list(_software(provenance))
@@ -108,7 +108,7 @@ def _root(facts: RunFacts, files: list[Entity], actions: list[str]) -> Entity:
 
 
 def _refs(name: str, ids: Iterable[str]) -> Entity:
-    """A property that refers to entities; none where there are none."""
+    """Return a property that refers to entities; empty without any."""
     found = [{"@id": each} for each in ids]
     return {name: found} if found else {}
 
@@ -128,7 +128,7 @@ def _file(item: Item) -> Entity:
 
 
 def _id(path: str) -> str:
-    """A path as a relative reference (RFC 3986), whatever bytes are in it."""
+    """Return any path as a relative reference (RFC 3986)."""
     return quote(path.encode("utf-8", "surrogateescape"), safe="/-._~")
 
 
@@ -163,7 +163,7 @@ def _status(state: State, cause: str) -> Entity:
 
 
 def _actions(facts: RunFacts, plan: Mapping[str, Any], files: list[str], used: list[str]) -> Iterator[Entity]:
-    """For each task its command and its execution."""
+    """Yield command and execution of each task."""
     stated = {str(task.get("name")): task for task in plan.get("tasks", ()) if isinstance(task, dict)}
     commit = _commit(plan)
     for name, task in sorted(facts.tasks.items()):
@@ -238,7 +238,7 @@ def _has_image(provenance: Mapping[str, Any]) -> bool:
 
 
 def _image(provenance: Mapping[str, Any]) -> Iterator[Entity]:
-    """The image that the tasks ran in, as the profile has it: registry, name, tag and digest, as far as they are known."""
+    """Yield the image of the tasks in the profile's terms: registry, name, tag and digest, if known."""
     if not _has_image(provenance):
         return
     image = provenance["image"]

@@ -1,7 +1,7 @@
-"""The bytes of an archive: a tar of plain files in fixed order and form, compressed.
+"""Byte format of an archive: a compressed, deterministic tar of plain files.
 
-The same files give the same bytes: no owner, no user's names, whole seconds, two modes. gzip is the standard library's
-and is read as a stream; `.tar.zst` is made by the `zstd` program from a plain tar that lies beside it meanwhile.
+Equal files give equal bytes: no owner, no user names, whole seconds, two modes. gzip is streamed by the standard
+library; `.tar.zst` is made by the `zstd` program from a temporary plain tar beside it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _ZSTD_S = 6 * 3600.0
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that says no form that we write."""
+    """Refuse a file name without a supported suffix."""
     if not path.name.endswith(_SUFFIXES):
-        message = f"{path.name} ends in none of {', '.join(_SUFFIXES)}"
-        raise UsageError(message, hint=f"write {path.name}.tar.gz", code="file-suffix")
+        message = f"unsupported suffix of `{path.name}`; supported: {', '.join(_SUFFIXES)}"
+        raise UsageError(message, hint=f"name it {path.name}.tar.gz", code="file-suffix")
 
 
 @contextmanager
 def open_for_writing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
-    """A tar that is written to `path`, compressed as `name` says, and on the disk when the block is left.
+    """Open a tar for writing to `path`, compressed by the suffix of `name`; durable after the block.
 
     Raises:
-        OSError: there is no room, or no permission.
+        OSError: no space or no permission.
         PreconditionError: `zstd` is not installed, or failed.
     """
     plain = path.with_name(path.name + ".tar") if name.endswith(".zst") else path
@@ -61,14 +61,14 @@ def open_for_writing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
 
 @contextmanager
 def open_for_reading(path: Path, scratch: Path) -> Iterator[tarfile.TarFile]:
-    """A tar that is read from front to end, whatever it is compressed with.
+    """Open a tar of any supported compression for reading as a stream.
 
     Args:
-        scratch: a name for the plain tar of a `.tar.zst`; it is gone when the block is left.
+        scratch: path for the plain tar of a `.tar.zst`; removed after the block.
 
     Raises:
-        PreconditionError: it is no archive, is cut or damaged.
-        OSError: it cannot be read, or there is no room.
+        PreconditionError: it is not an archive, or is truncated or damaged.
+        OSError: it cannot be read, or there is no space.
     """
     with open(path, "rb") as file:
         head = file.read(4)
@@ -87,17 +87,17 @@ def open_for_reading(path: Path, scratch: Path) -> Iterator[tarfile.TarFile]:
 
 
 def damaged(path: Path, what: str) -> PreconditionError:
-    """The error for an archive that is not as it was made."""
-    hint = "copy it again from where it was made, and compare the sha256 of both copies"
-    return PreconditionError(f"{path} is not a whole archive of a run: {what}", hint=hint, code="archive-damaged")
+    """Return the error for a damaged archive."""
+    hint = "copy it again from its source, and compare the sha256 of both files"
+    return PreconditionError(f"{path} is not a valid archive of a run: {what}", hint=hint, code="archive-damaged")
 
 
 def _zstd(*arguments: str) -> None:
     done = run(["zstd", *arguments], timeout_s=_ZSTD_S)
     if done.code:
-        said = done.stderr.strip().replace("\n", "; ")
+        output = done.stderr.strip().replace("\n", "; ")
         raise PreconditionError(
-            f"zstd failed: {said}", hint="is the archive whole, and space left?", code="zstd-failed"
+            f"zstd failed: {output}", hint="check the archive and the free space", code="zstd-failed"
         )
 
 
@@ -110,7 +110,7 @@ def _fsync(path: Path) -> None:
 
 
 def member(name: str, size: int, *, is_executable: bool = False, mtime: float = 0.0, link: str = "") -> tarfile.TarInfo:
-    """A file or symbolic link in an archive, with nothing of this machine in it."""
+    """Return the tar header of a file or symbolic link, independent of this machine."""
     info = tarfile.TarInfo(name)
     info.mode = 0o755 if is_executable else 0o644
     info.mtime = int(mtime)

@@ -1,1 +1,1 @@
-"""What is different between two runs."""
+"""Comparison of two runs."""

@@ -1,4 +1,4 @@
-"""What is different between two runs, by cause; each difference is told once, where it was made."""
+"""Differences between two runs by cause, each reported once, at its origin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Area", "Difference", "diff", "diff_documents", "difference_text"]
 
 
 class Area(StrEnum):
-    """What a difference belongs to, in the order of the chain and as it is shown."""
+    """Area of a difference, in the order of display."""
 
     CODE = "code"
     ENVIRONMENT = "environment"
@@ -32,13 +32,13 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One value that is not the same; None where a side has none.
+    """Difference in one value; None for a run without it.
 
     Attributes:
-        cause: the area it belongs to.
-        path: dotted, from the document's top.
-        details: more about it, a line each, such as the files that differ and by how much.
-        files: their names.
+        cause: its area.
+        path: dotted path in the document.
+        details: further lines, such as the files that differ and by how much.
+        files: names of the files that differ.
     """
 
     cause: Area
@@ -87,7 +87,7 @@ _IGNORED = frozenset({"why", "host.collected_at", "host.python"})
 
 
 def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
-    """Everything that is different between two runs' plans, provenance and outputs, sorted by cause and path.
+    """Return all differences of two runs' plans, provenance and outputs, sorted by cause and path.
 
     Raises:
         NotFoundError: a run has no plan.
@@ -97,7 +97,7 @@ def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
 
 
 def difference_text(difference: Difference) -> str:
-    """A difference in one line: the thing, what it was, what it is; hex digests are cut."""
+    """Format a difference as one line: name, old and new value; hex digests are shortened."""
     name = difference.path
     if difference.cause in (Area.PARAMETERS, Area.RESOURCES) or name.startswith("env."):
         shown = name
@@ -138,12 +138,12 @@ def _documents(run: RunFolder) -> dict[str, object]:
 
 
 def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
-    """Each task's files by their digests where the manifest is here; else the digest of all of them."""
+    """Return the digests of each task's files, or of all together without a local manifest."""
     found: dict[str, object] = {}
     for task, (_, _, _, digest) in facts.outputs.items():
         try:
             entries = outputs.read_manifest(run.out(task)).entries
-        except WindlassError:  # not fetched, cleared away or damaged; the journal still knows the digest
+        except WindlassError:  # not fetched, removed or damaged; the journal has the digest
             found[task] = {"digest": digest}
             continue
         found[task] = {"digest": digest, "files": {entry.path: entry.sha256 for entry in entries}}
@@ -151,7 +151,7 @@ def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
 
 
 def _hosts(facts: RunFacts) -> dict[str, object]:
-    """Where each task's last attempt ran; the preparation of data, which only one of two runs may have, left out."""
+    """Return the hosts of each task's last attempt, without preparation of data."""
     newest = {name: task.newest_attempt for name, task in facts.tasks.items()}
     return {
         name: sorted({replica.host for replica in attempt.replicas.values() if replica.host})
@@ -161,10 +161,10 @@ def _hosts(facts: RunFacts) -> dict[str, object]:
 
 
 def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) -> list[Difference]:
-    """The differences of two runs, each given as `{"plan", "provenance", "metrics", "outputs", "hosts"}` of plain values.
+    """Return the differences of two runs, given as `{"plan", "provenance", "metrics", "outputs", "hosts"}`.
 
-    A change is told once, where it was made: a parameter is not told again as part of a command line, a package not
-    again as the digest of its lock file. What differs in any two runs (ids, times, where things lie) is left out.
+    A change is reported once, at its origin: a parameter is not repeated as part of a command line, a package not as
+    the digest of its lock file. Values that differ between any two runs (ids, times, paths) are omitted.
     """
     order = list(Area)
     left, right = tidied(_tree(before), _tree(after))
@@ -172,7 +172,7 @@ def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) ->
 
 
 def _tree(documents: Mapping[str, object]) -> dict[str, object]:
-    """What was declared, with pins in place of code and data, and what was measured."""
+    """Merge declarations, pins and measurements of a run into one tree."""
     plan, provenance = _mapping(documents.get("plan")), _mapping(documents.get("provenance"))
     pins = _mapping(plan.get("pins")) or provenance
     tree = dict(_mapping(plan.get("experiment")) or _mapping(provenance.get("spec")))
@@ -192,7 +192,7 @@ def _tree(documents: Mapping[str, object]) -> dict[str, object]:
 
 
 def _environment(pin: Mapping[str, object], recorded: Mapping[str, object]) -> dict[str, object]:
-    """The pin, with the packages that were really there by name."""
+    """Return the pin, with the installed packages by name."""
     listed = recorded.get("packages") or pin.get("packages")
     texts = [str(package) for package in listed] if isinstance(listed, list) else []
     packages = {name: version for name, _, version in (text.partition("==") for text in texts)}
@@ -229,7 +229,7 @@ def _walk(before: object, after: object, path: tuple[str, ...]) -> Iterator[Diff
 
 
 def _metric(name: str, before: Mapping[str, object], after: Mapping[str, object]) -> Difference:
-    """The newest value of a metric in each run; the steps where they differ."""
+    """Compare the newest value of a metric, with its steps if they differ."""
     steps = before.get("step"), after.get("step")
     details = (f"newest step {steps[0]} -> {steps[1]}",) if None not in steps and steps[0] != steps[1] else ()
     return Difference(

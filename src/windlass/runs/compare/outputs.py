@@ -1,4 +1,4 @@
-"""Two executions of one task: which of their output files are not the same, byte for byte or within a tolerance."""
+"""Comparison of the output files of two executions, byte for byte or within a tolerance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compare_files(
     tolerances: Sequence[Tolerance] = (),
     ignored: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
-    """(path, what is wrong) for each file that is not as it was recorded; reads only JSON files, and only with tolerances.
+    """Return (path, problem) for each file that differs; reads only JSON files, and only with tolerances.
 
     Args:
         before: folder and manifest of the recorded output; `after`: of the new one.
@@ -49,19 +49,19 @@ def _is_same(old: ManifestEntry, new: ManifestEntry) -> bool:
 
 
 def _problem(before: Path, old: ManifestEntry, after: Path, new: ManifestEntry, tolerances: Sequence[Tolerance]) -> str:
-    """What is wrong with a file whose bytes differ; empty where its values are near enough."""
+    """Describe the difference of two files; empty if their values are within the tolerances."""
     if old.size != new.size:
         bytes_differ = f"has {new.size} bytes instead of {old.size}"
     else:
-        bytes_differ = f"has other content (sha256:{new.sha256[:12]} instead of {old.sha256[:12]})"
+        bytes_differ = f"has different content (sha256:{new.sha256[:12]} instead of {old.sha256[:12]})"
     if not tolerances or before.suffix not in (*_WHOLE, *_LINES) or old.link or new.link:
         return bytes_differ
     if not before.is_file() or sha256_file(before) != old.sha256:
-        return f"{bytes_differ}; the recorded file itself is gone or changed, so its values cannot be compared"
+        return f"{bytes_differ}; the recorded file is missing or changed, so its values cannot be compared"
     try:
         wrong = list(apart(_read(before), _read(after), tolerances))
     except ValueError:
-        return f"{bytes_differ}; it is no JSON"
+        return f"{bytes_differ}; it is not valid JSON"
     more = f" and {len(wrong) - _MAX_SHOWN} more" if len(wrong) > _MAX_SHOWN else ""
     return "; ".join(wrong[:_MAX_SHOWN]) + more
 
@@ -74,11 +74,11 @@ def _read(path: Path) -> object:
 
 
 def json_names(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """The dotted paths of all numbers in the JSON files of an output."""
+    """Yield the dotted paths of all numbers in the JSON files of an output."""
     for entry in manifest.entries:
         path = folder / entry.path
         if path.suffix in (*_WHOLE, *_LINES) and not entry.link and path.is_file():
             try:
                 yield from value_names(_read(path))
             except ValueError:
-                continue  # named like JSON and none: compared by its bytes alone
+                continue  # not valid JSON: only its bytes are compared

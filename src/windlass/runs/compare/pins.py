@@ -1,4 +1,4 @@
-"""Leaves out of two runs' descriptions what only follows from another difference, so that nothing is told twice."""
+"""Removal of differences that only follow from others, so that nothing is reported twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IMAGE_RESULTS = ("digest", "registry_digest", "image_id", "reference", "key", "
 
 
 def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_Tree, _Tree]:
-    """The two trees with consequences removed from both; causes stay. Pure."""
+    """Return the two trees without differences that follow from others. Pure."""
     left, right = dict(before), dict(after)
     is_code_same = _tidy_code(left, right)
     _tidy_environment(left, right)
@@ -30,7 +30,7 @@ def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_
 
 
 def _tidy_code(left: _Tree, right: _Tree) -> bool:
-    """Keep what says which code it was; one tree is one code, whatever commit or snapshot holds it."""
+    """Keep the identity of the code; equal trees are equal code, whatever the commit."""
     one, other = _section(left, "code"), _section(right, "code")
     is_same = (
         bool(one.get("tree")) and one.get("tree") == other.get("tree") and one.get("subdir") == other.get("subdir")
@@ -49,7 +49,7 @@ def _tidy_environment(left: _Tree, right: _Tree) -> None:
     one, other = _section(left, "environment"), _section(right, "environment")
     _drop(left, right, "environment", ("interpreter", "key", "lock_file"))
     if one.get("kind") != other.get("kind"):
-        is_declared = left.get("env") != right.get("env")  # then `env` says it in the words of the file
+        is_declared = left.get("env") != right.get("env")  # then `env` shows it
         _keep(left, right, "environment", ("packages",) if is_declared else ("kind", "packages"))
     if one.get("packages") != other.get("packages"):
         _drop(left, right, "environment", ("lock_sha256", "manifest_sha256", "unhashed"))
@@ -66,7 +66,7 @@ def _tidy_environment(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
-    """What an image was made from comes before what came of it: bases, Dockerfile, arguments, and last its digest."""
+    """Keep the causes of an image (bases, Dockerfile, arguments); its digest only without any."""
     one, other = _section(left, "image"), _section(right, "image")
     if one.get("kind", "none") == other.get("kind", "none") == "none":
         left["image"] = right["image"] = {}
@@ -92,7 +92,7 @@ def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
 
 
 def _tidy_data(left: _Tree, right: _Tree) -> None:
-    """The digest says that data differs; sizes and counts follow, and where it lay is no difference in itself."""
+    """Keep only the digest of data; sizes and counts follow, and its path is irrelevant."""
     for tree in (left, right):
         entries: _Tree = {}
         for name in _section(tree, "data"):
@@ -103,7 +103,7 @@ def _tidy_data(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
-    """A build differs by how it is declared; its key follows from that, or from what is told elsewhere.
+    """Keep the declaration of a build; its key follows from that or from other differences.
 
     Returns:
         Names of those whose key differs.
@@ -112,11 +112,11 @@ def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
     pairs = {name: (_section(one, name), _section(other, name)) for name in {*one, *other}}
     rebuilt = {name for name, (a, b) in pairs.items() if a.get("key") != b.get("key")}
     declared = {name for name in rebuilt if pairs[name][0].get("declared") != pairs[name][1].get("declared")}
-    is_told = bool(declared) or any(left.get(part) != right.get(part) for part in _BUILT_FROM)
-    is_code_told = left.get("code") != right.get("code")
+    is_reported = bool(declared) or any(left.get(part) != right.get(part) for part in _BUILT_FROM)
+    is_code_reported = left.get("code") != right.get("code")
     found: tuple[_Tree, _Tree] = {}, {}
     for name in rebuilt:
-        is_explained = is_told and (is_code_told or pairs[name][0].get("code") == pairs[name][1].get("code"))
+        is_explained = is_reported and (is_code_reported or pairs[name][0].get("code") == pairs[name][1].get("code"))
         if name in declared and all(pairs[name]):
             part = "declared"
         elif is_explained and all(pairs[name]):
@@ -132,7 +132,7 @@ def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
 
 def _tidy_place(left: _Tree, right: _Tree) -> None:
     one, other = _section(left, "site"), _section(right, "site")
-    _drop(left, right, "site", ("machine", "passed_over"))  # the machine is told as hardware
+    _drop(left, right, "site", ("machine", "passed_over"))  # the machine is reported as hardware
     if one.get("name") != other.get("name"):
         _keep(left, right, "site", ("name",))
         left.pop("where", None)
@@ -143,9 +143,9 @@ def _tidy_place(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_outputs(left: _Tree, right: _Tree, rebuilt: Iterable[str]) -> None:
-    """File by file where both sides know their files, else by the digest of all of them.
+    """Compare file by file if both sides have a list, else by the total digest.
 
-    What a build of data wrote counts only where both runs built the same.
+    Outputs of a build of data are compared only if both runs built the same.
     """
     one, other = _section(left, "outputs"), _section(right, "outputs")
     found: tuple[_Tree, _Tree] = {}, {}

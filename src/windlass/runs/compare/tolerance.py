@@ -1,7 +1,7 @@
-"""How far two numbers may be apart: `loss=1e-3` absolute, `loss=0.1%` relative, `loss=1e-3+0.1%` both together.
+"""Tolerances of numbers: `loss=1e-3` absolute, `loss=0.1%` relative, `loss=1e-3+0.1%` both.
 
-The rule is that of math: |after - before| <= absolute + relative * |before|. NaN is like NaN and like nothing else, an
-infinity like itself; what is no number must be the same.
+The rule is |after - before| <= absolute + relative * |before|. NaN equals only NaN, an infinity only itself; values
+that are not numbers must be equal.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far values of one name may be apart.
+    """Tolerance of the values with one name.
 
     Attributes:
-        name: of a metric, or of a key in a JSON output, alone (`loss`) or with its path (`eval.loss`); `*` fits any text.
-        relative: as a part of the recorded value, 0.01 for 1 %.
+        name: metric or key in a JSON output, alone (`loss`) or with its path (`eval.loss`); `*` matches any text.
+        relative: as a fraction of the recorded value, 0.01 for 1 %.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Tolerance:
     relative: float = 0.0
 
     def fits(self, path: str) -> bool:
-        """Whether it speaks of the value at a dotted path."""
+        """Return whether it applies to the value at a dotted path."""
         last = path.rpartition(".")[2]
         return fnmatch.fnmatchcase(path, self.name) or fnmatch.fnmatchcase(last, self.name)
 
     def holds(self, before: float, after: float) -> bool:
-        """Whether two values are near enough."""
+        """Return whether two values are within the tolerance."""
         if math.isnan(before) or math.isnan(after):
             return math.isnan(before) and math.isnan(after)
         if math.isinf(before) or math.isinf(after):
@@ -58,10 +58,10 @@ class Tolerance:
 
 
 def parse_tolerance(text: str) -> Tolerance:
-    """Read `NAME=AMOUNT`; raises UsageError for anything else."""
+    """Parse `NAME=AMOUNT`; raises UsageError for anything else."""
     found = _FORM.match(text)
     if found is None or not (found["absolute"] or found["relative"]):
-        raise UsageError(f"`{text}` is no tolerance", hint=_HINT, code="bad-tolerance")
+        raise UsageError(f"invalid tolerance `{text}`", hint=_HINT, code="bad-tolerance")
     return Tolerance(
         name=found["name"].strip(),
         absolute=float(found["absolute"] or 0),
@@ -70,17 +70,17 @@ def parse_tolerance(text: str) -> Tolerance:
 
 
 def find_tolerance(path: str, tolerances: Iterable[Tolerance]) -> Tolerance | None:
-    """The first tolerance that speaks of a value."""
+    """Return the first tolerance that applies to a value, or None."""
     return next((tolerance for tolerance in tolerances if tolerance.fits(path)), None)
 
 
 def apart(before: object, after: object, tolerances: Sequence[Tolerance], path: str = "") -> Iterator[str]:
-    """Where two plain values differ by more than is allowed, in words; numbers without a tolerance must be the same."""
+    """Yield differences of two plain values beyond their tolerances; others must be equal."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}, key=str):
             below = f"{path}.{key}" if path else str(key)
             if key not in before or key not in after:
-                yield f"{below} is {'new' if key not in before else 'gone'}"
+                yield f"{below} is {'new' if key not in before else 'missing'}"
             else:
                 yield from apart(before[key], after[key], tolerances, below)
     elif isinstance(before, list) and isinstance(after, list):
@@ -90,7 +90,7 @@ def apart(before: object, after: object, tolerances: Sequence[Tolerance], path: 
         for left, right in zip(before, after, strict=True):
             yield from apart(left, right, tolerances, path)
     elif _is_number(before) and _is_number(after):
-        yield from _numbers_apart(float(before), float(after), find_tolerance(path, tolerances), path)  # type: ignore[arg-type]  # just looked
+        yield from _numbers_apart(float(before), float(after), find_tolerance(path, tolerances), path)  # type: ignore[arg-type]  # just checked
     elif before != after or type(before) is not type(after):
         yield f"{path or 'it'}: {before!r} -> {after!r}"
 
@@ -106,7 +106,7 @@ def _is_number(value: object) -> bool:
 
 
 def value_names(value: object, path: str = "") -> set[str]:
-    """The dotted paths of all numbers in a plain value; entries of a list share their list's."""
+    """Return the dotted paths of all numbers in a value; entries of a list share its path."""
     if isinstance(value, Mapping):
         return {
             name for key, below in value.items() for name in value_names(below, f"{path}.{key}" if path else str(key))
@@ -117,20 +117,26 @@ def value_names(value: object, path: str = "") -> set[str]:
 
 
 def unmatched(tolerances: Iterable[Tolerance], names: Iterable[str]) -> UsageError | None:
-    """The error for a tolerance that speaks of nothing the run left; None where each speaks of something."""
+    """Return an error if a tolerance applies to no value of the run, else None."""
     known = sorted(set(names))
     for tolerance in tolerances:
         if not any(tolerance.fits(name) for name in known):
             close = nearest(tolerance.name, known)
             listed = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-            hint = f"did you mean `{close}`?" if close else f"it left: {listed}" if known else "it reported no numbers"
+            hint = (
+                f"did you mean `{close}`?"
+                if close
+                else f"known names: {listed}"
+                if known
+                else "the run reported no numbers"
+            )
             message = f"the run has no metric and no JSON output value `{tolerance.name}`"
             return UsageError(message, hint=hint, code="unknown-metric")
     return None
 
 
 def compare_metrics(before: RunFolder, after: RunFolder, tolerances: Sequence[Tolerance]) -> Iterator[tuple[str, str]]:
-    """(metric, what is wrong with it or an empty string) for each reported metric that a tolerance speaks of."""
+    """Yield (metric, problem or empty string) for each reported metric with a tolerance."""
     for name in metrics.names(before):
         tolerance = find_tolerance(name, tolerances)
         if tolerance is not None:

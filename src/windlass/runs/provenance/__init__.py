@@ -1,1 +1,1 @@
-"""What a run was made from and what it made."""
+"""Provenance of a run as a graph and as pictures of it."""

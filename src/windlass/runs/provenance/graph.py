@@ -1,4 +1,4 @@
-"""What a run was made from and what it made, as a chain of nodes: code, environment, image, data, run, attempts, outputs."""
+"""Provenance of a run as a graph: code, environment, image, data, run, attempts, outputs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 _MAX_ATTEMPTS = 4
-"""Attempts of a task that stand alone; earlier ones are one node together."""
+"""Attempts of a task with their own node; earlier ones share one."""
 
 
 class NodeKind(StrEnum):
-    """What a node is, in the order of the chain."""
+    """Kind of a node, in the order of the graph."""
 
     CODE = "code"
     BASE = "base image"
@@ -48,13 +48,13 @@ class NodeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenanceNode:
-    """One thing in the chain.
+    """Node of a provenance graph.
 
     Attributes:
-        id: unique in the chain: `code`, `data.prompts`, `attempt.train.1`.
-        title: what people call it.
-        digest: `<what>:<hex>` of its content; empty where it has none (an attempt).
-        details: more about it, a sentence each.
+        id: unique: `code`, `data.prompts`, `attempt.train.1`.
+        title: name to display.
+        digest: `<what>:<hex>` of its content; empty if it has none (an attempt).
+        details: further facts, one line each.
     """
 
     id: str
@@ -74,7 +74,7 @@ class ProvenanceEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenanceGraph:
-    """The provenance of one run as a graph without cycles; its nodes are sorted by kind."""
+    """Acyclic provenance graph of a run; its nodes are sorted by kind."""
 
     run: str
     nodes: tuple[ProvenanceNode, ...]
@@ -98,7 +98,7 @@ class ProvenanceGraph:
 
 
 def provenance_graph(run: RunFolder) -> ProvenanceGraph:
-    """The chain of a run, from its plan, its provenance record and its journal.
+    """Return the graph of a run, from its plan, its provenance record and its journal.
 
     Raises:
         NotFoundError: the run has no plan.
@@ -112,7 +112,7 @@ def provenance_graph(run: RunFolder) -> ProvenanceGraph:
 
 
 def built_digest(run: RunFolder, name: str) -> str:
-    """The digest of data that this run built, which its pin cannot know yet; empty where nothing says it."""
+    """Return the digest of data that this run built, which its pin lacks; empty if unknown."""
     try:
         written = read_json(run.out(f"data.{name}") / RECORD)
     except (OSError, ValueError):
@@ -128,10 +128,10 @@ def graph_of(
     *,
     built: Callable[[str], str] = lambda name: "",
 ) -> ProvenanceGraph:
-    """The chain of documents that were read; what they do not hold is left out. Pure.
+    """Return the graph of documents; missing parts are omitted. Pure.
 
     Args:
-        built: the digest of data that the run itself built, by name.
+        built: returns the digest of data that the run itself built, by name.
     """
     draft = _Draft()
     pins = _mapping(plan.get("pins")) or record
@@ -151,7 +151,7 @@ def graph_of(
 
 @dataclass(slots=True)
 class _Draft:
-    """The graph in the making."""
+    """Graph under construction."""
 
     nodes: dict[str, ProvenanceNode] = field(default_factory=dict)
     edges: list[ProvenanceEdge] = field(default_factory=list)
@@ -159,7 +159,7 @@ class _Draft:
     def add(
         self, node_id: str, kind: NodeKind, title: str, digest: str = "", details: Iterable[str] = (), *before: str
     ) -> None:
-        """Take a node in, and edges from those before it that exist."""
+        """Add a node, and edges from existing predecessors."""
         kept = tuple(detail for detail in details if detail)
         self.nodes[node_id] = ProvenanceNode(id=node_id, kind=kind, title=title, digest=digest, details=kept)
         for other in before:
@@ -267,7 +267,7 @@ def _add_data(
 
 
 def _named_in(entry: Mapping[str, object], names: Iterable[str]) -> Iterator[str]:
-    """Data that a built entry names, by `from` or in its command."""
+    """Yield data that a built entry refers to, by `from` or in its command."""
     text = json.dumps(entry.get("build"))
     for name in sorted(names):
         if entry.get("from") == name or f"${{data.{name}}}" in text:
@@ -318,7 +318,7 @@ def _add_task(draft: _Draft, run: str, name: str, planned: Mapping[str, object],
 
 
 def _add_attempts(draft: _Draft, task: TaskFacts, name: str) -> list[str]:
-    """Nodes of the attempts, one after the other; returns the last one's id, which made the output."""
+    """Add nodes of the attempts in order; returns the last one's id, which wrote the output."""
     numbers, last = sorted(task.attempts), f"task.{name}"
     if len(numbers) > _MAX_ATTEMPTS:
         earlier, numbers = numbers[: 1 - _MAX_ATTEMPTS], numbers[1 - _MAX_ATTEMPTS :]

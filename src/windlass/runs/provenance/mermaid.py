@@ -1,4 +1,4 @@
-"""The provenance of a run as a Mermaid flowchart.
+"""Provenance of a run as a Mermaid flowchart.
 
 Source: Mermaid documentation, "Flowcharts - Basic Syntax": special characters are written as entities, `#quot;`.
 """
@@ -16,7 +16,7 @@ _DIGEST_LETTERS = 12
 
 
 def mermaid(chain: ProvenanceGraph) -> str:
-    """The text of a flowchart, left to right, a line per node and edge; every label is escaped."""
+    """Return a flowchart, left to right, a line per node and edge; every label is escaped."""
     names = {node.id: f"n{number}" for number, node in enumerate(chain.nodes)}
     lines = ["flowchart LR", "    accTitle: " + _plain(f"Provenance of {chain.run}")]
     lines += [f'    {names[node.id]}["{_label(node)}"]' for node in chain.nodes]
@@ -31,7 +31,7 @@ def _label(node: ProvenanceNode) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Everything that could be syntax as an entity; what is no printable character becomes a blank."""
+    """Escape syntax as entities; unprintable characters become blanks."""
     return _UNSAFE.sub(lambda found: f"#{ord(found.group())};" if found.group().isprintable() else " ", text)
 
 

@@ -1,7 +1,7 @@
-"""The provenance of a run as an SVG picture: a small layered drawing that reads on light and dark pages alike.
+"""Provenance of a run as an SVG picture: a layered drawing for light and dark pages.
 
 Source: Sugiyama, Tagawa, Toda 1981, "Methods for visual understanding of hierarchical system structures": layers by the
-longest path, long edges through place holders, fewer crossings by barycentres.
+longest path, long edges through placeholders, fewer crossings by barycentres.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ marker path { fill: #7d858d; stroke: none; }
 
 @dataclass(slots=True)
 class _Box:
-    """A node, or the place holder of a long edge where `node` is None."""
+    """Node, or placeholder of a long edge if `node` is None."""
 
     layer: int
     node: ProvenanceNode | None = None
@@ -62,7 +62,7 @@ class _Box:
 
 
 def svg(chain: ProvenanceGraph) -> str:
-    """A whole SVG document with title and description; every text is escaped."""
+    """Return an SVG document with title and description; every text is escaped."""
     layers = _layers(chain)
     _order(layers)
     _place(layers)
@@ -84,7 +84,7 @@ def svg(chain: ProvenanceGraph) -> str:
 
 
 def _layers(chain: ProvenanceGraph) -> list[list[_Box]]:
-    """Boxes by the length of the longest way to them, with a place holder in each layer that an edge crosses."""
+    """Return boxes by the longest path to them, with a placeholder in each layer that an edge crosses."""
     before: dict[str, list[str]] = {node.id: [] for node in chain.nodes}
     for edge in chain.edges:
         before[edge.after].append(edge.before)
@@ -120,7 +120,7 @@ def _join(before: _Box, after: _Box) -> None:
 
 
 def _order(layers: list[list[_Box]]) -> None:
-    """Sort each layer by the mean position of its neighbours, forth and back, so that fewer lines cross."""
+    """Sort each layer by the mean position of its neighbours, in both directions, to reduce crossings."""
     for sweep in range(_SWEEPS):
         is_forth = sweep % 2 == 0
         for layer in layers if is_forth else reversed(layers):
@@ -136,7 +136,7 @@ def _order(layers: list[list[_Box]]) -> None:
 
 
 def _place(layers: list[list[_Box]]) -> None:
-    """Columns as wide as their widest box, each centred on the tallest one."""
+    """Place columns, each as wide as its widest box and centred on the tallest column."""
     tallest = max((_column_height(layer) for layer in layers), default=0.0)
     x = _MARGIN
     for layer in layers:
@@ -152,7 +152,7 @@ def _column_height(layer: list[_Box]) -> float:
 
 
 def _curve(start: _Box, after: _Box) -> str:
-    """The line from a box through place holders to the next box."""
+    """Return the path from a box through placeholders to the next box."""
     x, y = start.x + start.width, start.middle
     path, box = f"M{x:.1f} {y:.1f}", after
     while True:
@@ -171,7 +171,7 @@ def _drawn(box: _Box) -> str:
         for row, (style, text) in enumerate(box.lines)
     ]
     node = box.node
-    assert node is not None  # place holders are not drawn
+    assert node is not None  # placeholders are not drawn
     whole = "\n".join(line for line in (f"{node.kind}: {node.title}", node.digest, *node.details) if line)
     rect = f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="6"/>'
     return f"<g><title>{_clean(whole)}</title>{rect}{''.join(texts)}</g>"
@@ -190,7 +190,7 @@ def _description(chain: ProvenanceGraph) -> str:
 
 
 def _clean(text: str) -> str:
-    """Text that is safe in XML: escaped, and without the characters that XML 1.0 (section 2.2) forbids."""
+    """Escape a text for XML and replace characters that XML 1.0 (section 2.2) forbids."""
     return escape("".join(char if char in "\t\n" or _is_char(ord(char)) else "?" for char in text), {'"': "&quot;"})
 
 

@@ -1,8 +1,8 @@
-"""What lies beside a run's journal and says that records are missing from it: verdicts, manifests, logs, job folders.
+"""Recovery of lost journal records from verdicts, manifests, logs and job folders.
 
-A journal file that was emptied, cut or removed reads like one whose writer never came so far. So before a task without
-an end counts as open, its job's folder is asked for the verdict and `out` for the manifest that only a success has; and
-before a client acts on a task, the numbers of its jobs and attempts are compared with the folders that they made.
+A journal file that was emptied, truncated or removed reads like one whose writer has not come so far. So before a task
+without an end counts as open, the verdict in its job's folder and the manifest in `out`, which only a success has, are
+checked; and before a client acts on a task, its jobs and attempts are compared with their folders.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from windlass.record.verdict import VERDICT, read_verdict
 __all__ = ["complete", "missing_records"]
 
 _JOB = re.compile(r"(.+)-([0-9]+)")
-_WRITER = "witness"
+_WRITER = "recovery"
 
 
 def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
-    """Give tasks without an end the one that is kept beside the journal, and note what is missing; costs two stats each.
+    """Restore missing ends of tasks from files beside the journal, and note the damage; two stats per task.
 
     Args:
         path: the run's folder.
-        reader: what `facts` was read with; it looks again, past what a network file system remembers, before anything
-            counts as missing.
+        reader: the reader of `facts`; it reads again, past caches of a network file system, before anything counts as
+            missing.
     """
     names = _open_tasks(path, facts)
-    if not any(_has_witness(path, facts.tasks.get(name), name) for name in names):
+    if not any(_has_end_file(path, facts.tasks.get(name), name) for name in names):
         return
     for record in reader.poll(is_fresh=True):
         facts.apply(record)
@@ -44,15 +44,17 @@ def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
 
 
 def missing_records(path: Path, facts: RunFacts) -> list[str]:
-    """What the run's folder shows that its journal does not know, by file; empty when nothing is missing.
+    """Return records that the run's folder shows to be missing in its journal; empty if none is.
 
-    Of a run whose jobs may still write it can be ahead of a reader: ask when they are gone.
+    While jobs may still write, their files can be ahead of the journal: call it when they are gone.
     """
     found = list(facts.damage)
     if facts.num_damaged:
-        found.append(f"journal/: {facts.num_damaged} damaged records were passed over")
+        found.append(f"journal/: {facts.num_damaged} damaged records were skipped")
     for name, task in sorted(facts.tasks.items()):
-        found += [line for line in _cut_behind_verdict(path, task) if not any(said.startswith(line) for said in found)]
+        found += [
+            line for line in _cut_behind_verdict(path, task) if not any(noted.startswith(line) for noted in found)
+        ]
         if task.state is State.SUCCEEDED and name not in facts.outputs and _lacks_outputs(path, name):
             manifest = manifest_path(path / "out" / name, is_beside=True).name
             found.append(f"{_files(path, name)}: no record of the outputs of {name}, which out/{manifest} lists")
@@ -70,7 +72,7 @@ def missing_records(path: Path, facts: RunFacts) -> list[str]:
 
 
 def _open_tasks(path: Path, facts: RunFacts) -> list[str]:
-    """Tasks that have no end on record; where the record of the run itself is lost, those whose jobs have folders."""
+    """Return tasks without a recorded end; if the record of the run is lost, those with job folders."""
     if facts.run:
         return [name for name, task in facts.tasks.items() if task.end is None]
     names = dict.fromkeys([*facts.tasks, *(name for name, _ in _job_folders(path))])
@@ -114,12 +116,12 @@ def _complete_task(path: Path, facts: RunFacts, name: str) -> None:
     }
     facts.apply(Record(events.TASK_ENDED, _WRITER, 1, manifest.stat().st_mtime, data))
     facts.damage.append(
-        f"{_files(path, name)}: no record of the end of {name}; out/{manifest.name} says that it succeeded"
+        f"{_files(path, name)}: no record of the end of {name}; out/{manifest.name} shows that it succeeded"
     )
 
 
 def _take_outputs(path: Path, facts: RunFacts, name: str) -> None:
-    """Know a task's outputs from their manifest, which is written for a success alone."""
+    """Restore a task's outputs from their manifest, which only a success writes."""
     if name in facts.outputs:
         return
     try:
@@ -137,7 +139,7 @@ def _take_outputs(path: Path, facts: RunFacts, name: str) -> None:
 
 
 def _lacks_outputs(path: Path, name: str) -> bool:
-    """Whether there is a manifest of outputs that no record names; looks again, for it may be there by now."""
+    """Return whether a manifest of outputs has no record; reads again, for it may be new."""
     if not manifest_path(path / "out" / name, is_beside=True).exists():
         return False
     records = JournalReader(path / "journal", skip=(events.METRICS,)).poll(is_fresh=True)
@@ -152,7 +154,7 @@ def _cut_behind_verdict(path: Path, task: TaskFacts) -> Iterator[str]:
 
 
 def _shortage(path: Path, verdict: Record) -> str:
-    """Such as `journal/train.0.wj: 3 of its 17 records are left`."""
+    """Describe a shortened file: `journal/train.0.wj: 3 of its 17 records are left`."""
     file, num_left = path / "journal" / (verdict.writer + SUFFIX), _num_records(path, verdict.writer)
     what = "the file is missing" if not file.exists() else f"{num_left} of its {verdict.seq} records are left"
     return f"journal/{file.name}: {what}"
@@ -166,7 +168,7 @@ def _num_records(path: Path, writer: str) -> int:
 
 
 def _files(path: Path, task: str) -> str:
-    """The files of a task's supervisors, or the one that there should be."""
+    """Return the journal files of a task's supervisors, or the missing one."""
     names = sorted(found.name for found in (path / "journal").glob(f"{task}.*{SUFFIX}"))
     return ", ".join(f"journal/{name}" for name in names) or f"journal/{task}.0{SUFFIX} is missing"
 

@@ -14,8 +14,8 @@ from windlass.record.manifest import commit_manifest
 from windlass.record.state import State
 from windlass.record.verdict import VERDICT, read_verdict
 from windlass.runs.index import Index
+from windlass.runs.recovery import missing_records
 from windlass.runs.store import RunFolder
-from windlass.runs.witness import missing_records
 from windlass.supervise.gang.journal_view import RunJournalView
 
 
@@ -82,7 +82,7 @@ def test_without_a_copy_of_the_verdict_the_manifest_counts(tmp_path: Path) -> No
     cut(run.journal / "train.0.wj", 0)
     facts = run.facts()
     assert facts.state is State.SUCCEEDED
-    expected = "journal/train.0.wj: no record of the end of train; out/train.manifest.json says that it succeeded"
+    expected = "journal/train.0.wj: no record of the end of train; out/train.manifest.json shows that it succeeded"
     assert facts.damage == [expected]
 
 
