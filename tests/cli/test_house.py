@@ -27,7 +27,7 @@ def test_doctor_fails_where_nothing_can_be_written(windlass: Windlass, monkeypat
     monkeypatch.setenv("WINDLASS_HOME", "/proc/nowhere")
     result = windlass("doctor")
     assert result.code == 8
-    assert "fail  home           cannot make /proc/nowhere/runs" in result.out
+    assert "fail  home           cannot create /proc/nowhere/runs" in result.out
     assert "hint: point WINDLASS_HOME to a folder that you may write to" in result.out
 
 

@@ -232,7 +232,7 @@ DATA = [
     Bad("missing data", nothing, lambda t: pin_data("d", "file:x/y", t), "data-missing",
         "data `d`: no such file or folder: {t}/x/y", DATA_HINT, 4),
     Bad("a link that leaves", shell("mkdir d && ln -s /etc/hostname d/l"), lambda t: pin_data("d", "file:d", t), "data-link-escapes",
-        "data `d`: the link {t}/d/l leaves the folder (to /etc/hostname)",
+        "data `d`: the link {t}/d/l points outside the folder (to /etc/hostname)",
         "copy the data with `cp -rL`, or use the folder with the files themselves"),
     Bad("a link to nothing", shell("mkdir d && ln -s gone d/l"), lambda t: pin_data("d", "file:d", t), "data-missing",
         "data `d`: broken link {t}/d/l (to {t}/d/gone)", "remove or repair the link", 4),

@@ -137,7 +137,7 @@ def test_damaged_runs_are_rows_with_a_note(tmp_path: Path) -> None:
         "the journal has no record of the launch; run empty-00000000 has no plan.json",
     )
     assert rows["garbage"].state == "unknown"
-    assert rows["garbage"].note.endswith(" passed over")
+    assert rows["garbage"].note.endswith(" skipped")
     assert (rows["strange"].state, rows["strange"].note) == ("queued", "1 damaged record passed over")
     assert rows["flipped"].note == "1 damaged record passed over; run flipped-00000000 has no plan.json"
 

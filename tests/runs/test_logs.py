@@ -59,7 +59,7 @@ def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     assert caught.value.hint == "existing logs: train.0 of attempt 1"
     with pytest.raises(NotFoundError) as caught:
         read(RunFolder(tmp_path / "exp-other123"), task="train")
-    assert caught.value.hint == "nothing has been started yet"
+    assert caught.value.hint == "no task has started yet"
 
 
 def test_since_starts_at_the_beginning_of_a_line(tmp_path: Path) -> None:
