@@ -143,7 +143,7 @@ def test_a_check_prints_its_table_and_its_exit_code(
 
     def check_site(profile: object, **options: object) -> SiteCheck:
         asked.update(options)
-        return SiteCheck(site="mine", at="2026-11-21T05:04:09Z", findings=diagnostics, facts={})
+        return SiteCheck(site="mine", at="2026-11-21T05:04:09Z", results=results, facts={})
 
     monkeypatch.setattr(check, "check_site", check_site)
     monkeypatch.setattr(site_shell, "shell_for", lambda _: None)
