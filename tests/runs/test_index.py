@@ -138,8 +138,8 @@ def test_damaged_runs_are_rows_with_a_note(tmp_path: Path) -> None:
     )
     assert rows["garbage"].state == "unknown"
     assert rows["garbage"].note.endswith(" skipped")
-    assert (rows["strange"].state, rows["strange"].note) == ("queued", "1 damaged record passed over")
-    assert rows["flipped"].note == "1 damaged record passed over; run flipped-00000000 has no plan.json"
+    assert (rows["strange"].state, rows["strange"].note) == ("queued", "1 damaged record skipped")
+    assert rows["flipped"].note == "1 damaged record skipped; run flipped-00000000 has no plan.json"
 
 
 @pytest.mark.parametrize("damage", ["deleted", "garbage", "cut", "other columns", "a folder's text", "other values"])

@@ -35,7 +35,7 @@ def test_a_good_profile_has_no_findings() -> None:
         ("scheduler: {priority: {hihg: {nice: 5}}}", "unknown priority `hihg`", "unknown-name", "did you mean `high`?"),
         ("scheduler: {partition: gpo}\npartitions: {gpu: {}}", "unknown partition `gpo`", "unknown-queue", "`gpu`"),
         ("scheduler: {account: abd, accounts: [abc]}", "unknown account `abd`", "unknown-queue", "`abc`"),
-        ("scheduler: {qos: fast, qos_known: [normal]}", "no QOS `fast`", "unknown-queue", "the profile knows: normal"),
+        ("scheduler: {qos: fast, qos_known: [normal]}", "unknown QOS `fast`", "unknown-queue", "known: normal"),
         ("scheduler: {preemptible: {partition: x}}\npartitions: {gpu: {}}", "unknown partition `x`", "unknown-queue", ""),
         ("env: {build_partition: x}\npartitions: {gpu: {}}", "unknown partition `x`", "unknown-queue", "known: gpu"),
         ("partitions: {gpu: {gpus: 0, gpu_type: h100}}", "has `gpus: 0` and GPUs of type `h100`", "site-contradiction", ""),

@@ -37,7 +37,7 @@ def test_an_unknown_site_is_answered_with_the_nearest_and_the_list(tmp_path: Pat
         find_site("isambrad", tmp_path)
     assert caught.value.code == "unknown-site"
     assert caught.value.hint.startswith("did you mean `isambard`? Sites: local, ai2-google, ")
-    assert "`windlass site add isambrad --ssh USER@HOST` makes one" in caught.value.hint
+    assert "`windlass site add isambrad --ssh USER@HOST` adds one" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["../isambard", "fabrics/efa", "", "A"])

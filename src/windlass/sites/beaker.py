@@ -85,8 +85,8 @@ def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
         yield from _full_name(f"beaker.clusters.{index}", cluster)
         if profile.partitions and cluster not in profile.partitions:
             close = nearest(cluster, list(profile.partitions))
-            hint = f"did you mean `{close}`?" if close else f"`partitions` knows: {', '.join(profile.partitions)}"
-            message = f"`{cluster}` is not among the clusters that `partitions` describes"
+            hint = f"did you mean `{close}`?" if close else f"clusters in `partitions`: {', '.join(profile.partitions)}"
+            message = f"cluster `{cluster}` is not in `partitions`"
             yield f"beaker.clusters.{index}", message, "unknown-queue", hint
     if place.image and not _IMAGE.fullmatch(place.image):
         message = f"invalid image `{place.image}`"
@@ -118,7 +118,12 @@ def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagno
     known = place.clusters
     for cluster in mount.clusters:
         if known and cluster not in known:
-            yield f"{path}.clusters", f"`{cluster}` is none of `beaker.clusters`", "unknown-queue", "spell it so"
+            yield (
+                f"{path}.clusters",
+                f"cluster `{cluster}` is not in `beaker.clusters`",
+                "unknown-queue",
+                f"known: {', '.join(known)}",
+            )
 
 
 def _shared(profile: Profile) -> Iterator[Diagnostic]:
