@@ -102,7 +102,7 @@ class TestFirstContact:
         there = RunFolder(Path(mirror.root))
         remove = {"what": "run", "root": str(mirror.root)}
         with pytest.raises(PreconditionError, match="is active at the site") as caught:
-            mirror.transport.ask("clear", remove)
+            mirror.transport.request("clear", remove)
         assert caught.value.code == "run-in-motion"
         pen = JournalWriter(there.journal, "supervisor", SystemClock())
         pen.append("task-ended", task="main", job=1, attempt=1, verdict="succeeded", cause="ok", message="")
