@@ -79,12 +79,12 @@ def _open_tasks(path: Path, facts: RunFacts) -> list[str]:
     return [name for name in names if name not in facts.tasks or facts.tasks[name].end is None]
 
 
-def _has_witness(path: Path, task: TaskFacts | None, name: str) -> bool:
+def _has_end_file(path: Path, task: TaskFacts | None, name: str) -> bool:
     return _verdict_of(path, task, name) is not None or manifest_path(path / "out" / name, is_beside=True).exists()
 
 
 def _verdict_of(path: Path, task: TaskFacts | None, name: str) -> Record | None:
-    """The copy of the newest job's verdict; an older job's says nothing of the task."""
+    """Return the copy of the newest job's verdict, or None."""
     number = task.newest_job if task is not None else 0
     if not number:
         number = max((number for found, number in _job_folders(path) if found == name), default=0)
@@ -147,7 +147,7 @@ def _lacks_outputs(path: Path, name: str) -> bool:
 
 
 def _cut_behind_verdict(path: Path, task: TaskFacts) -> Iterator[str]:
-    """Whether the file that says how the task ended is shorter than it was then."""
+    """Yield a journal file that is shorter than when its task ended."""
     verdict = _verdict_of(path, task, task.name)
     if verdict is not None and _num_records(path, verdict.writer) < verdict.seq:
         yield _shortage(path, verdict)

@@ -183,7 +183,7 @@ def _queue(profile: Profile) -> Iterator[Diagnostic]:
 
 
 def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Diagnostic]:
-    """A name that is not among those the profile lists; where it lists none, any goes."""
+    """Yield a problem for a name that is not listed in the profile; an empty list allows any."""
     slugs = {"partition": "unknown-queue", "QOS": "unknown-queue", "account": "unknown-queue"}
     if name and known and name not in known:
         close = nearest(name, known)
