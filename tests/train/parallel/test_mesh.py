@@ -79,8 +79,8 @@ def test_what_a_model_does_not_divide_by() -> None:
     assert any("key and value heads" in message for message in found(P(tensor=4)))
     assert any("vocabulary" in message for message in found(P(tensor=2), vocab_size=91))
     assert any("tokens of a row" in message for message in found(P(context=3)))
-    assert any("one weight" in message for message in found(P(pipeline=PipelineConfig(stages=2)), is_tied=True))
-    assert any("has none" in message for message in found(P(expert=2)))
+    assert any("tied embedding" in message for message in found(P(pipeline=PipelineConfig(stages=2)), is_tied=True))
+    assert any("has no experts" in message for message in found(P(expert=2)))
     assert any("groups" in m for m in found(P(pipeline=PipelineConfig(stages=2, schedule="interleaved"))))
     assert any("3" in problem.message for problem in check_model(P(expert=3), MOE))
 
