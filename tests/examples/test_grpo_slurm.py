@@ -65,7 +65,7 @@ data         prompts: file:prompts.jsonl  sha256:
                NCCL_CUMEM_ENABLE=0
   its driver   LD_PRELOAD=${env.path}/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2
   its workers  LD_PRELOAD is unset
-  checkpoints  when the code saves, seen as state/global_step*, resumes from the latest
+  checkpoints  when the code saves, matching state/global_step*, resumes from the latest
   limits       5d for each task, 1d per job
 """
 SCRIPT = """
