@@ -54,7 +54,7 @@ def test_what_a_run_needs_stays(windlass: Windlass, home: Path, corpus: Path) ->
     refused = windlass("data", "rm", digest, "--force")
     assert (refused.code, refused.err.splitlines()[0].split("  ")[0]) == (
         8,
-        f"error: the run exp-abcd2345 needs data {digest[:12]}",
+        f"error: run exp-abcd2345 needs data {digest[:12]}",
     )
     kept = windlass("data", "gc", "--older-than", "0s", "--drop-pinned")
     assert f"kept          {digest[:12]}  exp-abcd2345" in kept.out

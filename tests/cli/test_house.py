@@ -28,7 +28,7 @@ def test_doctor_fails_where_nothing_can_be_written(windlass: Windlass, monkeypat
     result = windlass("doctor")
     assert result.code == 8
     assert "fail  home           cannot create /proc/nowhere/runs" in result.out
-    assert "hint: point WINDLASS_HOME to a folder that you may write to" in result.out
+    assert "hint: set WINDLASS_HOME to a writable folder" in result.out
 
 
 def test_doctor_without_git(windlass: Windlass, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

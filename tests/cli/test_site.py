@@ -74,7 +74,7 @@ def test_what_was_said_before_is_kept_when_a_site_is_asked_again(windlass: Windl
     text = (home / "sites" / "lab.yaml").read_text()
     assert "shared: /projects/abc" in text
     assert "account: abc" in text
-    assert text.count("as Slurm said") == 1
+    assert text.count("as reported by Slurm") == 1
 
 
 def test_a_machine_without_slurm_says_what_to_type(windlass: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:

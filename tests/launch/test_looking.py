@@ -25,7 +25,7 @@ LOOKING: dict[str, tuple[str, ...]] = {
     "ps": ("--all", "--json"),
     "show": ("RUN",),
     "logs": ("RUN", "--attempt", "all"),
-    "fetch": ("RUN",),
+    "outputs fetch": ("RUN",),
     "outputs ls": ("RUN",),
     "outputs pull": ("RUN", "main", "--to", "pulled"),
     "outputs push": ("RUN", "file:///nonexistent"),
@@ -55,7 +55,6 @@ LOOKING: dict[str, tuple[str, ...]] = {
     "config schema": (),
     "explain": ("unknown-key",),
     "completion": ("bash",),
-    "version": (),
 }
 """Verbs that look, each with arguments; `RUN` stands for a run."""
 

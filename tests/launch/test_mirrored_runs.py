@@ -146,7 +146,7 @@ def test_a_command_that_follows_shows_lines_and_the_verdict(
     assert follow_to_verdict(following) == 0
     said = capsys.readouterr()
     assert said.out == "new\n"
-    assert said.err.count("goes on, and so do we") == 1
+    assert said.err.count("continues; still following") == 1
 
 
 class TestCommands:
@@ -164,7 +164,7 @@ class TestCommands:
         for verb in (("show", "last"), ("ps",), ("logs", "last")):
             assert main(verb) == 0
             said = capsys.readouterr()
-            assert "last heard 3h ago" in said.err + said.out, verb
+            assert "last contact 3h ago" in said.err + said.out, verb
             assert elsewhere.run.id in said.out + said.err
 
     def test_asking_says_that_the_site_is_silent(
@@ -176,11 +176,11 @@ class TestCommands:
             assert "[site-unreachable]" in capsys.readouterr().err
 
     def test_outputs_are_fetched(self, elsewhere: Elsewhere, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(("fetch", "last")) == 0
-        assert "note: task main has no output there" in capsys.readouterr().err
+        assert main(("outputs", "fetch", "last")) == 0
+        assert "note: task main has no outputs there" in capsys.readouterr().err
         elsewhere.there.out("main").mkdir()
         (elsewhere.there.out("main") / "model").write_text("weights")
-        assert main(("fetch", "last")) == 0
+        assert main(("outputs", "fetch", "last")) == 0
         assert capsys.readouterr().out == f"main  {elsewhere.run.folder.out('main')}\n"
         assert (elsewhere.run.folder.out("main") / "model").read_text() == "weights"
 

@@ -90,7 +90,7 @@ def test_a_version_of_the_store_by_name_and_by_digest(places: DataPlaces, tmp_pa
     assert (path.name, (path / "a").read_text()) == ("corpus", "alpha")
     check_data(pins[0], Path("/"), places=places)
     (path / "a").unlink()
-    with pytest.raises(PreconditionError, match="differs from what was pinned: a is gone"):
+    with pytest.raises(PreconditionError, match="differs from what was pinned: a is missing"):
         check_data(pins[0], Path("/"), places=places)
 
 

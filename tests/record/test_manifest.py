@@ -105,7 +105,7 @@ def test_links_pipes_and_names_that_are_no_text(tmp_path: Path) -> None:
     assert differences(where, manifest) == []
     (where / "broken").unlink()
     (where / "broken").write_text("nowhere")
-    assert differences(where, manifest) == [("broken", "is no link any more")]
+    assert differences(where, manifest) == [("broken", "is no longer a link")]
 
 
 def test_nothing_there(tmp_path: Path) -> None:

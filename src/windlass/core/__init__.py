@@ -1,1 +1,1 @@
-"""What every layer stands on: errors, names, units, clock, files, processes. Standard library only; Python 3.9 syntax."""
+"""Foundation of every layer: errors, names, units, clock, files, processes. Standard library only; Python 3.9 syntax."""

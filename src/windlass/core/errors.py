@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where in a file (or on a command line) a problem is; line and column count from 1."""
+    """Position of a problem in a file or on a command line; line and column count from 1."""
 
     source: str
     line: int = 0
@@ -52,7 +52,7 @@ class SourcePlace:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: message, slug, place, hint."""
+    """Problem in the user's input: message, code, place, hint."""
 
     message: str
     code: str
@@ -67,7 +67,7 @@ class Problem:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a traceback shows below the message."""
+        """Return the text that a traceback shows below the message."""
         lines = [str(self.place)] if self.place is not None else []
         lines += [f"hint: {self.hint}"] if self.hint else []
         return (*lines, f"[{self.code}]: `windlass explain {self.code}`")

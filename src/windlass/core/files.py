@@ -87,7 +87,7 @@ def write_new(path: Path, content: bytes) -> bool:
 
 
 def _has_second_name(path: Path) -> bool:
-    """Whether a link to a file was made after all: a network file system may answer the repeat of a call that it did.
+    """Return whether a link was created although the call failed: a network file system may answer a repeated call.
 
     The file is opened, since its attributes may be those that this machine remembers.
     """
@@ -216,7 +216,7 @@ def _lock_within(descriptor: int, path: Path, timeout_s: float) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds the lock on `path` right now."""
+    """Return whether a process holds the lock on `path` now."""
     try:
         descriptor = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -88,7 +88,7 @@ def _content(path: Path, max_bytes: int) -> bytes:
 
 
 def _is_deeper(raw: bytes | bytearray, max_depth: int) -> bool:
-    """Whether brackets outside strings are nested deeper than allowed; a few passes in C, no parsing.
+    """Return whether brackets outside strings are nested too deeply; a few passes in C, no parsing.
 
     What is left of the text are its brackets; every pass takes the innermost pair of each branch away. Brackets that
     never close stay, so a document that only opens them is as deep as it is long.

@@ -46,12 +46,12 @@ def patch_between(base: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
 
 def is_literal(patch: Any) -> bool:
-    """Whether a patch is `{"$literal": VALUE}`."""
+    """Return whether a patch is `{"$literal": VALUE}`."""
     return isinstance(patch, Mapping) and len(patch) == 1 and LITERAL in patch
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two JSON values are equal; `true` is not 1, and 4 is 4.0."""
+    """Return whether two JSON values are equal; `true` is not 1, and 4 is 4.0."""
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
     if isinstance(first, Mapping) and isinstance(second, Mapping):
@@ -85,7 +85,7 @@ def _exactly(wanted: Any) -> Any:
 
 
 def _key_of(*lists: Sequence[Any]) -> str:
-    """What tells the items of all these lists apart; empty where nothing does."""
+    """Return the key that identifies the items of all these lists; empty if there is none."""
     return next((key for key in _KEYS if all(_is_keyed(items, key) for items in lists)), "")
 
 

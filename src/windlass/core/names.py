@@ -15,7 +15,7 @@ NAME_RULE = "small letters, digits, '-', '_' and '.', at most 64, beginning and 
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name an experiment, a task or a secret file; safe as a file name."""
+    """Return whether `text` is a valid name of an experiment, task or secret file; safe as a file name."""
     return _NAME.match(text) is not None
 
 
@@ -26,7 +26,7 @@ def as_name(text: str, *, longest: int = 50) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether `text` may be a run's id: a name, a dash and eight letters."""
+    """Return whether `text` has the form of a run id: a name, a dash and eight letters."""
     return (
         len(text) > _ID_TAIL and text[-_ID_TAIL] == "-" and is_name(text[:-_ID_TAIL]) and is_name(text[1 - _ID_TAIL :])
     )

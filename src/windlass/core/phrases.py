@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def ago(then: float, now: float) -> str:
-    """How long ago something was: `5m ago`; one unit, since nobody needs two."""
+    """Return the age of a time in one unit: `5m ago`."""
     passed = max(0.0, now - then)
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if passed >= length:

@@ -44,7 +44,7 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Completed:
-    """How a command ended."""
+    """Result of a command."""
 
     argv: tuple[str, ...]
     code: int
@@ -198,7 +198,7 @@ def world_id() -> str:
 
 
 def is_here(process: ProcessId) -> bool:
-    """Whether the number of a process means something here; notes of older versions name the boot alone."""
+    """Return whether a process number is valid in this boot and process namespace; older notes name only the boot."""
     here = world_id()
     return process.world in (here, here.partition(".")[0])
 
@@ -241,7 +241,7 @@ def parent_of(pid: int) -> int:
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Whether exactly this process still runs, seen from here; a zombie or a reused number is dead."""
+    """Return whether exactly this process still runs; a zombie or a reused number is dead."""
     found = identify(process.pid)
     return found is not None and found.start_ticks == process.start_ticks and is_here(process)
 

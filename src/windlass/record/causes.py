@@ -14,7 +14,7 @@ EXIT_DO_NOT_RETRY = 93
 
 
 class Kind(Enum):
-    """What a cause does to the retry budgets."""
+    """Effect of a cause on the retry budgets."""
 
     DONE = "done"
     INTERRUPTION = "interruption"

@@ -1,4 +1,4 @@
-"""What is known of a task: its jobs, links, attempts and replicas, and the state that follows from them."""
+"""Facts about a task: jobs, links, attempts and replicas, and the state that follows from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUEUES = frozenset({"slurm", "beaker"})
 
 @dataclass(frozen=True)
 class End:
-    """How a process, a replica or an attempt ended.
+    """End of a process, a replica or an attempt.
 
     Attributes:
         code: exit code; negative is the number of the signal that ended it.
@@ -53,7 +53,7 @@ class End:
 
 @dataclass
 class Replica:
-    """One node's share of an attempt."""
+    """Facts about one node's share of an attempt."""
 
     host: str = ""
     process: str = ""
@@ -64,7 +64,7 @@ class Replica:
 
 @dataclass
 class Attempt:
-    """One execution of a task's gang."""
+    """Facts about one execution of a task's gang."""
 
     number: int
     job: int = 0
@@ -95,7 +95,7 @@ class Attempt:
 
     @property
     def end(self) -> End | None:
-        """How it ended; None while it has not."""
+        """Return its end; None while it runs."""
         word = self._last_word
         return word[1][1] if word is not None else None
 
@@ -107,12 +107,12 @@ class Attempt:
 
     @property
     def has_progress(self) -> bool:
-        """Whether it left a committed checkpoint or a new stable entry behind."""
+        """Return whether it committed a checkpoint or left a new stable entry."""
         return self.num_checkpoints + self.num_entries > 0
 
     @property
     def running_s(self) -> float:
-        """How long it ran, for one that ended; one that was lost, as far as it was heard of."""
+        """Return how long an ended attempt ran; a lost one, until its last record."""
         if not self.started_at or self.end is None:
             return 0.0
         ended_at = self.last_seen_at if self.is_end_doubtful else self.end.at or self.ended_at
@@ -120,19 +120,19 @@ class Attempt:
 
     @property
     def is_end_doubtful(self) -> bool:
-        """Whether only a client says that it ended; a supervisor's word outranks it."""
+        """Return whether only a client recorded its end, which a supervisor's record overrides."""
         word = self._last_word
         return word is None or word[0] < 0
 
     @property
     def has_started(self) -> bool:
-        """Whether user code may have run in it."""
+        """Return whether user code may have run in it."""
         return self.started_at > 0 or any(replica.is_starting for replica in self.replicas.values())
 
 
 @dataclass
 class Link:
-    """One of a scheduler's jobs, of which a job of ours may be a chain."""
+    """Facts about a scheduler's job; a job of ours may be a chain of them."""
 
     number: int
     backend_id: str = ""
@@ -143,7 +143,7 @@ class Link:
 
 @dataclass
 class JobFacts:
-    """One submission of a task to a backend.
+    """Facts about one submission of a task to a backend.
 
     Attributes:
         is_gone: whether a client has seen that nothing of it is left at its place.
@@ -204,7 +204,7 @@ class TaskFacts:
 
     @property
     def is_between(self) -> bool:
-        """Whether nothing of it runs although it is not over: its job, or the next link of that, may wait in a queue."""
+        """Return whether it is unfinished and nothing of it runs: its job or next link may be queued."""
         newest = self.newest_attempt
         return self.end is None and (newest is None or newest.end is not None)
 
@@ -229,7 +229,7 @@ class TaskFacts:
 
     @property
     def is_stop_wanted(self) -> bool:
-        """Whether a stop was asked for that covers the newest job.
+        """Return whether a requested stop covers the newest job.
 
         It also covers jobs that only continue the stopped one (a client may intend the next job in the moment of the
         stop), but none that a person asked for after the task's end.

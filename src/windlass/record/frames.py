@@ -27,7 +27,7 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Record:
-    """One thing that happened.
+    """Event in a journal.
 
     Attributes:
         kind: what happened; the names are in `windlass.record.events`.

@@ -151,14 +151,14 @@ class JournalReader:
 
     @property
     def num_damaged(self) -> int:
-        """What was passed over: lines and records that are not whole, and files that cannot be read.
+        """Return what was skipped: damaged lines and records, and unreadable files.
 
         Damaged lines at the end of a file count too; a torn tail, which has no newline, does not.
         """
         return self._num_passed_over + sum(self._num_at_end.values())
 
     def poll(self, *, is_fresh: bool = False) -> list[Record]:
-        """What was appended since the last call; costs one stat per writer when nothing was.
+        """Return the records appended since the last call; costs one stat per writer if there are none.
 
         Args:
             is_fresh: also what a client of a network file system does not see yet, which remembers listings and sizes

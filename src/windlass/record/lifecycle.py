@@ -23,7 +23,7 @@ class State(str, Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more happens unless a person asks for it."""
+        """Return whether the state is final unless the user retries or resumes."""
         return self in (State.SUCCEEDED, State.FAILED, State.STOPPED)
 
 

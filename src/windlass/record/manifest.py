@@ -40,7 +40,7 @@ _PARALLEL_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class ManifestEntry:
-    """One file.
+    """File of a manifest.
 
     Attributes:
         path: relative to the folder, with `/`; a single file's is its name.
@@ -57,7 +57,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder or a file holds, sorted by path; `step` is the training step of a checkpoint, else -1."""
+    """Contents of a folder or a file, sorted by path; `step` is the training step of a checkpoint, else -1."""
 
     entries: tuple[ManifestEntry, ...]
     step: int = -1
@@ -99,7 +99,7 @@ class Manifest:
 
 
 def manifest_path(path: Path, *, is_beside: bool = False) -> Path:
-    """Where the manifest of a folder or file is."""
+    """Return the path of the manifest of a folder or file."""
     is_inside = not is_beside and path.is_dir()
     return path / FOLDER_MANIFEST if is_inside else path.with_name(path.name + FILE_SUFFIX)
 
@@ -236,7 +236,7 @@ def _difference(entry: ManifestEntry, full: str, reads: bool) -> str:
     if not os.path.lexists(full):
         return "missing"
     if os.path.islink(full) != bool(entry.link):
-        return "became a link" if not entry.link else "is no link any more"
+        return "became a link" if not entry.link else "is no longer a link"
     if entry.link:
         return "" if os.readlink(full) == entry.link else f"links to {os.readlink(full)} instead of {entry.link}"
     if not os.path.isfile(full):

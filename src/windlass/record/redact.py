@@ -122,7 +122,7 @@ class Redactor:
         return found
 
     def _find_partials(self, data: bytes) -> list[int]:
-        """Where the end of `data` could be the beginning of a pattern, ascending."""
+        """Return the positions at which the end of `data` could begin a pattern, ascending."""
         size = len(data)
         found = set()
         for start, pattern in self._opening.candidates(data, max(0, size - self._longest + 1)):
@@ -167,7 +167,7 @@ class Redactor:
 
 
 class _WordTable:
-    """Where patterns may lie, found by one 4-byte word of each for each of the four alignments."""
+    """Return possible positions of patterns, found by a 4-byte word of each for each of the four alignments."""
 
     def __init__(self, patterns: Iterable[tuple[bytes, Iterable[int]]]) -> None:
         self._places: dict[int, list[tuple[bytes, int]]] = {}

@@ -21,7 +21,7 @@ DOOMED_WITHIN_S = 600.0
 
 @dataclass(frozen=True)
 class Budgets:
-    """How many attempts may be lost, by the kind of their cause."""
+    """Number of attempts that may be lost, by kind of cause."""
 
     interrupted: int = 50
     failed: int = 0
@@ -29,7 +29,7 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows an ended attempt; without a verdict the next attempt starts."""
+    """Decision after an ended attempt; without a verdict the next attempt starts."""
 
     verdict: State | None
     cause: str = ""

@@ -1,4 +1,4 @@
-"""What a record of each kind must hold to be taken in; anything else is damage, whoever wrote it.
+"""Required fields of each kind of record; any other record is damage.
 
 Only facts that are read are named, so a record of a later version with more of them passes.
 """
@@ -52,7 +52,7 @@ _OF_TASK: Mapping[str, _Types] = {"after": list, "replicas": int, "interrupted":
 
 
 def is_well_formed(record: Record) -> bool:
-    """Whether a record holds what its kind must hold; kinds of later versions always do."""
+    """Return whether a record has the fields its kind requires; always true for unknown kinds of later versions."""
     fields = _FIELDS.get(record.kind)
     if fields is None:
         return True

@@ -1,4 +1,4 @@
-"""What a run's journal says: the fold of its records to facts, and the run's state.
+"""State of a run: the fold of its journal's records to facts.
 
 The fold does not depend on the order of records of different writers: every fact has one key (task, job, attempt,
 rank) and, where two writers may speak about the same key, a stated precedence. So a journal read in any order gives
@@ -148,7 +148,7 @@ def _verdict(states: Iterable[State]) -> State:
 
 
 def _is_first(facts: RunFacts, record: Record, *key: str | int) -> bool:
-    """Whether no earlier record was seen that states the same fact; where two writers state it, the earlier holds."""
+    """Return whether this is the first record that states its fact; of two writers the earlier one counts."""
     said, key = (record.at, record.writer, record.seq), (record.kind, *key)
     known = facts.first_said.get(key)
     if known is not None and known <= said:

@@ -1,4 +1,4 @@
-"""Where this process stands: run, task, attempt, rank and the folders it may use."""
+"""Place of this process: run, task, attempt, rank and folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Place", "is_inside", "read_place"]
 
 @dataclass(frozen=True)
 class Place:
-    """One process's place in a run; outside windlass that of the only process of a nameless run.
+    """Place of a process in a run; outside windlass, the only process of a nameless run.
 
     Attributes:
         rank: number of the replica (the node's share).
@@ -41,7 +41,7 @@ class Place:
 
 
 def is_inside(environ: Mapping[str, str]) -> bool:
-    """Whether these variables are those of a windlass job."""
+    """Return whether these environment variables are those of a windlass job."""
     return bool(environ.get("WINDLASS_RUN") and environ.get("WINDLASS_TASK") and environ.get("WINDLASS_JOURNAL"))
 
 

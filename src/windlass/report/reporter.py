@@ -37,7 +37,7 @@ PHASES = ("init", "step", "eval", "save", "load")
 
 
 class Reporter:
-    """What a process knows of its run; made from its environment, once.
+    """State of a process's reports, made once from its environment.
 
     Attributes:
         is_active: whether this process belongs to a windlass job; if not, every call does nothing.
@@ -75,7 +75,7 @@ class Reporter:
             self.channel.put(events.PROGRESS, {**self._key, "phase": phase, "step": _step(step)})
 
     def should_stop(self) -> bool:
-        """Whether to save and leave."""
+        """Return whether to save and exit."""
         if self.channel is not None and not self._has_cooperated:
             self._has_cooperated = True
             self.channel.put(events.COOPERATES, dict(self._key))
@@ -84,7 +84,7 @@ class Reporter:
         return self.requests.is_stop_wanted
 
     def should_checkpoint(self) -> bool:
-        """Whether a save is due or asked for."""
+        """Return whether a save is due or requested."""
         if self._every_s is not None and time.monotonic() - self._saved_at >= self._every_s:
             return True
         return self.requests.checkpoint > self._answered
@@ -141,7 +141,7 @@ def _forget() -> None:
 
 
 def is_active() -> bool:
-    """Whether this process runs in a windlass job."""
+    """Return whether this process runs in a windlass job."""
     return current().is_active
 
 
@@ -169,7 +169,7 @@ def progress(phase: str = "step", *, step: int | None = None) -> None:
 
 
 def should_stop() -> bool:
-    """Whether to save a checkpoint and leave now; the first call also takes SIGTERM and SIGUSR1 as such a request.
+    """Return whether to save a checkpoint and exit now; the first call also handles SIGTERM and SIGUSR1 as such requests.
 
     Asking says that this code reacts: the supervisor then waits its full grace for it. Processes of one gang may see
     a request a moment apart: ask on one rank and share the answer before doing something collective.
@@ -178,7 +178,7 @@ def should_stop() -> bool:
 
 
 def should_checkpoint() -> bool:
-    """Whether to save now: the task's `every` has passed since this process's last save, or somebody asked.
+    """Return whether to save now: the task's `every` has passed since the last save, or a save was requested.
 
     It stays true until `checkpoint` or `checkpoint_dir` is called in this process. Ask on one rank and share the answer.
     """

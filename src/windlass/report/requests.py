@@ -1,4 +1,4 @@
-"""What the supervisor asks of user code: stop, or save a checkpoint. Read from the control file and from signals."""
+"""Requests of the supervisor to user code (stop, save a checkpoint), from the control file and signals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Requests:
 
     @property
     def is_stop_wanted(self) -> bool:
-        """Whether to save and leave."""
+        """Return whether to save and exit."""
         self._look()
         return self._was_signalled or bool(self._content.get("stop"))
 

@@ -223,7 +223,7 @@ def _folders(profile: Profile) -> Iterator[Diagnostic]:
         yield from _tokens(f"fs.{name}", folder, ("user",))
         if folder and not folder.startswith("/"):
             message = f"`{folder}` is not an absolute path"
-            yield f"fs.{name}", message, "wrong-value", "start it with `/`; `${user}` stands for the user's name"
+            yield f"fs.{name}", message, "wrong-value", "start it with `/`; `${user}` is replaced by the user's name"
 
 
 def _software(profile: Profile) -> Iterator[Diagnostic]:

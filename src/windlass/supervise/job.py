@@ -304,7 +304,7 @@ class JobDocument:
 
     @property
     def is_on_one_machine(self) -> bool:
-        """Whether all replicas are processes of one machine, started there by windlass."""
+        """Return whether all replicas are processes of one machine, started there by windlass."""
         return self.host_address == "127.0.0.1"
 
     def to_data(self) -> dict[str, Any]:

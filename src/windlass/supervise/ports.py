@@ -28,7 +28,7 @@ class UserCode(Protocol):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether its log cannot be written because the disk is full."""
+        """Return whether its log cannot be written because the disk is full."""
 
     def open_gate(self) -> str:
         """Let it execute; return why it could not, or ""."""
@@ -135,7 +135,7 @@ class ReplicaEnd(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection to a leader."""
+        """Return whether there is a connection to a leader."""
 
     def connect(self, address: str, port: int) -> bool:
         """Try to reach the leader; return `is_connected`."""

@@ -1,4 +1,4 @@
-"""What tests of windlass and of code that uses it are written with."""
+"""Test tools for windlass and for code that uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend must do, as tests: subclass `BackendConformance` and give it a `backend` fixture.
+"""Conformance tests of a backend: subclass `BackendConformance` and define a `backend` fixture.
 
 class TestLocal(BackendConformance):
     @pytest.fixture
@@ -85,11 +85,11 @@ class JobBench:
         writer.close()
 
     def render(self, backend: Backend, document: JobDocument) -> Rendered:
-        """What the backend would submit."""
+        """Return what the backend would submit."""
         return backend.render(document, self.folder / "jobs" / f"main-{document.job}", self.archive)
 
     def facts(self) -> RunFacts:
-        """What the journal says now."""
+        """Return the facts of the journal."""
         return fold(read_journal(self.folder / "journal"))
 
     def wait_for_end(self) -> State:
@@ -103,11 +103,11 @@ class JobBench:
         deadline = time.monotonic() + _DEADLINE_S
         while not is_true(self.facts()):
             if time.monotonic() > deadline:
-                pytest.fail(f"the journal never said so: {self.facts()}")
+                pytest.fail(f"the journal has no such record: {self.facts()}")
             time.sleep(_POLL_S)
 
     def log(self, attempt: int, rank: int) -> str:
-        """What a replica printed."""
+        """Return the output of a replica."""
         return (self.folder / "logs" / str(attempt) / "main" / f"{rank}.log").read_text()
 
     def survivors(self) -> list[int]:
@@ -129,7 +129,7 @@ class BackendConformance:
         pytest.fail("a subclass of BackendConformance must give a `backend` fixture")
 
     def dress(self, document: JobDocument) -> JobDocument:
-        """What the backend needs in a job beside what all have; a subclass may add it."""
+        """Return backend-specific fields of a job; a subclass may add some."""
         return document
 
     @pytest.fixture

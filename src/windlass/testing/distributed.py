@@ -78,7 +78,7 @@ def run_distributed_test(
     """
     module = sys.modules.get(func.__module__)
     if "." in func.__qualname__ or "<" in func.__qualname__ or module is None:
-        raise TypeError(f"{func!r} must stand at the top of a module: other processes import it by name")
+        raise TypeError(f"{func!r} must be at the top level of a module: other processes import it by name")
     with tempfile.TemporaryDirectory(prefix="windlass-ranks-") as name:
         folder = Path(name)
         job = {
@@ -119,7 +119,7 @@ def _raise_first_failure(folder: Path, num_processes: int, timeout_s: float) -> 
         raise DistributedTestError(f"rank {first['rank']} of {num_processes} failed:\n{first['text']}")
     missing = [rank for rank in range(num_processes) if not (folder / f"{rank}.result").exists()]
     if missing:
-        stacks = "\n".join(f"rank {rank} stood at:\n{_read(folder / f'{rank}.stack')}" for rank in missing)
+        stacks = "\n".join(f"rank {rank} was at:\n{_read(folder / f'{rank}.stack')}" for rank in missing)
         raise DistributedTestError(f"ranks {missing} did not end within {timeout_s:g} s, or were killed\n{stacks}")
 
 

@@ -1,4 +1,4 @@
-"""What every executor of trials must do, as tests: subclass `ExecutorConformance` and say how one is made.
+"""Conformance tests of an executor of trials: subclass `ExecutorConformance` and define how one is made.
 
 class TestLocal(ExecutorConformance):
     def make_executor(self, folder: Path) -> Executor:
@@ -71,7 +71,7 @@ class ExecutorBench:
         self.executor.send(Halt(trial=trial, attempt=attempt, saves=saves))
 
     def of(self, kind: type[E], trial: str, attempt: int = 1) -> list[E]:
-        """What was told of an attempt so far."""
+        """Return the events of an attempt so far."""
         found = [event for event in self.events if isinstance(event, kind)]
         return [event for event in found if (event.trial, event.attempt) == (trial, attempt)]
 
@@ -95,7 +95,7 @@ class ExecutorBench:
         return self.of(AttemptEnded, trial, attempt)[0]
 
     def look(self, seconds: float) -> list[Event]:
-        """What comes within a time."""
+        """Return the events within a time."""
         end, found = time.monotonic() + seconds, []
         while (left := end - time.monotonic()) > 0:
             found += self.executor.poll(left)
@@ -113,12 +113,12 @@ class ExecutorConformance:
     """The tests. Class attributes say what this executor cannot do; a subclass then has no tests of that."""
 
     can_lose_workers: ClassVar[bool] = True
-    """Whether a worker can die alone: it is a process of its own."""
+    """Workers are processes of their own that can die alone."""
     sees_exits: ClassVar[bool] = True
-    """Whether a trial that ends its process is told from one that was killed."""
+    """The executor distinguishes a trial that exits from one that was killed."""
     counts_resources: ClassVar[bool] = True
     num_slots: ClassVar[int] = 2
-    """How many trials the executor can run at once in these tests."""
+    """Number of trials that the executor can run at once in these tests."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

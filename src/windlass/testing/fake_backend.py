@@ -20,7 +20,7 @@ __all__ = ["FakeBackend", "Faults"]
 
 @dataclass
 class Faults:
-    """What goes wrong next; each number counts down to zero.
+    """Faults to come; each number counts down to zero.
 
     Attributes:
         lost_replies: submissions that are taken while the client hears nothing.
@@ -84,7 +84,7 @@ class FakeBackend:
         return len(waiting)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """One question for all of them."""
+        """Return the observations of all jobs in one call."""
         self.num_observations += 1
         return {job.backend_id: self._observe(job) for job in jobs}
 

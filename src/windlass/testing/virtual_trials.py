@@ -35,11 +35,11 @@ __all__ = ["Curve", "VirtualExecutor", "VirtualTrialError", "VirtualWorld"]
 
 
 class VirtualTrialError(Exception):
-    """What a curve raises to let its trial fail."""
+    """Exception that a curve raises to make its trial fail."""
 
 
 class Curve(Protocol):
-    """What trials do. Pure: equal arguments, equal answers."""
+    """Behaviour of trials. Pure: equal arguments give equal results."""
 
     def duration_s(self, config: Mapping[str, Any], iteration: int) -> float:
         """Seconds that an iteration takes."""
@@ -250,13 +250,13 @@ class VirtualWorld:
             self._plan(attempt, 0.0)
 
     def spools(self, running: Mapping[str, int]) -> dict[str, list[tuple[int, Event]]]:
-        """What held attempts have said since they began."""
+        """Return the events of held attempts since they began."""
         found = {trial: self._attempts.get((trial, number)) for trial, number in running.items()}
         return {trial: attempt.said for trial, attempt in found.items() if attempt is not None}
 
 
 class VirtualExecutor:
-    """One head's view of a world. `poll` moves the clock to the next event."""
+    """View of one head on a world. `poll` moves the clock to the next event."""
 
     name: ClassVar[str] = "virtual"
 
@@ -271,7 +271,7 @@ class VirtualExecutor:
         self.world.head = self
 
     def capacity(self) -> Mapping[str, float]:
-        """One CPU per slot."""
+        """Return one CPU per slot."""
         return {"CPU": float(len(self.world.slots))}
 
     def room(self, resources: Resources) -> Room:
@@ -294,7 +294,7 @@ class VirtualExecutor:
             self.world.order(order)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """What happened; the clock goes to the next event, at most by `timeout_s`."""
+        """Return new events; the clock moves to the next event, at most by `timeout_s`."""
         until = self.world.clock.monotonic() + timeout_s
         while not self.inbox:
             following = self.world.next_at()

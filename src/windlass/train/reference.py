@@ -15,7 +15,7 @@ __all__ = ["FILE_MODULE", "load_module", "load_reference", "place_of_error"]
 
 
 FILE_MODULE = "windlass_file_"
-"""How names of modules that are files begin."""
+"""Prefix of the names of modules that are files."""
 
 
 def load_reference(text: str) -> object:

@@ -26,7 +26,7 @@ __all__ = ["RECORD_SCHEMA", "ResolvedRecipe", "read_recipe", "resolve"]
 RECORD_SCHEMA = "windlass.recipe/1"
 _DATA_ENDINGS = (".yaml", ".yml", ".json")
 _RECORD = "config.json"
-"""Where a checkpoint keeps the recipe that made it."""
+"""File of a checkpoint with the recipe that made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from windlass import report
 __all__ = ["MARGIN_S", "UNKNOWN_SAVE_S", "StopReason", "StopRequests", "end_of_allocation"]
 
 MARGIN_S = 15.0
-"""What a process needs besides the save to leave before its allocation ends."""
+"""Time that a process needs besides the save to exit before its allocation ends."""
 UNKNOWN_SAVE_S = 60.0
 """Taken for a save before one was measured."""
 

@@ -207,7 +207,7 @@ def test_an_old_python_is_passed_over(tmp_path: Path) -> None:
 def test_a_cluster_without_the_storage_says_so(tmp_path: Path) -> None:
     done = _run(task_command(job(), tmp_path), PATH="/usr/bin:/bin")
     assert done.returncode == 76
-    assert done.stderr.endswith("folder is not there: do this cluster's machines have the storage mounted?\n")
+    assert done.stderr.endswith("folder: do this cluster's machines have the storage mounted?\n")
 
 
 def task_command(document: Any, tmp_path: Path) -> list[str]:

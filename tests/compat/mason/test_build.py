@@ -9,7 +9,7 @@ import pytest
 from windlass.compat.mason.build import (
     BranchImage,
     BuildOptions,
-    StoredImage,
+    UploadedImage,
     build_branch_image,
     image_name,
     read_build,
@@ -23,16 +23,16 @@ from windlass.runs.home import Home
 class Store:
     """Images of Beaker, in memory; `done` is what was asked of it."""
 
-    images: dict[str, StoredImage] = field(default_factory=dict)
+    images: dict[str, UploadedImage] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
 
     def user(self) -> str:
         return "jo"
 
-    def find(self, name: str) -> StoredImage | None:
+    def find(self, name: str) -> UploadedImage | None:
         return self.images.get(name)
 
-    def unname(self, image: StoredImage) -> None:
+    def unname(self, image: UploadedImage) -> None:
         self.done.append(f"unname {image.id}")
 
     def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
@@ -101,7 +101,7 @@ def test_a_long_name_keeps_its_end() -> None:
 def test_nothing_is_done_for_a_commit_that_beaker_has(repository: Path, home: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     name = "jo/open-instruct-integration-test-feature-a-cuda12"
-    store = Store({name: StoredImage(id="01A", description=f"Git commit: {commit[:7]}; CUDA: 12")})
+    store = Store({name: UploadedImage(id="01A", description=f"Git commit: {commit[:7]}; CUDA: 12")})
     image = build_branch_image(read_build(["go.sh"]), repository, Home(home), store, log=lambda _: None)
     assert (image, store.done) == (BranchImage(name=name, commit=commit), [])
 

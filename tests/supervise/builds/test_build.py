@@ -25,7 +25,7 @@ from windlass.core.process import descendants, identify
 from windlass.pin.environment.uv_tool import find_uv
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.builds.once import beside, find_ready, is_being_built
-from windlass.supervise.builds.recipe import EnvironmentRecipe, LocalPackage, PackageOverride, StartupPatch
+from windlass.supervise.builds.recipe import EnvironmentRecipe, OverlayPackage, PackageOverride, StartupPatch
 from windlass.supervise.builds.staging import stage
 
 pytestmark = pytest.mark.system
@@ -427,7 +427,7 @@ def test_packages_of_the_checkout_go_to_an_overlay(archive: Path, recipe: Enviro
         '[project]\nname = "built"\nversion = "1.0"\n'
     )
     changed = replace(
-        recipe, overlay_key="o" * 32, overlay_stamp="t" * 40, overlay=(LocalPackage("built", str(source)),)
+        recipe, overlay_key="o" * 32, overlay_stamp="t" * 40, overlay=(OverlayPackage("built", str(source)),)
     )
     answer = build(archive, changed, tmp_path / "envs")
     overlay = Path(answer["overlay"])

@@ -7,7 +7,7 @@ import pytest
 from tests.compat.mason.test_build import Store
 from tests.lab.docker import DockerLab
 from tests.system.images.conftest import Project
-from windlass.compat.mason.build import StoredImage, build_branch_image, read_build
+from windlass.compat.mason.build import UploadedImage, build_branch_image, read_build
 
 pytestmark = pytest.mark.system
 
@@ -24,7 +24,7 @@ def test_a_branch_is_built_once_and_sent_for_each_commit(project: Project, at_do
     assert "CUDA=13" in at_docker.command(
         "docker", "run", "--rm", "--network=none", name, "sh", "-c", "echo CUDA=$CUDA"
     )
-    store.images[first.name] = StoredImage(id="01A", description=f"Git commit: {commit[:9]}; CUDA: 13")
+    store.images[first.name] = UploadedImage(id="01A", description=f"Git commit: {commit[:9]}; CUDA: 13")
     project.commit()
     second = build_branch_image(options, project.folder, project.home, store, log=project.said.append)
     assert (second.is_built, second.is_uploaded) == (False, True)

@@ -140,7 +140,7 @@ SETUP_NOTE = "setup-failed.txt"
 """Beside job.json: why no supervisor of ours could run."""
 
 BUNDLE_PATH = "/windlass-bundle"
-"""Where a job sees the dataset with its folder."""
+"""Path at which a job sees the dataset with its folder."""
 
 _BOOTSTRAP = rf"""
 archive=$1 folder=$2 wanted=$3 results=$4 bundle=$5
@@ -161,8 +161,8 @@ done
 if [ -n "$bundle" ]; then
   exec "$python" -I -S "$bundle/windlass.pyz" beaker-bundle "$bundle" "$folder" "$results"
 fi
-[ -f "$folder/job.json" ] || failed "$folder is not there: do this cluster's machines have the storage mounted?"
-[ -f "$archive" ] || failed "$archive is not there: do this cluster's machines have the storage mounted?"
+[ -f "$folder/job.json" ] || failed "missing $folder: do this cluster's machines have the storage mounted?"
+[ -f "$archive" ] || failed "missing $archive: do this cluster's machines have the storage mounted?"
 exec "$python" -I -S "$archive" beaker "$folder"
 """
 

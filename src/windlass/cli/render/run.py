@@ -1,4 +1,4 @@
-"""One run, as data for `--json` and as a page of text."""
+"""Page and `--json` data of one run."""
 
 from __future__ import annotations
 

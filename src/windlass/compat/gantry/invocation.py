@@ -120,7 +120,7 @@ def _following(given: Mapping[str, Any]) -> FollowOptions:
 
 _TEXTS = ("workspace", "budget", "gh_token_secret")
 _SILENT = ("log_level", "quiet")
-"""How gantry itself talks; windlass does not."""
+"""Options about gantry's own output; accepted and ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windlass.compat.mason.build import StoredImage
+from windlass.compat.mason.build import UploadedImage
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
@@ -27,7 +27,7 @@ class BeakerImages:
         """The user's name."""
         return self._service.user()
 
-    def find(self, name: str) -> StoredImage | None:
+    def find(self, name: str) -> UploadedImage | None:
         """The image of a full name; None where there is none."""
         from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
 
@@ -36,9 +36,9 @@ class BeakerImages:
                 image = client.image.get(name)
             except BeakerImageNotFound:
                 return None
-        return StoredImage(id=image.id, description=image.description)
+        return UploadedImage(id=image.id, description=image.description)
 
-    def unname(self, image: StoredImage) -> None:
+    def unname(self, image: UploadedImage) -> None:
         """Take an image's name away; it stays under its id."""
         with self._service.asking(f"removing the name of image {image.id}") as client:
             client.image.update(client.image.get(image.id), name="")

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from windlass.pin.code import CodePin
     from windlass.runs.home import Home
 
-__all__ = ["BranchImage", "BuildOptions", "ImageStore", "StoredImage", "build_branch_image", "read_build", "run_script"]
+__all__ = [
+    "BranchImage",
+    "BuildOptions",
+    "ImageStore",
+    "UploadedImage",
+    "build_branch_image",
+    "read_build",
+    "run_script",
+]
 
 _PREFIX = "open-instruct-integration-test"
 _CUDA_VERSIONS = ("12", "13")
@@ -48,7 +56,7 @@ class BuildOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredImage:
+class UploadedImage:
     """An image that Beaker has."""
 
     id: str
@@ -61,10 +69,10 @@ class ImageStore(Protocol):
     def user(self) -> str:
         """The user's name, the first part of the image's full name."""
 
-    def find(self, name: str) -> StoredImage | None:
+    def find(self, name: str) -> UploadedImage | None:
         """The image of a full name; None where there is none."""
 
-    def unname(self, image: StoredImage) -> None:
+    def unname(self, image: UploadedImage) -> None:
         """Take an image's name away, so that another one can have it; it stays under its id."""
 
     def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:

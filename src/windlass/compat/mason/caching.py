@@ -25,7 +25,7 @@ _RUN_ONLY = {
     "--checkpoint_state_dir": True,
     "--gs_checkpoint_state_dir": True,
 }
-"""What mason leaves out, and whether a value follows."""
+"""Options that mason leaves out, and whether a value follows."""
 _NAMES = ("--exp_name", "--run_name", "--wandb_entity", "--wandb_project_name", "--hf_entity")
 _OF_THE_RUN = {
     **_RUN_ONLY,

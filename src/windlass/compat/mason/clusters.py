@@ -32,7 +32,7 @@ class Weka:
     """NAME=VALUE; `{run_id}` stands for the run's id."""
     multi_node_variables: tuple[str, ...]
     root: str
-    """What a path on Weka holds."""
+    """Marker of a path on Weka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

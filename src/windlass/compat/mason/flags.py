@@ -39,9 +39,9 @@ class MasonFlag:
     read: Callable[[str], Any] = _text
     help: str
     note: str = ""
-    """What is said when it is given."""
+    """Note to print when it is given."""
     may_be_cut: bool = True
-    """Whether it may be cut short; what mason got after August 2026 may not, or old scripts would mean something else."""
+    """Allow abbreviations; not for options that mason got after August 2026, which would change what old scripts mean."""
 
 
 def _switch(name: str, help_line: str, *, field: str = "", note: str = "") -> MasonFlag:

@@ -20,7 +20,7 @@ __all__ = ["LaunchedLine", "RequestedNodes", "start_line"]
 
 _RAY_SETUP = re.compile(r"(?:.*/)?ray_node_setup[A-Za-z0-9_.-]*\Z")
 _RAY_VARIABLES = {"PYTHONPATH": "${code}", "REPO_PATH": "${code}", "NCCL_CUMEM_ENABLE": "0"}
-"""What the set-up leaves behind for the training; source: configs/beaker_configs/ray_node_setup.sh of open-instruct."""
+"""State that the set-up leaves for the training; source: configs/beaker_configs/ray_node_setup.sh of open-instruct."""
 
 _OWNED = {
     "accelerate": frozenset({"num-machines", "machine-rank", "main-process-ip", "main-process-port"}),

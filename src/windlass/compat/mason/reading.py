@@ -31,7 +31,7 @@ class MasonCommand:
     words: tuple[str, ...]
     """The words with what mason adds and moves: defaults, directories, the tracker's variables."""
     text: str
-    """What bash gets on Beaker: joined, quoted, with the processes of all nodes."""
+    """Command for bash on Beaker: joined, quoted, with the processes of all nodes."""
     training: str
     """The training script mason knows, such as `open_instruct/grpo_fast.py`; empty for any other command."""
     run_id: str
@@ -56,9 +56,9 @@ class MasonLaunch:
     is_without_interconnect: bool
     """Several nodes on clusters that are not known to join them by a fast network."""
     folder: str
-    """Where the launch was started: what is run there without `--pure_docker_mode`."""
+    """Folder of the launch, in which commands run without `--pure_docker_mode`."""
     notes: tuple[str, ...]
-    """What a user should be told, a sentence each."""
+    """Notes for the user, a sentence each."""
 
 
 def read_command_line(

@@ -143,4 +143,4 @@ if TYPE_CHECKING:
 else:
     _loaded = sys.modules.get("olmo_core.config")
     Base = Config if _loaded is None else _loaded.Config
-    """What the classes here inherit: a script's own configurations hold them, and OLMo-core looks at their class."""
+    """Base of the classes here, since a script's own configurations hold them and OLMo-core checks their class."""

@@ -14,7 +14,7 @@ from windlass.spec import Experiment, Task
 __all__ = ["BEAKER_IMAGE", "DEFAULT_READY_S", "ENTRY_POINT", "from_experiment", "results_of", "written", "written_task"]
 
 BEAKER_IMAGE = "beaker:"
-"""What the name of an image begins with that lies in Beaker; any other is a reference for Docker."""
+"""Prefix of the name of an image at Beaker; any other is a reference for Docker."""
 
 ENTRY_POINT = "echo 'the image starts by its own entry point, which only Beaker does' >&2; exit 78"
 """The command of a task whose spec has none."""

@@ -161,7 +161,7 @@ def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
 
 
 def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Action | None:
-    """What to do about a job of a task that has ended: nothing of it may stay in a queue.
+    """Decide what to do about a job of an ended task: nothing of it may stay in a queue.
 
     A running job is about to exit; it is cancelled only after `LEAVING_S`.
     """

@@ -80,7 +80,7 @@ class Transport(Protocol):
     name: str
     archive_at_site: PurePosixPath
     has_server: bool
-    """Whether a server at the site answers, so that requests reach running jobs."""
+    """Return whether a server at the site answers, so that requests reach running jobs."""
 
     def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()

@@ -33,7 +33,7 @@ if len(sys.argv) > 1:
     facts["packages"] = sorted(seen.values())
 print(json.dumps(facts))
 """
-"""What an interpreter is asked, with an argument for its packages too. Plain old Python, so that one too old can say so."""
+"""Program that an interpreter runs to describe itself, and with an argument its packages. Valid in old Pythons too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from windlass.sites.profile import SiteEnvironment
 from windlass.supervise.builds.recipe import (
     TORCH_BACKEND,
     EnvironmentRecipe,
-    LocalPackage,
+    OverlayPackage,
     PackageOverride,
     StartupPatch,
 )
@@ -148,9 +148,9 @@ def _identity(
     }
 
 
-def _overlay(pin: EnvironmentPin, files: ProjectFiles) -> tuple[LocalPackage, ...]:
+def _overlay(pin: EnvironmentPin, files: ProjectFiles) -> tuple[OverlayPackage, ...]:
     return tuple(
-        LocalPackage(package.name, os.path.normpath(files.folder / package.path))
+        OverlayPackage(package.name, os.path.normpath(files.folder / package.path))
         for package in pin.local_packages
         if package.must_be_installed
     )

@@ -30,7 +30,7 @@ from windlass.supervise.remote.server import serve
 __all__ = ["CONTENT", "RESULTS", "bundle_main", "copy_growth", "show_main"]
 
 CONTENT = "bundle.json"
-"""What a bundle holds: `archive`, where the zipapp belongs, and `messages`, [command, file] in order."""
+"""Contents of a bundle: `archive`, where the zipapp belongs, and `messages`, [command, file] in order."""
 
 RESULTS = "windlass/runs"
 """Folder inside the results that has a folder for each run."""

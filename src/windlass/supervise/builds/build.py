@@ -18,7 +18,7 @@ from windlass.core.errors import PreconditionError, WindlassError
 from windlass.core.files import write_atomic
 from windlass.supervise.builds.modules import module_environment
 from windlass.supervise.builds.once import Ready, beside, build_once, find_ready
-from windlass.supervise.builds.recipe import AIMING_VARIABLES, EnvironmentRecipe, LocalPackage
+from windlass.supervise.builds.recipe import AIMING_VARIABLES, EnvironmentRecipe, OverlayPackage
 from windlass.supervise.builds.steps import BuildShell, build_environment, check_lock, find_uv
 
 __all__ = ["build_main", "ensure_recipe"]
@@ -180,7 +180,7 @@ def _build_overlay(recipe: EnvironmentRecipe, environment: Path, place: Path, fo
 
 
 def _install(
-    package: LocalPackage, scratch: Path, recipe: EnvironmentRecipe, words: list[str], shell: BuildShell
+    package: OverlayPackage, scratch: Path, recipe: EnvironmentRecipe, words: list[str], shell: BuildShell
 ) -> None:
     import shutil  # lazy: most projects are used as they are
 

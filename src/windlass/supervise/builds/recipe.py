@@ -12,7 +12,14 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.json_text import decode_json
 
-__all__ = ["AIMING_VARIABLES", "TORCH_BACKEND", "EnvironmentRecipe", "LocalPackage", "PackageOverride", "StartupPatch"]
+__all__ = [
+    "AIMING_VARIABLES",
+    "TORCH_BACKEND",
+    "EnvironmentRecipe",
+    "OverlayPackage",
+    "PackageOverride",
+    "StartupPatch",
+]
 
 _SCHEMA = 1
 
@@ -85,7 +92,7 @@ class StartupPatch:
 
 
 @dataclass(frozen=True)
-class LocalPackage:
+class OverlayPackage:
     """Package of the checkout that must be built and installed, into an overlay beside the environment."""
 
     name: str
@@ -129,7 +136,7 @@ class EnvironmentRecipe:
     imports: tuple[str, ...] = ()
     overlay_key: str = ""
     overlay_stamp: str = ""
-    overlay: tuple[LocalPackage, ...] = ()
+    overlay: tuple[OverlayPackage, ...] = ()
     is_staged: bool = False
     is_offline: bool = False
     schema: int = _SCHEMA
@@ -155,7 +162,7 @@ class EnvironmentRecipe:
                 )
             data["overrides"] = tuple(PackageOverride(**each) for each in data["overrides"])
             data["patches"] = tuple(StartupPatch(**each) for each in data["patches"])
-            data["overlay"] = tuple(LocalPackage(**each) for each in data["overlay"])
+            data["overlay"] = tuple(OverlayPackage(**each) for each in data["overlay"])
             lists = ("extras", "groups", "unhashed", "not_installed", "modules", "modules_forbidden", "imports")
             data.update({name: tuple(data[name]) for name in lists})
             return cls(**data)

@@ -35,7 +35,7 @@ class BackgroundCalls(Protocol):
 
     @property
     def is_pending(self) -> bool:
-        """Whether a call has not returned yet."""
+        """Return whether a call is still running."""
 
     @property
     def helpers(self) -> set[int]:

@@ -401,7 +401,7 @@ class LinkManager:
 
     @property
     def _is_why_open(self) -> bool:
-        """Whether the reason of the notice is unknown, or names a user who may not be the reason."""
+        """Return whether the notice gives no reason, or names a user who may not be the reason."""
         return not self._is_why_sure and self._why is not None and self._why[0] in _WHY_OPEN
 
     def _ask_why(self) -> Answer:

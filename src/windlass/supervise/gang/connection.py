@@ -251,7 +251,7 @@ class LeaderClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection to a leader.
+        """Return whether there is a connection to a leader.
 
         A connection counts for `PROOF_S` before the leader has proved itself, since a leader may be held up. The next one
         to the same port counts only with a proof, since another program may have that port by now.

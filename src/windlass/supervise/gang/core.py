@@ -81,17 +81,17 @@ class GangCore:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task ended, or this job is finished with it."""
+        """Return whether the task ended, or this job is finished with it."""
         return self._is_over
 
     @property
     def is_settling(self) -> bool:
-        """Whether a tick within `SETTLE_S` is needed."""
+        """Return whether a tick within `SETTLE_S` is needed."""
         return self.order.step is Step.RUN and self._settle_at > 0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the gate (upstream tasks, resources) must be checked."""
+        """Return whether the gate (upstream tasks, resources) must be checked."""
         return self.order.step is Step.WAIT and not self._is_over
 
     def start(self, now: float) -> list[Command]:

@@ -63,7 +63,7 @@ class Claims:
 
     @property
     def is_superseded(self) -> bool:
-        """Whether the job was restarted after this start had a leader, or a later job of the task was."""
+        """Return whether the job was restarted after this start had a leader, or a later job of the task was."""
         return self.has_later_job or self._has_later_start
 
     @property

@@ -82,7 +82,7 @@ class Leader:
 
     @property
     def wants_quick_tick(self) -> bool:
-        """Whether a decision is due within a second."""
+        """Return whether a decision is due within a second."""
         return self.core.is_settling or self.core.order.level > 0
 
     @property

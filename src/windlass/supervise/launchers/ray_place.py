@@ -65,7 +65,7 @@ class RayPlace:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one node, so that the network is not needed."""
+        """Return whether there is one node, so that the network is not needed."""
         return self.num_nodes == 1
 
     @property

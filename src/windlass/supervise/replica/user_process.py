@@ -66,7 +66,7 @@ class UserProcess:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the log cannot be written because the disk is full."""
+        """Return whether the log cannot be written because the disk is full."""
         return self._blocked_since > 0
 
     def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:

@@ -119,17 +119,17 @@ class SlurmJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether no process of it is left."""
+        """Return whether no process of it is left."""
         return self.state in _ENDS
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has not started, or waits to be restarted."""
+        """Return whether it has not started, or waits to be restarted."""
         return self.state in _WAITING
 
     @property
     def was_refused(self) -> bool:
-        """Whether it is only Slurm's record of a refused submission."""
+        """Return whether it is only Slurm's record of a rejected submission."""
         return self.is_over and not self.nodes and self.state == "FAILED"
 
     def how_ended(self, *, has_begun: bool) -> JobEnd | None:

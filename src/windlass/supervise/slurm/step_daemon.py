@@ -39,12 +39,12 @@ class StepDaemons:
 
     @property
     def is_step_abandoned(self) -> bool:
-        """Whether the daemon of this step is dead: the task has another parent."""
+        """Return whether the daemon of this step is dead: the task has another parent."""
         return parent_of(self._task) not in (0, self._of_step)
 
     @property
     def is_batch_abandoned(self) -> bool:
-        """Whether the daemon of the batch script is dead, if it was on this node."""
+        """Return whether the daemon of the batch script is dead, if it was on this node."""
         return self._of_batch is not None and not is_alive(self._of_batch)
 
     def end_abandoned_job(self, folder: Path, rank: int, incarnation: str) -> None:

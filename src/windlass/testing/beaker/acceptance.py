@@ -1,4 +1,4 @@
-"""What the fake Beaker refuses in an experiment's spec, as far as the rules of the real service are known.
+"""Validation of an experiment's spec by the fake Beaker, as far as the real service's rules are known.
 
 Source: the docstrings of beaker-py (data model of spec v2) and its proto comments; where the service's own behaviour is
 unknown the fake takes the stricter reading, so that what passes here asks for nothing doubtful.
@@ -125,7 +125,7 @@ def _check_context(task: Mapping[str, Any], where: str, world: BeakerState) -> N
     if context.get("priority") is not None and context["priority"] not in _PRIORITIES:
         raise Refused(400, f"invalid spec: {where}.context.priority {context['priority']!r}")
     if "preemptible" in context and ("minRuntime" in context or "autoResume" in context):
-        raise Refused(400, f"invalid spec: {where}.context: preemptible cannot stand with minRuntime or autoResume")
+        raise Refused(400, f"invalid spec: {where}.context: preemptible excludes minRuntime and autoResume")
     clusters = [context["cluster"]] if context.get("cluster") else []
     for cluster in [*clusters, *constrained_to(task, "cluster")]:
         _must_exist(lambda name=cluster: world.cluster(name))

@@ -18,7 +18,7 @@ __all__ = ["Certificates", "trusted_here", "write_certificates"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
-    """What a TLS server on the loopback needs, and the roots with which clients trust it."""
+    """Certificate and key of a TLS server on the loopback, and the root certificates for its clients."""
 
     roots_file: Path
     key: bytes

@@ -1,4 +1,4 @@
-"""One job's processes: started with Beaker's variables and mounts, read line by line, ended for sure."""
+"""Processes of one job: started with Beaker's variables and mounts, read line by line, and always ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What a job is started with.
+    """Start parameters of a job.
 
     Attributes:
         folder: the job's own folder: its home, its working folder, and what the container is made of.
@@ -54,7 +54,7 @@ class Container:
 
 @functools.lru_cache(maxsize=1)
 def can_enclose() -> bool:
-    """Whether this machine lets us make mounts, host names and process numbers of a job's own; asked once, 50 ms."""
+    """Return whether this machine allows mount, host name and process namespaces; tested once, in 50 ms."""
     with tempfile.TemporaryDirectory() as folder:
         probe = Container(folder=Path(folder), argv=("true",), environ={"PATH": os.defpath}, hostname="probe", hosts={})
         process = _spawn_enclosed(probe)
@@ -121,7 +121,7 @@ def _hosts_file(hosts: Mapping[str, str]) -> str:
 
 
 def why_not_started(folder: Path, code: int) -> str:
-    """What kept a command from starting, in the container's words; empty where it did start."""
+    """Return why a command did not start, as the container reported it; empty if it started."""
     failure = folder / "failure"
     if code in (enclose.FAILED_CODE, 127) and failure.exists():
         return failure.read_text()

@@ -279,7 +279,7 @@ class Engine:
         return True
 
     def _draw_conclusions(self, job: StoredJob) -> None:
-        """What the end of one job means: a new job, the end of its siblings, or nothing."""
+        """Handle the end of a job: start a new one, end its siblings, or do nothing."""
         task, experiment = job.task, job.task.experiment
         if experiment.canceled_ns:
             return

@@ -158,7 +158,7 @@ class FakeBeaker:
             return list(self._world.experiments)
 
     def experiment(self, key: str) -> StoredExperiment:
-        """One experiment by its id or name; raises KeyError."""
+        """Return an experiment by its id or name; raise KeyError."""
         for experiment in self.experiments:
             if key in (experiment.id, experiment.name):
                 return experiment

@@ -1,4 +1,4 @@
-"""What a job finds when it starts: a machine, Beaker's variables, its secrets, its mounts, its results folder.
+"""Environment of a starting job: machine, Beaker's variables, secrets, mounts and results folder.
 
 Source of the variables: what open-instruct, OLMo-core and gantry read; there is no official list.
 """

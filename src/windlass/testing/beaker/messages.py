@@ -272,7 +272,7 @@ def stamp(at_ns: int) -> Any:
 
 
 def asked(request: Any) -> tuple[Any, int]:
-    """What a list is asked for, and from which position on.
+    """Return the parameters of a list request, and its start position.
 
     Options and token are a `oneof`: the call for the next page carries the token alone, which therefore holds both.
     """
@@ -285,7 +285,7 @@ def asked(request: Any) -> tuple[Any, int]:
 
 
 def paged(found: Sequence[_Any], options: Any, start: int) -> tuple[Sequence[_Any], str]:
-    """One page of a list, and the token of the next."""
+    """Return one page of a list, and the token of the next."""
     end = start + (getattr(options, "page_size", 0) or 50)
     packed = base64.b64encode(options.SerializeToString()).decode()
     return found[start:end], f"{end}:{packed}" if end < len(found) else ""

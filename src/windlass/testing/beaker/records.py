@@ -1,4 +1,4 @@
-"""What the fake Beaker remembers: experiments, tasks, jobs, datasets and the rest.
+"""Records of the fake Beaker: experiments, tasks, jobs, datasets and others.
 
 Records change while the fake lives, always under the lock of `World`; what tests read of them is safe to read without.
 """
@@ -53,7 +53,7 @@ class Status(enum.IntEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing follows."""
+        """Return whether the state is final."""
         return self in (Status.CANCELED, Status.SUCCEEDED, Status.FAILED)
 
 
@@ -113,7 +113,7 @@ class StoredSecret:
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """Where experiments live; `name` is the full one: `owner/name`."""
+    """Workspace of experiments; `name` is the full one: `owner/name`."""
 
     name: str
     id: str = field(default_factory=new_id)
@@ -196,7 +196,7 @@ class Group:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StoredJob:
-    """One start of one task (of one replica of a task).
+    """Start of one replica of a task.
 
     Attributes:
         retry_ancestor: the job that it stands in for, after a preemption or a retry.
@@ -230,7 +230,7 @@ class StoredJob:
 
     @property
     def status(self) -> Status:
-        """Where it stands, read from its times as the real service does."""
+        """Return the state, derived from the times as the real service does."""
         if self.finalized_ns:
             if self.canceled_ns:
                 return Status.CANCELED
@@ -272,7 +272,7 @@ class StoredTask:
 
     @property
     def is_replica(self) -> bool:
-        """Whether it is one of several that start together."""
+        """Return whether it is one of several replicas that start together."""
         return bool(self.group_id)
 
 
@@ -299,7 +299,7 @@ class StoredExperiment:
 
     @property
     def status(self) -> Status:
-        """One word for all tasks: the least finished decides, then the worst."""
+        """Return one state for all tasks: the least finished decides, then the worst."""
         now = {task.job.status for task in self.tasks}
         order = (
             Status.RUNNING,

@@ -1,4 +1,4 @@
-"""What goes wrong, on command: each method arms one fault of the fake Beaker; most count down and are spent.
+"""Faults on command: each method arms one fault of the fake Beaker; most count down.
 
 Faults of the transport (`refuse`, `delay`, `lose_next_reply`, `expire_token`) are named by the operation: the gRPC
 method (`GetWorkload`, `CancelWorkloads`), or for HTTP one of `CreateExperiment`, `WriteSecret`, `ReadSecret`,
@@ -24,7 +24,7 @@ How = Literal["drop", "hang"]
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """One armed fault of the transport.
+    """Armed fault of the transport.
 
     Attributes:
         status: HTTP status of a refusal, from which the gRPC code follows; 0 where the call is not refused.
@@ -54,7 +54,7 @@ class Trigger:
     times: int
 
     def fits(self, job: StoredJob) -> bool:
-        """Whether it is about this job and not spent."""
+        """Return whether it applies to this job and is still armed."""
         experiment = job.task.experiment
         return (
             self.times > 0

@@ -26,7 +26,7 @@ __all__ = ["WebServer"]
 
 
 class Answer:
-    """What goes back: a status, bytes and headers."""
+    """HTTP response: status, body and headers."""
 
     def __init__(self, body: bytes | Mapping[str, Any] = b"", status: int = 200, **headers: str) -> None:
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -35,7 +35,7 @@ class Answer:
 
 
 class Routes:
-    """One method per operation; the table at the end says which address is which."""
+    """HTTP interface with one method per operation; the table at the end maps addresses to methods."""
 
     def __init__(self, world: BeakerState, token: str) -> None:
         self._world = world
@@ -178,7 +178,7 @@ class Routes:
         return Answer({"id": image.id})
 
     def image_repository(self, request: Request, key: str) -> Answer:
-        """Where layers would go: a registry on the loopback that nobody runs."""
+        """Return the address of the registry for layers; nothing listens there."""
         del request
         image = self._world.image(key)
         auth = {"user": "user", "password": "", "server_address": "127.0.0.1:1"}
@@ -222,7 +222,7 @@ _ROUTES: tuple[tuple[str, str, str, Callable[..., Answer]], ...] = (
 
 
 class Request:
-    """What came: query, headers, body."""
+    """HTTP request: query, headers, body."""
 
     def __init__(self, query: Mapping[str, str], headers: Mapping[str, str], body: bytes) -> None:
         self.query = query

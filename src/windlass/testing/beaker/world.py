@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,127}\Z")
 
 
 class Refused(Exception):
-    """What the service answers instead: an HTTP status (the gRPC code follows from it) and a message."""
+    """Error response of the service: an HTTP status (with its gRPC code) and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 KEPT_BELOW = "hf/"
-"""Where a checkpoint made by an import keeps them, among its small files."""
+"""Folder for them in an imported checkpoint, among its small files."""
 _GENERATION = "generation_config.json"
 _CONFIG = "config.json"
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id")

@@ -20,7 +20,7 @@ __all__ = ["OPTIMIZER_STATE", "MappedWeights", "ModelSource", "ModuleWeights", "
 
 _WEIGHTS = "the weights in {source} are of a different model"
 OPTIMIZER_STATE = "the optimiser's state in {source} is of a different optimiser"
-"""What `fill` says where tensors do not fit."""
+"""Error of `fill` for tensors that do not fit."""
 
 
 class Weights(Protocol):

@@ -22,7 +22,7 @@ _READ_KEYS = {
     ),
 }
 _LAYERED_THETA = 500_000.0
-"""What transformers 5 takes for windowed layers whose theta is not given, whatever `rope_theta` says."""
+"""Theta that transformers 5 uses for windowed layers without one, whatever `rope_theta` says."""
 _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
 
 

@@ -29,7 +29,7 @@ OFFERS: Mapping[str, tuple[str, ...]] = {
     "schedule": ("step", "tokens", "progress", "duration", "recipe"),
     "source": (),
 }
-"""What windlass passes to a target of each part, where its signature has a parameter of that name."""
+"""Arguments that windlass passes to a target of each part, if its signature has a parameter of that name."""
 
 
 class Checked:

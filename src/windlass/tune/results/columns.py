@@ -27,7 +27,7 @@ AUTO_FILLED = (
     "iterations_since_restore",
     "experiment_tag",
 )
-"""What a row holds besides the user's own metrics, in the order of Ray's files."""
+"""Columns of a row besides the user's metrics, in the order of Ray's files."""
 
 _NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9_-]+")
 
