@@ -95,5 +95,5 @@ def test_our_own_image_has_windlass_in_it(at_docker: DockerLab, uv_image: str, i
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable})
     assert done.returncode == 0, done.stderr
     run = ("docker", "run", "--rm", "--network=none", "windlass/windlass:test")
-    assert VERSION in at_docker.command(*run, "windlass", "version")
+    assert VERSION in at_docker.command(*run, "windlass", "--version")
     assert at_docker.command(*run, "windlass", "explain", "dirty-tree")
