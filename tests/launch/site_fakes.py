@@ -15,9 +15,8 @@ from windlass.core.errors import UnreachableError
 from windlass.launch import Run
 from windlass.launch.gc import at_site
 from windlass.launch.reconcile import reconciler
-from windlass.launch.remote import client
+from windlass.launch.remote import client, refresh
 from windlass.launch.remote import mirror as mirror_module
-from windlass.launch.remote import refresh as listening  # FIXME rename uses
 from windlass.launch.remote.mirror import Mirror
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
@@ -111,8 +110,8 @@ def live_elsewhere(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> E
     for module in (reconciler, mirror_module, at_site):
         monkeypatch.setattr(module, "mirror_of", found.mirror)
     monkeypatch.setattr(client, "_QUIET_S", 0.0)
-    monkeypatch.setattr(listening, "_LOOK_S", 0.0)
-    monkeypatch.setattr(listening, "_TROUBLED_S", 0.0)
+    monkeypatch.setattr(refresh, "_LOOK_S", 0.0)
+    monkeypatch.setattr(refresh, "_TROUBLED_S", 0.0)
     found.mirror().ship()
     found.mirror().push()
     return found

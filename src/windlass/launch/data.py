@@ -14,8 +14,8 @@ from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, run_ids
 from windlass.store import Collected, LocalStore, RemoteStore, Version, collect, collect_remote, sweep_placed
-from windlass.store.blobs import full_url
 from windlass.store.local import check_alias
+from windlass.store.remote_files import full_url
 
 __all__ = ["Data", "Pinned", "data_places", "pinned_versions"]
 

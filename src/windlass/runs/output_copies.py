@@ -130,8 +130,8 @@ def send_folder(source: Path, manifest: Manifest, to: str, name: str) -> str:
         target = Path(to.removeprefix("file://")).expanduser().absolute() / name
         copy_folder(source, manifest, target)
         return str(target)
-    from windlass.store.blobs import file_system  # lazy: an extra, and slow to import
     from windlass.store.fetching import retry  # lazy: as above
+    from windlass.store.remote_files import file_system  # lazy: an extra, and slow to import
 
     system, root = file_system(to)
     there = f"{root.rstrip('/')}/{name}"

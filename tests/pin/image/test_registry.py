@@ -135,7 +135,7 @@ class Opened:
 
 
 def test_an_endless_answer_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.store.blobs.open_http", lambda *_, **__: Opened())
+    monkeypatch.setattr("windlass.store.remote_files.open_http", lambda *_, **__: Opened())
     with pytest.raises(UnreachableError, match="answered with more than 8 MiB"):
         fetch("127.0.0.1:5000/x:1")
 
@@ -144,7 +144,7 @@ def test_an_answer_that_is_not_http_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     def open_http(*_: object, **__: object) -> Opened:
         raise BadStatusLine("SSH-2.0-OpenSSH_9.2")
 
-    monkeypatch.setattr("windlass.store.blobs.open_http", open_http)
+    monkeypatch.setattr("windlass.store.remote_files.open_http", open_http)
     with pytest.raises(UnreachableError, match=r"SSH-2\.0-OpenSSH"):
         fetch("127.0.0.1:5000/x:1")
 

@@ -14,9 +14,9 @@ from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.fencing.fence import Action, FencingAgentCore
 from windlass.supervise.gang import core, open_attempts
 from windlass.supervise.gang.core import GangCore
-from windlass.supervise.gang.deadlines import Deadlines
 from windlass.supervise.gang.election import Claims
 from windlass.supervise.gang.messages import Phase
+from windlass.supervise.gang.time_limits import Deadlines
 from windlass.supervise.replica.core import ReplicaCore
 from windlass.supervise.slurm import scheduler
 from windlass.supervise.slurm.jobs import JobEnd

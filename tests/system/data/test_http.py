@@ -21,7 +21,7 @@ from windlass.pin.data import DataPlaces, pin_data, place_data
 from windlass.runs.home import Home
 from windlass.secrets import open_secrets
 from windlass.spec import DataSource, Experiment
-from windlass.store.blobs import _Redirects
+from windlass.store.remote_files import _Redirects
 
 pytestmark = pytest.mark.system
 

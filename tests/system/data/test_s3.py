@@ -11,7 +11,7 @@ from tests.lab.s3 import FaultyProxy, Rule, cut_after, flip, slow, status
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError
 from windlass.pin.data import DataPlaces, pin_data, place_data
 from windlass.store import LocalStore, RemoteStore
-from windlass.store.blobs import file_system
+from windlass.store.remote_files import file_system
 
 pytestmark = pytest.mark.system
 
@@ -42,7 +42,7 @@ def data(tmp_path: Path) -> Path:
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windlass.store.fetching._FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr("windlass.store.fetching._SMALL_BYTES", 1 << 16)
-    monkeypatch.setattr("windlass.store.blobs._BUCKET_PIECE_BYTES", 2 << 20)
+    monkeypatch.setattr("windlass.store.remote_files._BUCKET_PIECE_BYTES", 2 << 20)
     monkeypatch.setattr("windlass.store.remote._NUM_WORKERS", 4)
 
 

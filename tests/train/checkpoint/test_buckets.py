@@ -12,7 +12,7 @@ import torch
 from tests.lab.s3 import S3Lab
 from tests.train.checkpoint.conftest import is_equal, save, state
 from windlass.core.errors import PreconditionError
-from windlass.train.checkpoint.stale_saves import begin_draft
+from windlass.train.checkpoint.drafts import begin_draft
 from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.errors import CheckpointError
 from windlass.train.parallel.world import World

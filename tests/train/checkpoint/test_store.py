@@ -18,7 +18,7 @@ from windlass.record import events
 from windlass.record.journal import read_journal
 from windlass.record.manifest import differences, read_manifest
 from windlass.report import channel
-from windlass.train.checkpoint.stale_saves import Draft
+from windlass.train.checkpoint.drafts import Draft
 from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.errors import CheckpointError
 from windlass.train.parallel.world import World

@@ -8,8 +8,8 @@ from typing import Any
 
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.pin.data.listing import Listing, RemoteFile
-from windlass.store.blobs import BucketBlob, file_system, full_url
 from windlass.store.fetching import retry
+from windlass.store.remote_files import BucketBlob, file_system, full_url
 
 __all__ = ["list_bucket", "tag_now"]
 

@@ -21,8 +21,8 @@ from windlass.core.errors import NotFoundError, PreconditionError, UnreachableEr
 from windlass.core.json_text import decode_json
 from windlass.pin.data.listing import Listing, RemoteFile
 from windlass.pin.data.pinned import no_secret
-from windlass.store.blobs import HttpBlob, open_http
 from windlass.store.fetching import retry
+from windlass.store.remote_files import HttpBlob, open_http
 
 __all__ = ["list_hub"]
 

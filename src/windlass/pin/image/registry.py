@@ -127,7 +127,7 @@ def _get(
     from http.client import HTTPException  # lazy: brings ssl, and an engine mostly knows the answer
     from urllib.error import HTTPError  # lazy: as above
 
-    from windlass.store.blobs import open_http  # lazy: as above
+    from windlass.store.remote_files import open_http  # lazy: as above
 
     try:
         with open_http(address, headers, form=form, timeout_s=timeout_s) as answer:

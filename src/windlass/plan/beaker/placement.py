@@ -15,8 +15,8 @@ from windlass.plan.pins import built_name
 from windlass.plan.placed import PlacedTask, Placement
 from windlass.plan.shape import TaskShape, reshaped, shape_at
 from windlass.plan.site import Site
-from windlass.plan.slurm.links import gpu_budget
 from windlass.plan.slurm.nodes import check_nodes
+from windlass.plan.slurm.walltime import gpu_budget
 from windlass.sites.beaker import BeakerMount
 from windlass.spec import Experiment, Task
 from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest

@@ -14,10 +14,10 @@ from windlass.plan.pins import built_name
 from windlass.plan.placed import PlacedTask, Placement
 from windlass.plan.shape import TaskShape, reshaped, shape_at
 from windlass.plan.site import Site
-from windlass.plan.slurm.links import LinkPlan, gpu_budget, links_of
 from windlass.plan.slurm.nodes import check_nodes
 from windlass.plan.slurm.queue_target import QueueTarget, queue_target_of
 from windlass.plan.slurm.queueing import chain_of, queue_of
+from windlass.plan.slurm.walltime import LinkPlan, gpu_budget, links_of
 from windlass.sites import Partition
 from windlass.spec import Experiment, Limit
 

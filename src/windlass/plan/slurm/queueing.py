@@ -6,8 +6,8 @@ import shlex
 from math import ceil
 
 from windlass.plan.shape import TaskShape
-from windlass.plan.slurm.links import LinkPlan
 from windlass.plan.slurm.queue_target import QueueTarget
+from windlass.plan.slurm.walltime import LinkPlan
 from windlass.sites.profile import SiteEnvironment
 from windlass.spec import Task
 from windlass.supervise.job import ChainConfig, QueueRequest

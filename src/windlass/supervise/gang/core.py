@@ -20,7 +20,6 @@ from windlass.record.retry import decide, end_of_chain
 from windlass.record.state import Attempt, End, State, TaskFacts
 from windlass.supervise.gang import ends
 from windlass.supervise.gang.config import GangConfig
-from windlass.supervise.gang.deadlines import Deadlines
 from windlass.supervise.gang.ends import end_of, failures, first_failure, host_of
 from windlass.supervise.gang.membership import LOST_AFTER_S, Membership
 from windlass.supervise.gang.messages import (
@@ -37,6 +36,7 @@ from windlass.supervise.gang.messages import (
     StopLevel,
 )
 from windlass.supervise.gang.open_attempts import is_of_other_start, newest_open_attempt, open_processes
+from windlass.supervise.gang.time_limits import Deadlines
 
 __all__ = ["GangConfig", "GangCore"]
 

@@ -23,11 +23,11 @@ from windlass.core.errors import WindlassError
 from windlass.record.manifest import Manifest, ManifestEntry
 from windlass.report.checkpoints import Saving, saving_ended, sync_reports
 from windlass.train.checkpoint.collectives import Collectives
+from windlass.train.checkpoint.drafts import Draft
 from windlass.train.checkpoint.layout import Box, FileSums, Layout, Piece, TensorEntry
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.reading import LAYOUT_FILE
 from windlass.train.checkpoint.shards import StagedTensor, write_bytes, write_shard
-from windlass.train.checkpoint.stale_saves import Draft
 from windlass.train.checkpoint.tensors import StateTensor
 from windlass.train.errors import CheckpointError
 

@@ -10,6 +10,7 @@ from windlass import report
 from windlass.record.manifest import Manifest
 from windlass.report.checkpoints import begin_saving
 from windlass.train.checkpoint.collectives import Collectives
+from windlass.train.checkpoint.drafts import Draft, begin_draft, drop, recover, sweep
 from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.filling import fill, plain_values
 from windlass.train.checkpoint.layout import Layout
@@ -24,7 +25,6 @@ from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.reading import CheckpointReader
 from windlass.train.checkpoint.saving import AsyncSave, Holding, Save, Staging, share_out
 from windlass.train.checkpoint.shards import StagedTensor
-from windlass.train.checkpoint.stale_saves import Draft, begin_draft, drop, recover, sweep
 from windlass.train.checkpoint.tensors import LooseState, StateTensor, dtype_name, flatten
 from windlass.train.errors import CheckpointError
 

@@ -14,7 +14,7 @@ from windlass.cli.verb import json_option, verb
 from windlass.core.errors import PreconditionError, UsageError, WindlassError
 from windlass.core.phrases import count, size
 from windlass.core.units import format_duration
-from windlass.launch.gc.retention import enforce, half_removed, retained
+from windlass.launch.gc.retain_rules import enforce, half_removed, retained
 from windlass.launch.gc.runs import Kept, Removal, leftovers, old_environments, old_runs, remove
 from windlass.runs.home import Home
 

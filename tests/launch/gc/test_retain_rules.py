@@ -8,8 +8,8 @@ import pytest
 
 from tests.runs.journals import RunScript
 from windlass.core.clock import FakeClock
-from windlass.launch.gc import retention
-from windlass.launch.gc.retention import enforce, half_removed, retained
+from windlass.launch.gc import retain_rules
+from windlass.launch.gc.retain_rules import enforce, half_removed, retained
 from windlass.launch.gc.runs import Kept, Removal, remove
 from windlass.record.manifest import commit_manifest
 from windlass.runs.archive.origin import write_import_facts
@@ -23,7 +23,7 @@ LAST_ONE = {"checkpoints": {"last": 1}}
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand-made runs have no plan that a backend could be asked about."""
-    monkeypatch.setattr(retention, "has_processes", lambda run: False)
+    monkeypatch.setattr(retain_rules, "has_processes", lambda run: False)
     monkeypatch.setattr("windlass.launch.gc.runs.has_processes", lambda run: False)
 
 
@@ -168,7 +168,7 @@ def test_a_removal_that_was_cut_off_is_finished_by_the_next(home: Path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "delete", killed)
+        patch.setattr(retain_rules, "delete", killed)
         with pytest.raises(KeyboardInterrupt):
             carry_out(Home(home))
     assert [name for name in steps(run) if not name.startswith(".")] == ["step-2", "step-3"]
@@ -194,7 +194,7 @@ def test_a_manifest_that_was_left_alone_goes(home: Path, monkeypatch: pytest.Mon
     commit_manifest(file, step=0)
     (due,) = [each for each in retained(Home(home)) if isinstance(each, Removal)]
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "move_to_trash", lambda path, folder: path.unlink())
+        patch.setattr(retain_rules, "move_to_trash", lambda path, folder: path.unlink())
         enforce(due, Home(home))
     (left,) = half_removed(Home(home))
     assert left.path.name == "zero.pt.manifest.json"
