@@ -32,7 +32,7 @@ DAY = 86400.0
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend of these runs knows no job that is over."""
-    for module in ("runs", "retention"):
+    for module in ("runs", "retain_rules"):
         monkeypatch.setattr(f"windlass.launch.gc.{module}.has_processes", lambda run: False)
 
 
