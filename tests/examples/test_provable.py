@@ -99,7 +99,7 @@ def test_twenty_launches_at_once_build_image_and_data_once(project: Path, home: 
     with ThreadPoolExecutor(max_workers=_NUM_LAUNCHES) as pool:
         said = list(pool.map(lambda number: windlass(project, *argv, f"params.seed={number}"), range(_NUM_LAUNCHES)))
     assert sum("building the image" in text for text in said) == 1
-    assert sum("data tokens is built:" in text for text in said) == 1
+    assert sum("data tokens was built:" in text for text in said) == 1
     runs = run_ids(Home(home))
     assert len(runs) == _NUM_LAUNCHES
     alphabets = [json.loads((home / "runs" / run / "out/train/model.json").read_text())["alphabet"] for run in runs]

@@ -61,4 +61,4 @@ def test_a_kill_by_the_kernel(stage: Stage, memory_group: Path) -> None:
         "time.sleep(5)\n"  # its supervisor looks every second where it is; on a busy machine later
         "held = [bytearray(os.urandom(1)) * (1 << 20) for _ in range(500)]"
     )
-    check(stage, text, "killed for memory by the kernel")
+    check(stage, text, "the kernel killed one of its processes for lack of memory")

@@ -128,7 +128,7 @@ def test_what_the_profile_knows_is_refused_by_every_verb(
         ("gpus: 4, gpu_type", "gpus: 0, gpu_type", "site-contradiction", "has `gpus: 0`"),
         ("env: {", "env: {modules: [a/1], modules_forbidden: [a], ", "site-contradiction", "`a/1`"),
         ("net: {", "net: {fabric: nosuch, ", "", "nosuch"),
-        ("name: lab", "name: other", "site-contradiction", "is called `other`"),
+        ("name: lab", "name: other", "site-contradiction", "has the name `other`"),
     ],
 )
 def test_a_broken_profile_is_named_with_its_place(
@@ -145,7 +145,7 @@ def test_a_broken_profile_is_named_with_its_place(
 def test_an_account_that_is_not_among_those_of_the_profile(desk: SlurmStage, call: Call) -> None:
     desk.write_site(**{"  kill_wait": "  accounts: [abc, xyz]\n  kill_wait"})
     answer = call("launch", spec_of(desk), "--on", SITE, "context.account=abd", "--allow-dirty")
-    expect(answer, 3, "unknown-queue", "unknown account `abd`", "context.account=abc")
+    expect(answer, 3, "unknown-queue", "no account `abd`", "context.account=abc")
 
 
 def test_a_home_that_only_this_machine_has(desk: SlurmStage, call: Call, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_home_that_only_this_machine_has(desk: SlurmStage, call: Call, tmp_pat
     expect_no_trace(desk)
     planned = call("plan", spec_of(desk), "--on", SITE, "--allow-dirty")
     assert planned.code == 0, "a plan may be made anywhere"
-    assert "a launch from here is refused: the nodes of `lab` do not see" in planned.out
+    assert "a launch from here is refused: the nodes of `lab` cannot see" in planned.out
 
 
 @pytest.mark.parametrize("verb", [["launch"], ["launch", "--render"]], ids=" ".join)
@@ -299,7 +299,7 @@ def test_nodes_that_do_not_see_the_home_end_the_run_and_are_named(slurm_stage: S
     assert answer.code == 1, answer
     (run,) = stage.runs("play")
     assert "node-unhealthy: Slurm could not start it on its nodes" in answer.err
-    assert f"do all nodes see {run.folder.jobs}/main-3?" in answer.err, answer
+    assert f"check that all nodes see {run.folder.jobs}/main-3" in answer.err, answer
     stage.wait_until_queue_is_empty()
 
 
@@ -345,9 +345,9 @@ def test_a_controller_that_is_down_is_no_reason_to_launch_again(slurm_stage: Slu
     [
         ("IdentityFile ", "IdentityFile /nonexistent #", ["Permission denied", "ssh-add"]),
         ("UserKnownHostsFile ", "UserKnownHostsFile /dev/null #", ["does not know its host key", "fingerprint"]),
-        ("UserKnownHostsFile ", "UserKnownHostsFile {other} #", ["another one than ssh knows", "ssh-keygen -R login"]),
+        ("UserKnownHostsFile ", "UserKnownHostsFile {other} #", ["its host key has changed", "ssh-keygen -R login"]),
         ("HostName ", "HostName 127.0.0.1\n  Port 9 #", ["cannot reach root@login", "ssh root@login true"]),
-        ("HostName ", "HostName no.such.host.invalid #", ["Could not resolve", "spelled right"]),
+        ("HostName ", "HostName no.such.host.invalid #", ["Could not resolve", "check the spelling of"]),
     ],
     ids=["no key", "unknown host key", "changed host key", "nobody there", "no such host"],
 )
