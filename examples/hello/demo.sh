@@ -51,4 +51,5 @@ say 'Are they the same?'
 
 say 'Look around'
 printf '   cd %s; export WINDLASS_HOME=%s\n' "$project" "$WINDLASS_HOME"
-printf '   windlass show last; then edit train.py, `git commit -a`, and `windlass launch experiment.yaml`\n'
+printf '   export PATH=%s:$PATH; windlass show last\n' "$(dirname "$(command -v windlass)")"
+printf '   then edit train.py, `git commit -a`, and `windlass launch experiment.yaml`\n'

@@ -50,6 +50,6 @@ class Retry:
     """Number of restarts of a task, by reason."""
 
     interrupted: Annotated[
-        int, Range(min=0), Doc("Restarts after a preemption, the end of the walltime, or a lost node.")
+        int, Range(min=0), Doc("Restarts after a preemption, the end of the walltime, a killed process or a lost node.")
     ] = 50
     failed: Annotated[int, Range(min=0), Doc("Restarts after the user's code failed.")] = 0

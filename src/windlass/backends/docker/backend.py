@@ -58,5 +58,5 @@ def check_engine(program: str) -> str:
         return result.stdout.strip()
     lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
     reason = lines[-1] if lines else "it did not respond"
-    hint = f"try it by hand: {program} version; `windlass doctor` lists what a run needs"
+    hint = f"run `{program} version` to see the error"
     raise UnreachableError(f"`{program}` cannot run containers: {reason}", hint=hint, code="engine-unreachable")
