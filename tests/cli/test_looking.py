@@ -359,9 +359,14 @@ def test_ps_shows_site_shape_and_progress(windlass: Windlass, home: Path) -> Non
     tasks = [{"name": "prep", "nodes": 1, "gpus": 0}, {"name": "train", "nodes": 2, "gpus": 8}]
     plan_as(run, site={"name": "lab", "partition": "gpu"}, tasks=tasks)
     line = windlass("ps").out.splitlines()[1]
-    assert line.split()[:6] == [GOOD, "succeeded", "lab/gpu", "2x8", "gpu", "step"]
+    assert line.split()[:5] == [GOOD, "succeeded", "lab/gpu", "2x8", "gpu"]
     row = json.loads(windlass("ps", "--json").out)["runs"][0]
-    assert (row["site"], row["shape"], row["progress"], row["sweep"]) == ("lab/gpu", "2x8 gpu", "step 10", "")
+    assert (row["site"], row["shape"], row["progress"], row["sweep"]) == ("lab/gpu", "2x8 gpu", "", "")
+    script = RunScript(Home(home), "later-bbbbbbbb").submit().start()
+    script.job.append(events.CHECKPOINT, task="train", attempt=1, rank=0, path="/tmp/step-10", step=10, phase_s=0.1)
+    script.close()
+    rows = {row["id"]: row["progress"] for row in json.loads(windlass("ps", "--json").out)["runs"]}
+    assert rows == {GOOD: "", "later-bbbbbbbb": "step 10"}
     plan_as(bad_run(home), site={"name": "local", "partition": ""}, tasks=[{"name": "train", "nodes": 1, "gpus": 0}])
     assert windlass("ps", "--state", "failed").out.splitlines()[1].split()[2:5] == ["local", "1", "cpu"]
 

@@ -43,7 +43,7 @@ class RunRow:
         may_be_queued: whether it has ended but may still have jobs in a queue.
         site: where it runs, with the partition.
         shape: nodes and GPUs of its largest task: `2x8 gpu`, `1 cpu`.
-        progress: finished tasks, if there are several, and the newest step: `1/2 tasks, step 300`.
+        progress: finished tasks, if there are several, and the newest step of an unfinished one: `1/2 tasks, step 300`.
         sweep: sweep of which it is a trial; empty for other runs.
     """
 
@@ -156,7 +156,8 @@ def _number(value: object) -> int:
 def _progress(facts: RunFacts) -> str:
     done = sum(task.state is State.SUCCEEDED for task in facts.tasks.values())
     parts = [f"{done}/{len(facts.tasks)} tasks"] if len(facts.tasks) > 1 else []
-    step = max((max(task.phase[2], task.last_checkpoint[0]) for task in facts.tasks.values()), default=-1)
+    unfinished = [task for task in facts.tasks.values() if task.state is not State.SUCCEEDED]
+    step = max((max(task.phase[2], task.last_checkpoint[0]) for task in unfinished), default=-1)
     return ", ".join([*parts, *([f"step {step}"] if step >= 0 else [])])
 
 
