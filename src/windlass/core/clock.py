@@ -1,4 +1,4 @@
-"""The one door to time: a `Clock` that the product asks and that tests drive."""
+"""Clock: the only access to time, replaced in tests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class Clock(Protocol):
     """Wall time for records, monotonic time for decisions."""
 
     def now(self) -> float:
-        """Wall time, seconds since 1970 UTC; may jump, so only ever recorded."""
+        """Return wall time, in seconds since 1970 UTC; it may jump, so it is only recorded."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; what every deadline is measured on."""
+        """Return seconds of a clock that never goes back; every deadline uses it."""
 
     def sleep(self, seconds: float) -> None:
         """Block for `seconds`."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """Clock of this machine."""
 
     def now(self) -> float:
         return time.time()
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock that moves only when told; sleeping moves it."""
+    """Clock that advances only on request; sleeping advances it."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._now = now
@@ -51,15 +51,15 @@ class FakeClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass on both clocks."""
+        """Advance both clocks by `seconds`."""
         self._now += seconds
         self._monotonic += seconds
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or back, as a clock daemon does; monotonic time stays."""
+        """Set the wall clock forward or back, as a clock daemon does; monotonic time does not change."""
         self._now += seconds
 
 
 def format_time(seconds: float) -> str:
-    """Wall time as `2026-11-21T05:04:09Z`."""
+    """Format wall time as `2026-11-21T05:04:09Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

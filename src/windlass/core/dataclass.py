@@ -1,9 +1,9 @@
 """Dataclasses that are cheap to define.
 
 `dataclasses.dataclass` compiles up to ten methods from source text when a class is defined: 0.4 to 0.9 ms a class, about
-half of the time of importing windlass. `dataclass` here takes the same arguments and makes the same class: fields, slots
-and checks are the standard library's; `__init__` is compiled when it is first looked up, and the other methods are closures.
-`InitVar` is not supported: such a class uses the standard decorator.
+half of the time of importing windlass. `dataclass` here takes the same arguments and creates the same class: fields, slots
+and checks are the standard library's, `__init__` is compiled when it is first looked up, and the other methods are
+closures. `InitVar` is not supported: use the standard decorator for such a class.
 
 Source: docs/decisions/0020-dataclasses-compiled-on-first-use.md
 """
@@ -23,7 +23,7 @@ _OWN = ("init", "repr", "eq", "order", "frozen")
 
 
 class _Factory:
-    """Default of a parameter whose value is made by its field's `default_factory`."""
+    """Default of a parameter whose value comes from its field's `default_factory`."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: Any = None, /, **options: Any) -> Any:
-        """Make a dataclass as `dataclasses.dataclass` does; `__init__` is compiled on first use."""
+        """Create a dataclass as `dataclasses.dataclass` does; `__init__` is compiled on first use."""
         if cls is None:
             return lambda decorated: _make(decorated, **options)
         return _make(cls, **options)
@@ -55,7 +55,7 @@ def _make(
     if "__eq__" in own and cls.__hash__ is None:
         own.discard("__hash__")  # Python set it because of `__eq__`
     has_base = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])
-    made = _standard(  # a base makes the standard library compare `frozen` with the base's
+    made = _standard(  # with a base class, the standard library compares `frozen` with that of the base
         **options, **{**dict.fromkeys(_OWN, False), "frozen": frozen and has_base}
     )(cls)
     methods: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def _make(
 
 
 class _UncompiledInit:
-    """Descriptor in the place of `__init__`: the first look-up compiles it and stores it in the class."""
+    """Descriptor in place of `__init__`: the first look-up compiles `__init__` and stores it in the class."""
 
     def __init__(self, cls: Any, is_frozen: bool) -> None:
         self._cls, self._is_frozen = cls, is_frozen

@@ -1,17 +1,17 @@
-"""The one error tree of windlass.
+"""Error classes of windlass.
 
     WindlassError            exit 1
-    +-- UsageError           exit 2    the command line is wrong
-    +-- SpecError            exit 3    the experiment file is refused (holds every problem found)
-    +-- NotFoundError        exit 4    no such run, task, file, secret
+    +-- UsageError           exit 2    invalid command line
+    +-- SpecError            exit 3    invalid experiment file (lists every problem found)
+    +-- NotFoundError        exit 4    no such run, task, file or secret
     +-- AccessError          exit 5    not allowed, or a secret is missing
-    +-- UnreachableError     exit 6    a place does not answer
-    +-- WaitTimeoutError     exit 7    we stopped waiting
-    +-- PreconditionError    exit 8    the world is not as it must be (dirty tree, full disk)
-    +-- InternalError        exit 70   our bug
+    +-- UnreachableError     exit 6    cannot connect to a site or service
+    +-- WaitTimeoutError     exit 7    timed out waiting
+    +-- PreconditionError    exit 8    a precondition failed (dirty tree, full disk)
+    +-- InternalError        exit 70   a bug in windlass
 
-Every error holds the user's own value in its message, what to type next in its hint, and a slug that is
-an entry of docs/errors.toml.
+Every error has the user's value in its message, what to type next in its hint, and a slug that is an entry in
+docs/errors.toml.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """The problem in one line, as a traceback or another message shows it."""
+        """Return the problem in one line, for tracebacks and other messages."""
         place = f" ({self.place})" if self.place is not None else ""
         return f"{self.message}{place}" + (f"; {self.hint}" if self.hint else "")
 
@@ -82,7 +82,7 @@ class Problem:
 
 
 class WindlassError(Exception):
-    """Something a person can act on; printed without a traceback."""
+    """Error that a user can act on; printed without a traceback."""
 
     exit_code: ClassVar[int] = 1
     default_code: ClassVar[str] = "error"
@@ -105,23 +105,23 @@ class WindlassError(Exception):
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """Everything this error reports; one entry but for `SpecError`."""
+        """Return all problems of this error; only a `SpecError` has more than one."""
         return (Problem(self.message, self.code, self.place, self.hint),)
 
     def render(self) -> str:
-        """The text shown on a terminal, without colour."""
+        """Return the text for a terminal, without colour."""
         return "\n".join(str(problem) for problem in self.problems)
 
 
 class UsageError(WindlassError):
-    """The command line is wrong."""
+    """Invalid command line."""
 
     exit_code = 2
     default_code = "usage"
 
 
 class SpecError(WindlassError):
-    """The experiment is refused; holds all problems, not the first."""
+    """Invalid experiment; holds all problems, not only the first."""
 
     exit_code = 3
     default_code = "spec-refused"
@@ -132,7 +132,7 @@ class SpecError(WindlassError):
         super().__init__(first.message, hint=first.hint, code=first.code, place=first.place)
 
     def _show_in_tracebacks(self) -> None:
-        """Attach the codes alone as notes: the text has every problem with its place and hint."""
+        """Attach only the codes as notes: the text already has every problem with its place and hint."""
         if hasattr(self, "add_note"):
             for code in dict.fromkeys(problem.code for problem in self.problems):
                 self.add_note(f"[{code}]: `windlass explain {code}`")
@@ -163,28 +163,28 @@ class AccessError(WindlassError):
 
 
 class UnreachableError(WindlassError):
-    """A place does not answer."""
+    """Site or service that cannot be reached."""
 
     exit_code = 6
     default_code = "unreachable"
 
 
 class WaitTimeoutError(WindlassError):
-    """We stopped waiting; what we waited for goes on."""
+    """Timeout while waiting for something that continues."""
 
     exit_code = 7
     default_code = "timed-out"
 
 
 class PreconditionError(WindlassError):
-    """The world is not as it must be."""
+    """Failed precondition, such as a dirty tree or a full disk."""
 
     exit_code = 8
     default_code = "precondition"
 
 
 class InternalError(WindlassError):
-    """A bug of windlass."""
+    """Bug in windlass."""
 
     exit_code = 70
     default_code = "internal"

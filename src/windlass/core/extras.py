@@ -1,4 +1,4 @@
-"""Packages that come with an extra of windlass, and what to say where one is missing."""
+"""Packages that an extra of windlass installs, and the extra to name if one is missing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("numpy", "safetensors", "tokenizers", "torch"),
     "tune": ("cloudpickle", "cmaes", "matplotlib", "numpy", "optuna", "pandas", "scipy"),
 }
-"""Extra to the modules that it brings; what a package of the extra needs itself is not listed."""
+"""Extra -> modules that it installs, without the dependencies of its packages."""
 
 
 def missing_extra(error: ImportError) -> str:
-    """The extra whose package windlass failed to import; empty where user code imported it, or it is no extra's."""
+    """Return the extra whose package windlass failed to import; empty if user code imported it, or no extra has it."""
     module = (error.name or "").partition(".")[0]
     importer = _importer(error.__traceback__)
     if not importer.startswith("windlass."):
@@ -29,7 +29,7 @@ def missing_extra(error: ImportError) -> str:
 
 
 def _importer(traceback: TracebackType | None) -> str:
-    """The module that asked for the import: the innermost one that is not of the import system."""
+    """Return the module that requested the import: the innermost one outside the import system."""
     names = [name for name in _modules(traceback) if not name.startswith(("importlib", "_frozen_importlib"))]
     return names[-1] if names else ""
 

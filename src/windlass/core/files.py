@@ -1,4 +1,4 @@
-"""The one door to files that must be whole: atomic writes, locks, digests, trees."""
+"""Files that must be complete: atomic writes, locks, digests, trees."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 def write_atomic(
     path: Path, content: bytes, *, mode: int = 0o644, is_durable: bool = True, syncs_folder: bool = True
 ) -> None:
-    """Write a whole file or nothing: temporary file in the same folder, fsync, rename.
+    """Write a file atomically: temporary file in the same folder, fsync, rename.
 
     Args:
-        mode: permissions of the file from its first byte on.
-        is_durable: also survive a power cut (costs two fsyncs).
-        syncs_folder: False where one `fsync_directory` behind several files makes all their names durable.
+        mode: permissions of the file, from its creation on.
+        is_durable: whether the file must survive a power cut (costs two fsyncs).
+        syncs_folder: False if one `fsync_directory` after several files makes all their names durable.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
@@ -55,7 +55,7 @@ def write_atomic(
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(str(temporary))
-        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk has no file name
             error.filename = str(path)
         raise
     if is_durable and syncs_folder:
@@ -63,7 +63,7 @@ def write_atomic(
 
 
 def write_new(path: Path, content: bytes) -> bool:
-    """Write a whole file unless there is one of that name; False when there was. Atomic over machines, and durable."""
+    """Write a file unless it exists; return whether it was written. Atomic across machines, and durable."""
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         with open(str(temporary), "wb") as file:
@@ -76,7 +76,7 @@ def write_new(path: Path, content: bytes) -> bool:
             if not _has_second_name(temporary):
                 return False
     except OSError as error:
-        if error.filename is None:  # a full disk names no file
+        if error.filename is None:  # the error of a full disk has no file name
             error.filename = str(path)
         raise
     finally:
@@ -87,9 +87,9 @@ def write_new(path: Path, content: bytes) -> bool:
 
 
 def _has_second_name(path: Path) -> bool:
-    """Return whether a link was created although the call failed: a network file system may answer a repeated call.
+    """Return whether a link was created although the call failed, since a network file system may repeat a call.
 
-    The file is opened, since its attributes may be those that this machine remembers.
+    The file is opened, because this machine may have cached its attributes.
     """
     descriptor = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -99,13 +99,13 @@ def _has_second_name(path: Path) -> bool:
 
 
 def refresh_folder(folder: Path, probe: str) -> None:
-    """Change a folder, so that the next listing of it is not one from before.
+    """Change a folder, so that the next listing does not come from a cache.
 
-    Source: nfs(5), "Directory entry caching": a client may use an old listing for a minute, unless it learns that
-    the folder changed; every change of its own tells it.
+    Source: nfs(5), "Directory entry caching": a client may use a cached listing for a minute, unless it detects that
+    the folder changed; it always detects its own changes.
 
     Args:
-        probe: a hidden name in it that only the caller uses.
+        probe: hidden name in the folder that only the caller uses.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(str(folder / probe))
@@ -114,7 +114,7 @@ def refresh_folder(folder: Path, probe: str) -> None:
 
 
 def fsync_directory(path: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Sync a folder, so that the names in it survive a power cut."""
     descriptor = os.open(str(path), os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -125,14 +125,14 @@ def fsync_directory(path: Path) -> None:
 def write_json(
     path: Path, value: object, *, mode: int = 0o644, is_durable: bool = True, syncs_folder: bool = True
 ) -> None:
-    """Write `value` as sorted, indented JSON, whole or not at all; see `write_atomic`."""
+    """Write `value` atomically as sorted, indented JSON; see `write_atomic`."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
     write_atomic(path, text.encode() + b"\n", mode=mode, is_durable=is_durable, syncs_folder=syncs_folder)
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file's content, read in pieces of 1 MiB."""
-    import hashlib  # lazy: OpenSSL takes 4 ms, and the guard digests nothing
+    """Return the hex sha256 of a file's content, read in pieces of 1 MiB."""
+    import hashlib  # lazy: OpenSSL takes 4 ms to import, and the guard computes no digests
 
     digest = hashlib.sha256()
     with open(str(path), "rb") as file:
@@ -144,11 +144,11 @@ def sha256_file(path: Path) -> str:
 
 
 def take_lock(descriptor: int, path: Path, *, waits: bool = False) -> None:
-    """Lock an open file exclusively; freed when all copies of the descriptor are closed.
+    """Lock an open file exclusively; released when all copies of the descriptor are closed.
 
     Raises:
-        BlockingIOError: another process has it, and this one does not wait.
-        PreconditionError: its file system has no locks (`no-file-locks`).
+        BlockingIOError: another process holds the lock, and `waits` is False.
+        PreconditionError: the file system has no locks (`no-file-locks`).
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,11 +163,11 @@ def take_lock(descriptor: int, path: Path, *, waits: bool = False) -> None:
 
 
 def check_locks(folder: Path) -> None:
-    """Try whether files in a folder can be locked; leaves nothing there.
+    """Check that files in a folder can be locked; leaves no file behind.
 
     Raises:
         PreconditionError: the file system has no locks (`no-file-locks`).
-        OSError: nothing can be written there.
+        OSError: the folder is not writable.
     """
     path = folder / f".lock.{os.uname().nodename}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -180,14 +180,14 @@ def check_locks(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, *, timeout_s: float | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on `path` (made if missing); freed when the process dies.
+    """Hold an exclusive lock on `path` (created if missing); released when the process dies.
 
     Args:
-        timeout_s: how long to wait for another holder; None: for ever.
+        timeout_s: time limit for waiting for another holder; None: no limit.
 
     Raises:
-        WaitTimeoutError: another process held it all that time.
-        PreconditionError: its file system has no locks (`no-file-locks`).
+        WaitTimeoutError: another process still held it after that time.
+        PreconditionError: the file system has no locks (`no-file-locks`).
     """
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -216,7 +216,7 @@ def _lock_within(descriptor: int, path: Path, timeout_s: float) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock on `path` now."""
+    """Return whether any process holds the lock on `path`."""
     try:
         descriptor = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -231,7 +231,7 @@ def is_locked(path: Path) -> bool:
 
 
 def disk_bytes(path: Path) -> int:
-    """Bytes on the disk of a file or a tree; a hard link that is seen twice counts once."""
+    """Return the bytes on disk of a file or a tree; a file with several hard links counts once."""
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_blocks * 512
     seen: dict[tuple[int, int], int] = {}
@@ -246,7 +246,7 @@ def disk_bytes(path: Path) -> int:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path; source: proc(5), /proc/self/mounts."""
+    """Return the type of the file system of a path; source: proc(5), /proc/self/mounts."""
     path = path.resolve()
     best, kind = -1, "unknown"
     for line in Path("/proc/self/mounts").read_text(errors="replace").split("\n"):

@@ -1,7 +1,7 @@
-"""JSON that another program wrote: one decoder with limits, for files, messages and answers alike.
+"""JSON from other programs: a decoder with limits for files, messages and replies.
 
-`json.loads` raises RecursionError for a few thousand brackets, accepts documents of any size, and returns values so
-deep that the code behind it fails. Everything in this package decodes with `decode_json`, whose errors are ValueErrors.
+`json.loads` raises RecursionError for a few thousand brackets, accepts documents of any size, and returns values nested
+so deeply that its caller fails. All of windlass decodes with `decode_json`, whose errors are ValueErrors.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "JsonError", "decode_json", "decode_object", "read_json", "read_object"]
 
 MAX_DEPTH = 100
-"""Levels of arrays and objects; the deepest document of our own has about ten."""
+"""Maximum levels of arrays and objects; windlass's own documents have about ten at most."""
 
 MAX_BYTES = 256 << 20
-"""Bytes of one document; a manifest of a million files takes about 150 MB."""
+"""Maximum bytes of a document; a manifest of a million files takes about 150 MB."""
 
 _BOM = b"\xef\xbb\xbf"
 _ALL_ARRAYS = bytes.maketrans(b"{}", b"[]")
@@ -26,19 +26,19 @@ _PLAIN = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 class JsonError(ValueError):
-    """A document that is refused before, or after, it is parsed: too large, too deep, not an object."""
+    """Document that is rejected before or after parsing: too large, too deep, or not an object."""
 
 
 def decode_json(
     content: bytes | bytearray | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, strict: bool = True
 ) -> Any:
-    """The value of a JSON document in UTF-8; costs little more than `json.loads`.
+    """Decode a JSON document in UTF-8; hardly slower than `json.loads`.
 
     Args:
-        strict: as in `json.loads`: whether control characters are refused in strings.
+        strict: as in `json.loads`: whether control characters in strings are rejected.
 
     Raises:
-        ValueError: it is not JSON, or `JsonError`: larger or deeper than the limits.
+        ValueError: it is not JSON; `JsonError`: it is larger or deeper than the limits.
     """
     if len(content) > max_bytes:
         raise JsonError(f"larger than {max_bytes} bytes")
@@ -51,14 +51,14 @@ def decode_json(
         content = (content[3:] if content.startswith(_BOM) else content).decode("utf-8", "surrogatepass")
     try:
         return json.loads(content, strict=strict)  # noqa: TID251  the one place with limits
-    except RecursionError as error:  # the caller's own stack is nearly full
+    except RecursionError as error:  # the caller's stack is nearly full
         raise JsonError("nested too deep for this Python") from error
 
 
 def decode_object(
     content: bytes | bytearray | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
 ) -> dict[str, Any]:
-    """The same for a document that must be an object; raises `JsonError` where it is anything else."""
+    """Decode a JSON document that must be an object; raises `JsonError` for anything else."""
     value = decode_json(content, max_bytes=max_bytes, max_depth=max_depth)
     if not isinstance(value, dict):
         raise JsonError("not an object")
@@ -66,17 +66,17 @@ def decode_object(
 
 
 def read_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """The value of a JSON file; raises ValueError as `decode_json`, and for what is not a regular file."""
+    """Read a JSON file; raises ValueError as `decode_json` does, and for anything but a regular file."""
     return decode_json(_content(path, max_bytes), max_bytes=max_bytes)
 
 
 def read_object(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """The same for a file that must hold an object."""
+    """Read a JSON file that must hold an object."""
     return decode_object(_content(path, max_bytes), max_bytes=max_bytes)
 
 
 def _content(path: Path, max_bytes: int) -> bytes:
-    """At most one byte more than allowed; a pipe under the file's name does not block."""
+    """Read at most one byte more than allowed; does not block if the path is a pipe."""
     descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -90,11 +90,11 @@ def _content(path: Path, max_bytes: int) -> bytes:
 def _is_deeper(raw: bytes | bytearray, max_depth: int) -> bool:
     """Return whether brackets outside strings are nested too deeply; a few passes in C, no parsing.
 
-    What is left of the text are its brackets; every pass takes the innermost pair of each branch away. Brackets that
-    never close stay, so a document that only opens them is as deep as it is long.
+    Only the brackets of the text are kept; every pass removes the innermost pair of each branch. Unclosed brackets
+    stay, so a document that only opens brackets is as deep as it is long.
     """
     raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = raw.translate(_ALL_ARRAYS, _PLAIN).replace(b'""', b"")  # two quotes less: what is inside a string stays so
+    marks = raw.translate(_ALL_ARRAYS, _PLAIN).replace(b'""', b"")  # an even number of quotes less
     left = b"".join(marks.split(b'"')[::2])
     for _ in range(max_depth):
         shorter = left.replace(b"[]", b"")

@@ -1,13 +1,13 @@
-"""Packages whose parts are imported when one of their names is first asked for (PEP 562).
+"""Lazy packages, whose modules are imported when one of their names is first used (PEP 562).
 
-For packages of which a launch needs a fraction. The names stand twice: for type checkers, and here for the interpreter.
+For packages of which a launch needs only a part. The names are listed twice: for type checkers and for the interpreter.
 
     if TYPE_CHECKING:
         from windlass.pin.data import DataPin, pin_data
     else:
         __getattr__ = lazy_names(__name__, {"windlass.pin.data": ("DataPin", "pin_data")})
 
-A name must not be that of a submodule, unless it stands for it: importing the submodule would put it in the name's place.
+A name must not be that of a submodule, unless it means the submodule: importing the submodule would replace the name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """The `__getattr__` of a package: imports a name's home, then keeps the value in the package.
+    """Return the `__getattr__` of a package: imports a name's module, then stores the value in the package.
 
     Args:
-        homes: module to the names in it, `name as other` for one that has another name here; `package` itself to its
+        homes: module -> names in it, `name as other` for one that has another name here; `package` itself -> its
             lazily imported submodules.
     """
     names = ((module, *text.partition(" as ")[::2]) for module, texts in homes.items() for text in texts)
@@ -48,8 +48,8 @@ def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
 
 
 def _add_hint(error: ModuleNotFoundError) -> None:
-    """Name the extra that brings a missing package, where Python can show it."""
-    from windlass.core.extras import missing_extra  # lazy: only where something is missing
+    """Add a note with the extra that installs a missing package, if this Python supports notes."""
+    from windlass.core.extras import missing_extra  # lazy: only if a package is missing
 
     extra = missing_extra(error)
     if extra and hasattr(error, "add_note"):

@@ -1,7 +1,7 @@
-"""Merge patches (RFC 7386) of JSON data, with the two things that a merge patch cannot say.
+"""Merge patches (RFC 7386) of JSON data, with two extensions.
 
-A null that stays is `{"$literal": null}`: what stands there is taken exactly as it is. And two lists whose items are
-mappings with a `name` or a `mountPath` are merged item by item; any other list replaces what was there.
+`{"$literal": VALUE}` sets exactly that value, so `{"$literal": null}` sets null. Two lists whose items are mappings with
+a `name` or a `mountPath` are merged item by item; any other list replaces the old value.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _ABSENT = object()
 
 
 def merge(base: Any, patch: Any) -> Any:
-    """`base` with `patch` applied; neither is changed.
+    """Return `base` with `patch` applied; neither is changed.
 
-    Items of two lists with names: those of the patch are merged into their namesakes, and new ones follow at the end.
-    Where the patch names all items of the base, its order counts.
+    In two lists with names, items of the patch are merged into items with the same name, and new items are appended.
+    If the patch names all items of the base, the result has the order of the patch.
     """
     if is_literal(patch):
         return patch[LITERAL]
@@ -39,7 +39,7 @@ def merge(base: Any, patch: Any) -> Any:
 
 
 def patch_between(base: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The smallest patch that makes `wanted` of `base`: `merge(base, patch)` is `wanted`, nulls and all."""
+    """Return the smallest patch that turns `base` into `wanted`: `merge(base, patch)` equals `wanted`, nulls included."""
     patch = _patch(base, wanted)
     assert isinstance(patch, dict)  # between two mappings
     return patch
@@ -51,14 +51,14 @@ def is_literal(patch: Any) -> bool:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Return whether two JSON values are equal; `true` is not 1, and 4 is 4.0."""
+    """Return whether two JSON values are equal; `true` is not 1, but 4 is 4.0."""
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return first.keys() == second.keys() and all(same(value, second[key]) for key, value in first.items())
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(map(same, first, second))
-    return bool(first == second) or (first != first and second != second)  # noqa: PLR0124 - two NaN are the same
+    return bool(first == second) or (first != first and second != second)  # noqa: PLR0124 - NaN equals NaN
 
 
 def _patch(base: Any, wanted: Any) -> Any:
@@ -69,14 +69,14 @@ def _patch(base: Any, wanted: Any) -> Any:
             if before is _ABSENT or not same(before, value):
                 patch[key] = _patch(before, value)
         patch.update({key: None for key in base if key not in wanted})
-        return {LITERAL: wanted} if is_literal(patch) else patch  # what only removes `$literal` would be read as one
+        return {LITERAL: wanted} if is_literal(patch) else patch  # else read as a literal
     if isinstance(base, list) and isinstance(wanted, list):
         return _patch_items(base, wanted)
     return _exactly(wanted)
 
 
 def _exactly(wanted: Any) -> Any:
-    """A patch that gives this value whatever was no mapping before."""
+    """Return a patch that produces this value from anything but a mapping."""
     if wanted is None or (isinstance(wanted, Mapping) and LITERAL in wanted):
         return {LITERAL: wanted}
     if isinstance(wanted, Mapping):

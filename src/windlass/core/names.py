@@ -1,4 +1,4 @@
-"""Names: what a legal one is, the nearest legal one, and fresh ids."""
+"""Names: validation, the nearest valid name, and new ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_name(text: str) -> bool:
 
 
 def as_name(text: str, *, longest: int = 50) -> str:
-    """The legal name most like a text, such as `my-run` for `My Run`; empty where there is none."""
+    """Return the valid name most similar to a text, such as `my-run` for `My Run`; empty if there is none."""
     found = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:longest].strip("-._")
     return found if is_name(found) else ""
 
@@ -33,18 +33,18 @@ def is_run_id(text: str) -> bool:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """The candidate most like `word`, or an empty string when none is close."""
-    import difflib  # lazy: only a mistake needs it
+    """Return the candidate most similar to `word`; empty if none is similar."""
+    import difflib  # lazy: only needed after a typo
 
     found = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
     return found[0] if found else ""
 
 
 def new_run_id(experiment: str) -> str:
-    """A fresh run id: the experiment's name and eight random letters."""
+    """Return a new run id: the experiment's name and eight random letters."""
     return experiment + "-" + "".join(_CROCKFORD[byte % 32] for byte in os.urandom(8))
 
 
 def new_token() -> str:
-    """128 random bits in hex, for submissions and their processes."""
+    """Return 128 random bits in hex, for submissions and their processes."""
     return os.urandom(16).hex()

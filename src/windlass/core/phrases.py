@@ -1,4 +1,4 @@
-"""Times, sizes and counts as a person says them; never parsed again."""
+"""Times, sizes and counts as text for users; never parsed again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ago", "brief", "count", "duration", "local_time", "number", "size"]
 
 
 def duration(seconds: float) -> str:
-    """`0.4s`, `12s`, `3m20s`, `2h05m`, `4d03h`: two units at most."""
+    """Format a duration in at most two units: `0.4s`, `12s`, `3m20s`, `2h05m`, `4d03h`."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f}s"
     whole = round(seconds)
@@ -28,12 +28,12 @@ def ago(then: float, now: float) -> str:
 
 
 def local_time(seconds: float) -> str:
-    """Wall time where the person sits, with its offset: `2026-11-21 05:04:09 +0000`."""
+    """Format wall time in the local time zone, with its offset: `2026-11-21 05:04:09 +0000`."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
 
 
 def size(num_bytes: float) -> str:
-    """`812 B`, `1.5 MiB`."""
+    """Format a size: `812 B`, `1.5 MiB`."""
     for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
         if num_bytes >= 1024**power:
             return f"{num_bytes / 1024**power:.1f} {unit}"
@@ -41,16 +41,16 @@ def size(num_bytes: float) -> str:
 
 
 def count(how_many: int, noun: str, plural: str = "") -> str:
-    """`1 task`, `3 tasks`."""
+    """Format a number with its noun: `1 task`, `3 tasks`."""
     return f"{how_many} {noun if how_many == 1 else plural or noun + 's'}"
 
 
 def number(value: float) -> str:
-    """A measured number in at most six digits: `0.971667`, `12`, `3e-05`."""
+    """Format a measured number in at most six digits: `0.971667`, `12`, `3e-05`."""
     return f"{value:.6g}"
 
 
 def brief(text: str, width: int) -> str:
-    """The first line of a text, cut to a width with `...`."""
+    """Return the first line of a text, shortened to a width with `...`."""
     line = text.split("\n", 1)[0]
     return line if len(line) <= width else line[: width - 3] + "..."

@@ -1,4 +1,4 @@
-"""The one door to processes: run a command, know a process for sure, find and end its descendants."""
+"""Processes: run a command, identify a process reliably, find and end its descendants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 OUTPUT_LIMIT_BYTES = 64 << 20
-"""Most that a command may print before it is ended, unless its caller says otherwise."""
+"""Default limit of a command's output in bytes; a command that prints more is killed."""
 
 _PIECE_BYTES = 1 << 16
 
@@ -54,11 +54,11 @@ class Completed:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process that cannot be mistaken for another one with the same number: a later one, or one elsewhere.
+    """Identity of a process that no later process, and none on another machine, shares.
 
     Attributes:
-        world: within what the number means something: `<boot>.<PID namespace>`. Containers of one machine that begin
-            together give the same number at the same tick to different processes.
+        world: scope of the number: `<boot>.<PID namespace>`. Containers of one machine that begin together may give
+            the same number at the same tick to different processes.
     """
 
     pid: int
@@ -70,7 +70,7 @@ class ProcessId:
 
     @classmethod
     def parse(cls, text: str) -> ProcessId:
-        """Read back what `str` wrote; raises ValueError."""
+        """Decode `str`; raises ValueError."""
         pid, ticks, world = text.split(":", 2)
         return cls(int(pid), int(ticks), world)
 
@@ -84,10 +84,10 @@ def run(
     timeout_s: float = 600.0,
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> Completed:
-    """Run a command to its end and capture what it printed; never raises for a non-zero code.
+    """Run a command until it ends and capture its output; never raises for a non-zero exit code.
 
     Args:
-        limit_bytes: most that it may print, standard output and standard error together.
+        limit_bytes: maximum size of standard output and standard error together.
 
     Raises:
         PreconditionError: the program is not installed or cannot be executed, or it printed more than `limit_bytes`
@@ -111,7 +111,7 @@ def run(
 def _start(
     argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, *, has_input: bool
 ) -> subprocess.Popen[bytes]:
-    import subprocess  # lazy: a guard or a supervisor seldom runs a command
+    import subprocess  # lazy: guards and supervisors rarely run commands
 
     try:
         return subprocess.Popen(
@@ -142,7 +142,7 @@ def _start(
 def _communicate(
     process: subprocess.Popen[bytes], content: bytes, deadline: float, limit_bytes: int
 ) -> tuple[bytes, bytes]:
-    """Write a process's input, read its output and wait for its end.
+    """Write to a process's input, read its output and wait for its end.
 
     Raises:
         TimeoutError: the deadline, on the monotonic clock, has passed.
@@ -166,7 +166,7 @@ def _communicate(
                     try:
                         unsent = unsent[os.write(key.fd, unsent[:_PIECE_BYTES]) :]
                     except BrokenPipeError:
-                        unsent = unsent[:0]  # it need not read what it is given
+                        unsent = unsent[:0]  # a process need not read its input
                     if not unsent:
                         selector.unregister(key.fileobj)
                         key.fileobj.close()  # type: ignore[union-attr]
@@ -187,24 +187,24 @@ def _communicate(
 
 
 def boot_id() -> str:
-    """An id of this boot of this machine (in a container: of its host's)."""
+    """Return an id of this machine's current boot (in a container: the host's)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
 
 
 @lru_cache(maxsize=1)
 def world_id() -> str:
-    """Within what this process's numbers mean something, in one word; no process leaves its namespace."""
+    """Return the scope of process numbers here, in one word; a process never leaves its namespace."""
     return f"{boot_id()}.{os.readlink('/proc/self/ns/pid')[len('pid:[') : -1]}"
 
 
 def is_here(process: ProcessId) -> bool:
-    """Return whether a process number is valid in this boot and process namespace; older notes name only the boot."""
+    """Return whether a process number is valid in this boot and PID namespace; older records name only the boot."""
     here = world_id()
     return process.world in (here, here.partition(".")[0])
 
 
 def process_world() -> dict[str, str]:
-    """Within what process numbers mean something: the machine, its boot, the PID namespace; each compared alone."""
+    """Return the scope of process numbers: machine, boot and PID namespace, each compared separately."""
     try:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
@@ -214,7 +214,7 @@ def process_world() -> dict[str, str]:
 
 
 def _stat(pid: int) -> tuple[str, int, int] | None:
-    """(state letter, parent, start ticks) of a process; source: proc(5), /proc/pid/stat."""
+    """Return (state letter, parent, start ticks) of a process; source: proc(5), /proc/pid/stat."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)  # half the time of a file object; tables are long
         try:
@@ -227,7 +227,7 @@ def _stat(pid: int) -> tuple[str, int, int] | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The full identity of a living process, or None; a zombie is dead."""
+    """Return the identity of a live process; None if it is dead or a zombie."""
     found = _stat(pid)
     if found is None or found[0] in "ZX":
         return None
@@ -235,13 +235,13 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0: the process is gone, or its parent cannot be seen from here."""
+    """Return the parent of a process; 0 if the process is gone, or its parent is not visible from here."""
     found = _stat(pid)
     return 0 if found is None else found[1]
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Return whether exactly this process still runs; a zombie or a reused number is dead."""
+    """Return whether exactly this process still runs; a zombie, or another process with its number, does not count."""
     found = identify(process.pid)
     return found is not None and found.start_ticks == process.start_ticks and is_here(process)
 
@@ -255,7 +255,7 @@ def _table() -> Iterator[tuple[int, str, int]]:
 
 
 def descendants(*roots: int) -> list[int]:
-    """Living processes below any of `roots`, children before grandchildren; zombies left out."""
+    """Return the live processes below any of `roots`, children before grandchildren, without zombies."""
     children: dict[int, list[int]] = {}
     dead = set()
     for pid, state, parent in _table():
@@ -275,9 +275,9 @@ def descendants(*roots: int) -> list[int]:
 
 
 def session_members(*leaders: ProcessId) -> list[int]:
-    """Living processes of the sessions that `leaders` began, themselves included; a dead one's number is then not reused.
+    """Return the live processes of the sessions that `leaders` began, leaders included.
 
-    Source: setsid(2); proc(5), stat: a session's id is its first process's, and stays taken while a member lives.
+    The number of a dead leader is not reused while a member of its session lives. Source: setsid(2); proc(5), stat.
     """
     began = {leader.pid: leader.start_ticks for leader in leaders if is_here(leader)}
     found = []
@@ -296,7 +296,7 @@ def session_members(*leaders: ProcessId) -> list[int]:
 
 
 def find_by_environment(name: str, *values: str) -> list[int]:
-    """Living processes whose environment at start held `name` with one of the values; ours to read only."""
+    """Return live processes whose initial environment had `name` with one of the values; only those that we may read."""
     needles = {f"{name}={value}".encode() for value in values}
     found = []
     for pid, state, _ in _table():
@@ -312,7 +312,7 @@ def find_by_environment(name: str, *values: str) -> list[int]:
 
 
 def send_signal(pid: int, number: int) -> bool:
-    """Send a signal; False when the process is gone, or is one that we may not signal (another user's, a set-user-ID one)."""
+    """Send a signal; return False if the process is gone, or we may not signal it (another user's, or set-user-ID)."""
     try:
         os.kill(pid, signal.Signals(number))
     except (ProcessLookupError, PermissionError):

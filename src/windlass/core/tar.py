@@ -1,8 +1,8 @@
-"""Tar archives that others made, read from front to end within limits.
+"""Tar archives from untrusted sources, read sequentially and within limits.
 
-tarfile calls itself for each extension header (a long name, a PAX header) and reads each whole into memory, so that an
-archive of some kilobytes ends in RecursionError, or asks for gigabytes. It goes on to read at the end of a file for as
-long as a header says, for years, and it lets errors of numbers out.
+tarfile recurses for each extension header (a long name, a PAX header) and reads each of them into memory, so an archive
+of a few kilobytes can cause a RecursionError, or allocate gigabytes. At the end of a file it continues to read for as
+long as a header claims, possibly for years, and it does not catch errors in numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXTENSIONS = (
 _MAX_EXTENSIONS = 8
 _MAX_EXTENSION_BYTES = 1 << 20
 _MAX_READS_AT_END = 64
-"""tarfile fills its last block, which takes a few."""
+"""Limit of reads at the end; tarfile needs a few to fill its last block."""
 
 
 class _Source(Protocol):
@@ -30,18 +30,18 @@ class _Source(Protocol):
 
 
 def open_stream(source: _Source) -> tarfile.TarFile:
-    """A plain tar that is read once, from front to end; the caller closes it.
+    """Open an uncompressed tar that is read once, sequentially; the caller closes it.
 
     Raises:
-        tarfile.TarError: here and while it is read: it is no tar, has headers beyond the limits, headers that cannot be
-            understood or a sparse file, or ends before a member does.
+        tarfile.TarError: also raised while reading: it is not a tar, its headers exceed the limits or are invalid, it
+            has a sparse file, or it ends within a member.
     """
     stream: Any = _Ending(source)
     return tarfile.open(fileobj=stream, mode="r|", tarinfo=_bounded_members())
 
 
 class _Ending:
-    """A file whose end is not read again and again."""
+    """File that limits how often its end is read."""
 
     def __init__(self, source: _Source) -> None:
         self._source = source
@@ -57,7 +57,7 @@ class _Ending:
 
 
 def _bounded_members() -> type[tarfile.TarInfo]:
-    """The class of members, for one archive."""
+    """Return the class of members, for one archive."""
     num_extensions = 0
 
     class Member(tarfile.TarInfo):

@@ -1,4 +1,4 @@
-"""Folders of any depth. In Python 3.11 `os.walk`, `shutil.rmtree` and `os.makedirs` recurse, and end at a thousand levels."""
+"""Folders of any depth. In Python 3.11 `os.walk`, `shutil.rmtree` and `os.makedirs` recurse, and fail at 1000 levels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["remove_tree", "walk"]
 def walk(
     root: str | Path, onerror: Callable[[OSError], object] | None = None
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """`os.walk` from the top without recursion: a caller may remove names from the list of folders."""
+    """Walk a tree from the top as `os.walk` does, without recursion; a caller may remove names from the list of folders."""
     pending = [str(root)]
     while pending:
         folder = pending.pop()
@@ -35,13 +35,13 @@ def walk(
 
 
 def remove_tree(path: str | Path) -> None:
-    """Remove a folder with everything below it; what cannot be removed stays."""
+    """Remove a folder and everything below it, except what cannot be removed."""
     try:
         shutil.rmtree(str(path), ignore_errors=True)
     except RecursionError:
         for folder, folders, others in reversed(list(walk(path))):
             for name in (*others, *folders):
-                with contextlib.suppress(OSError):  # a folder that is no link is empty now, and goes below
+                with contextlib.suppress(OSError):  # a folder that is not a link is empty now, and is removed below
                     os.unlink(os.path.join(folder, name))
             with contextlib.suppress(OSError):
                 os.rmdir(folder)

@@ -1,7 +1,7 @@
-"""Durations and sizes: text with a unit to a number, and back.
+"""Durations and sizes: conversion between text with a unit and a number.
 
-Durations are seconds (float): `90s`, `20m`, `1h30m`, `5d`, `250ms`. Sizes are bytes (int): `512 MiB`, `16GB`, `1.5T`;
-the letters alone and the binary forms are powers of 1024 (`16G` = `16GiB`), the forms with `B` powers of 1000.
+Durations are seconds (float): `90s`, `20m`, `1h30m`, `5d`, `250ms`. Sizes are bytes (int): `512 MiB`, `16GB`, `1.5T`.
+Single letters and binary units are powers of 1024 (`16G` = `16GiB`), units such as `GB` are powers of 1000.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as `1h30m`; raises ValueError with the accepted form."""
+    """Parse a duration such as `1h30m` to seconds; raises ValueError with the accepted form."""
     position, total = 0, 0.0
     text = text.strip()
     while position < len(text):
@@ -28,11 +28,11 @@ def parse_duration(text: str) -> float:
         position = match.end()
     if not text:
         raise ValueError("a duration is a number with a unit: 90s, 20m, 1h30m, 5d")
-    return round(total, 9)  # 9ms is 0.009 and not a hair more
+    return round(total, 9)  # 9ms is exactly 0.009
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest exact text that `parse_duration` reads back: 5400 -> `1h30m`."""
+    """Format a duration as the shortest exact text that `parse_duration` accepts: 5400 -> `1h30m`."""
     milliseconds = round(seconds * 1000)
     if milliseconds < 0:
         raise ValueError(f"negative duration: {seconds}")
@@ -45,7 +45,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as `16GiB`; raises ValueError with the accepted form."""
+    """Parse a size such as `16GiB` to bytes; raises ValueError with the accepted form."""
     match = _SIZE.match(text)
     if match is None:
         raise ValueError("a size is a number with a unit: 512MiB, 16GiB, 1.5TB")
@@ -55,7 +55,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(num_bytes: int) -> str:
-    """The shortest exact text that `parse_size` reads back: 17179869184 -> `16GiB`."""
+    """Format a size as the shortest exact text that `parse_size` accepts: 17179869184 -> `16GiB`."""
     for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2)):
         if num_bytes and num_bytes % 1024**power == 0:
             return f"{num_bytes // 1024**power}{unit}"

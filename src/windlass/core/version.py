@@ -1,4 +1,4 @@
-"""The version, where every layer can read it."""
+"""Version of windlass, for every layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why things end: one taxonomy for every backend, and what each cause means for a retry."""
+"""Causes of an end: one taxonomy for every backend, and how each cause affects a retry."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import Enum
 __all__ = ["EXIT_DO_NOT_RETRY", "EXIT_RESUMABLE", "Cause", "Kind", "cause_of", "kind_of"]
 
 EXIT_RESUMABLE = 75
-"""Exit code of a process that was stopped and can go on (sysexits.h: EX_TEMPFAIL)."""
+"""Exit code of a process that was stopped and can resume (sysexits.h: EX_TEMPFAIL)."""
 
 EXIT_DO_NOT_RETRY = 93
-"""Exit code of a process that must not be started again (the convention of nvidia-resiliency-ext)."""
+"""Exit code of a process that must not be restarted (a convention of nvidia-resiliency-ext)."""
 
 
 class Kind(Enum):
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 class Cause(str, Enum):
-    """The cause of an end."""
+    """Cause of the end of a process, an attempt or a task."""
 
     OK = "ok"
     USER_ERROR = "user-error"
@@ -81,7 +81,7 @@ _FINAL = frozenset(
 
 
 def cause_of(text: str, otherwise: Cause = Cause.UNKNOWN) -> Cause:
-    """The cause of that name; `otherwise` for one that only a later version knows."""
+    """Return the cause with this name; `otherwise` if only a later version knows it."""
     try:
         return Cause(text)
     except ValueError:
@@ -89,7 +89,7 @@ def cause_of(text: str, otherwise: Cause = Cause.UNKNOWN) -> Cause:
 
 
 def kind_of(cause: Cause) -> Kind:
-    """The budget a cause draws on; every cause has exactly one."""
+    """Return the budget that a cause counts against; every cause has exactly one."""
     if cause is Cause.OK:
         return Kind.DONE
     if cause in _INTERRUPTIONS:

@@ -1,31 +1,31 @@
-"""The names of everything that is recorded, who writes it, and the facts each record carries.
+"""Kinds of records, their writers, and the facts in each record.
 
     kind                writer      facts
     run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed}}
     job-intended        client      task, job, token, backend, resets_budgets
-    job-submitted       client      task, job, backend_id, locator, is_held       held: it waits in the queue until the tasks before it have ended
-    job-refused         client      task, job, cause, message             nothing was started: the backend said no or was not asked
-    job-lost            client      task, job, attempt, cause, message    the backend's object is gone without a last word
-    job-gone            client      task, job                             nothing of it is left at its place, not even in a queue
+    job-submitted       client      task, job, backend_id, locator, is_held       held: it waits in the queue until the tasks it depends on have ended
+    job-refused         client      task, job, cause, message             nothing was started: the backend refused, or was not called
+    job-lost            client      task, job, attempt, cause, message    the backend's job disappeared without reporting an end
+    job-gone            client      task, job                             nothing of it is left at its site, not even in a queue
     stop-requested      client      tasks {task: newest job}, reason, is_checkpoint_wanted
-    task-queued         supervisor  task, job, reason                     why it does not start yet; an empty reason: it does
-    link-queued         both        task, job, link, backend_id           one of a scheduler's jobs, of which the job is a chain
+    task-queued         supervisor  task, job, reason                     why it does not start yet; empty: it starts
+    link-queued         both        task, job, link, backend_id           one of the scheduler's jobs that make up this job's chain
     link-started        supervisor  task, job, link, backend_id, incarnation, host
-    node-avoided        supervisor  task, host, reason                    later links keep away from it
+    node-avoided        supervisor  task, host, reason                    later links exclude it
     attempt-started     supervisor  task, job, attempt, epoch, leader, address, port, link, incarnation
-    process-starting    supervisor  task, attempt, rank, incarnation      before anything of the user's is executed
+    process-starting    supervisor  task, attempt, rank, incarnation      written before any user code is executed
     process-started     supervisor  task, attempt, rank, host, process, argv
     process-ended       both        task, attempt, rank, end
     attempt-ended       supervisor  task, job, attempt, epoch, end
     task-ended          both        task, job, attempt, verdict, cause, message
     checkpoint          report      task, attempt, rank, path, step, phase_s
-    progress-entry      supervisor  task, attempt, path                   a stable entry that matches the task's pattern, below its checkpoints
+    progress-entry      supervisor  task, attempt, path                   a complete entry in the checkpoints folder that matches the task's pattern
     progress            report      task, attempt, rank, phase, step
     metrics             report      task, attempt, rank, step, values
     finish              report      task, attempt, rank, code, cause, message
-    cooperates          report      task, attempt, rank                   the code asks should_stop(): it may save first
-    outputs             supervisor  task, attempt, num_files, bytes, digest        the manifest of `out` is written
-    note                both        task, message                         for people
+    cooperates          report      task, attempt, rank                   the code calls should_stop(), so it may save first
+    outputs             supervisor  task, attempt, num_files, bytes, digest        the manifest of `out` has been written
+    note                both        task, message                         for the user
 
 `end` is the JSON form of `windlass.record.state.End`.
 """

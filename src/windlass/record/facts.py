@@ -1,4 +1,4 @@
-"""Facts about a task: jobs, links, attempts and replicas, and the state that follows from them."""
+"""Facts about a task: its jobs, links, attempts and replicas, and the state derived from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windlass.record.lifecycle import State
 __all__ = ["Attempt", "End", "JobFacts", "Link", "Replica", "TaskFacts"]
 
 _QUEUES = frozenset({"slurm", "beaker"})
-"""Backends whose jobs may wait in a queue, and so outlive everything that knows of them."""
+"""Backends whose jobs may wait in a queue, and so may outlive the run that submitted them."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class End:
     """End of a process, a replica or an attempt.
 
     Attributes:
-        code: exit code; negative is the number of the signal that ended it.
-        rank: the replica that ended first and so is the cause; -1 where there is none.
-        message: one line for people.
+        code: exit code; negative: the number of the signal that ended it.
+        rank: the replica that ended first and so is the cause; -1 if there is none.
+        message: one line for the user.
         tail: the last lines printed, redacted.
         traceback: the Python traceback found in the log, redacted.
-        needs_new_job: whether a replica is gone that this start of a scheduler's job does not start again.
+        needs_new_job: whether a replica is gone that cannot be restarted within this start of the scheduler's job.
     """
 
     cause: str
@@ -39,13 +39,13 @@ class End:
     needs_new_job: bool = False
 
     def to_data(self) -> dict[str, Any]:
-        """The JSON form, defaults left out."""
+        """Return the JSON form, without defaults."""
         defaults = {item.name: item.default for item in fields(self)}
         return {key: value for key, value in asdict(self).items() if value != defaults[key]}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> End:
-        """Read back `to_data`; unknown keys of later versions are ignored."""
+        """Decode `to_data`; unknown keys from later versions are ignored."""
         known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
         known["tail"] = tuple(known.get("tail", ()))
         return cls(**known)
@@ -86,33 +86,33 @@ class Attempt:
 
     @property
     def _last_word(self) -> tuple[int, tuple[tuple[int, float, str, int], End, float]] | None:
-        """Whose word on the end counts: the newest leader's, if it is no older than the one that started the attempt.
+        """Return the end that counts: the newest leader's, unless it is older than the leader that started the attempt.
 
-        A client's (epoch -1) counts where no supervisor has spoken.
+        A client's record (epoch -1) counts only if no supervisor recorded an end.
         """
         epoch = max((epoch for epoch in self.ends if epoch >= max(0, self.start_rank[0])), default=-1)
         return (epoch, self.ends[epoch]) if epoch in self.ends else None
 
     @property
     def end(self) -> End | None:
-        """Return its end; None while it runs."""
+        """Return the end of the attempt; None while it runs."""
         word = self._last_word
         return word[1][1] if word is not None else None
 
     @property
     def ended_at(self) -> float:
-        """When its end was recorded; 0 while it has not ended."""
+        """Return the time at which its end was recorded; 0 while it runs."""
         word = self._last_word
         return word[1][2] if word is not None else 0.0
 
     @property
     def has_progress(self) -> bool:
-        """Return whether it committed a checkpoint or left a new stable entry."""
+        """Return whether it committed a checkpoint or wrote a new, complete entry."""
         return self.num_checkpoints + self.num_entries > 0
 
     @property
     def running_s(self) -> float:
-        """Return how long an ended attempt ran; a lost one, until its last record."""
+        """Return how long an ended attempt ran; for a lost one, until its last record."""
         if not self.started_at or self.end is None:
             return 0.0
         ended_at = self.last_seen_at if self.is_end_doubtful else self.end.at or self.ended_at
@@ -120,7 +120,7 @@ class Attempt:
 
     @property
     def is_end_doubtful(self) -> bool:
-        """Return whether only a client recorded its end, which a supervisor's record overrides."""
+        """Return whether only a client recorded its end; a supervisor's record would override it."""
         word = self._last_word
         return word is None or word[0] < 0
 
@@ -132,7 +132,7 @@ class Attempt:
 
 @dataclass
 class Link:
-    """Facts about a scheduler's job; a job of ours may be a chain of them."""
+    """Facts about a scheduler's job; a windlass job may be a chain of them."""
 
     number: int
     backend_id: str = ""
@@ -146,7 +146,7 @@ class JobFacts:
     """Facts about one submission of a task to a backend.
 
     Attributes:
-        is_gone: whether a client has seen that nothing of it is left at its place.
+        is_gone: whether a client has found that nothing of it is left at its site.
     """
 
     number: int
@@ -167,7 +167,7 @@ class JobFacts:
 
 @dataclass
 class TaskFacts:
-    """A named step of the experiment, as far as the journal knows."""
+    """Named step of the experiment, as recorded in the journal."""
 
     name: str
     after: tuple[str, ...] = ()
@@ -188,29 +188,29 @@ class TaskFacts:
 
     @property
     def newest_job(self) -> int:
-        """Number of the newest submission; 0 before the first."""
+        """Return the number of the newest submission; 0 before the first."""
         return max(self.jobs, default=0)
 
     def num_links_begun(self, before_job: int) -> int:
-        """Links of earlier jobs that began since the budgets were last reset."""
+        """Return how many links of earlier jobs began since the budgets were last reset."""
         reset = max((job.number for job in self.jobs.values() if job.resets_budgets), default=0)
         jobs = [job for job in self.jobs.values() if reset <= job.number < before_job]
         return sum(1 for job in jobs for link in job.links.values() if link.started_at)
 
     @property
     def newest_attempt(self) -> Attempt | None:
-        """The attempt with the highest number."""
+        """Return the attempt with the highest number."""
         return self.attempts[max(self.attempts)] if self.attempts else None
 
     @property
     def is_between(self) -> bool:
-        """Return whether it is unfinished and nothing of it runs: its job or next link may be queued."""
+        """Return whether it is unfinished but not running; its job or next link may be queued."""
         newest = self.newest_attempt
         return self.end is None and (newest is None or newest.end is not None)
 
     @property
     def jobs_left(self) -> tuple[int, ...]:
-        """Jobs that may still be in a queue although the task has ended."""
+        """Return the jobs that may still be queued although the task has ended."""
         if self.end is None:
             return ()
         jobs = (self.jobs[number] for number in sorted(self.jobs))
@@ -218,9 +218,9 @@ class TaskFacts:
 
     @property
     def end(self) -> tuple[State, str, str, float] | None:
-        """(verdict, cause, message, time) when it ended and nobody asked for more since.
+        """Return (verdict, cause, message, time) if the task ended and was not resumed since.
 
-        A success is final whatever came later; any other end is undone by a newer job.
+        A success is final, whatever is recorded later; a newer job undoes any other end.
         """
         for job in sorted(self.ends):
             if self.ends[job][0] is State.SUCCEEDED:
@@ -231,8 +231,8 @@ class TaskFacts:
     def is_stop_wanted(self) -> bool:
         """Return whether a requested stop covers the newest job.
 
-        It also covers jobs that only continue the stopped one (a client may intend the next job in the moment of the
-        stop), but none that a person asked for after the task's end.
+        It also covers jobs that only continue the stopped one (a client may create the next job at the moment of the
+        stop), but not jobs that a user requested after the task's end.
         """
         covered = self.stopped_job
         while covered and covered + 1 in self.jobs and covered not in self.ends:
@@ -241,7 +241,7 @@ class TaskFacts:
 
     @property
     def state(self) -> State:
-        """The state, derived from the facts."""
+        """Return the state, derived from the facts."""
         end = self.end
         if end is not None:
             return end[0]
@@ -256,7 +256,7 @@ class TaskFacts:
 
     @property
     def reason(self) -> str:
-        """Why it waits, in words; empty when it does not."""
+        """Return why the task waits, as text; empty if it does not."""
         if self.state is not State.QUEUED:
             return ""
         return self.jobs[self.newest_job].reason[1]

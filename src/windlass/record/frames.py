@@ -1,8 +1,8 @@
-"""The wire format: one record is one line, `LLLLLLLL CCCCCCCC {json}` and a newline.
+"""Wire format: each record is a line, `LLLLLLLL CCCCCCCC {json}` and a newline.
 
-L is the length and C the crc32 of the JSON bytes, both in eight hex digits. A line that does not fit its own
-numbers is damage: at the end of a file it is a torn write, elsewhere it is skipped and counted. The same frames
-travel in a file and, where no storage is shared, on standard output.
+L is the length and C the crc32 of the JSON bytes, both in eight hex digits. A line that does not match them
+is damaged: at the end of a file it is a torn write, elsewhere it is skipped and counted. The same frames
+are used in files and, without shared storage, on standard output.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Record:
     """Event in a journal.
 
     Attributes:
-        kind: what happened; the names are in `windlass.record.events`.
-        writer: who says so; one writer, one file.
+        kind: the kind of event, one of those in `windlass.record.events`.
+        writer: name of the writer; each writer has its own file.
         seq: number of the record in its writer's file, from 1, without gaps.
-        at: wall time in seconds; shown to people, never used to decide.
+        at: wall time in seconds; only displayed, never used in decisions.
         data: the facts, JSON values only.
     """
 
@@ -45,7 +45,7 @@ class Record:
 
 
 def encode(record: Record) -> bytes:
-    """The framed line of a record; raises ValueError when a fact has the name of one of the record's own fields."""
+    """Return the framed line of a record; raises ValueError if a fact has the name of a field of `Record`."""
     if not _OWN_FIELDS.isdisjoint(record.data):
         raise ValueError(f"a {record.kind} record cannot hold facts named {sorted(_OWN_FIELDS & set(record.data))}")
     fields = {"kind": record.kind, "writer": record.writer, "seq": record.seq, "at": round(record.at, 6), **record.data}
@@ -59,13 +59,13 @@ def frame(body: bytes) -> bytes:
 
 
 def decode(line: bytes) -> Record | None:
-    """The record of one line (with or without its newline), or None when the line is damaged."""
+    """Decode one line (with or without its newline); None if it is damaged."""
     body = _body(line)
     return None if body is None else _parse([body])[0]
 
 
 def _body(line: bytes) -> bytes | None:
-    """The JSON bytes of a line that fits its own numbers."""
+    """Return the JSON bytes of a line; None if it does not match its length and checksum."""
     body = line[HEADER:].rstrip(b"\n")
     try:
         is_whole = int(line[:8], 16) == len(body) and int(line[9:17], 16) == zlib.crc32(body)
@@ -75,7 +75,7 @@ def _body(line: bytes) -> bytes | None:
 
 
 def _bodies_if_all_whole(content: bytes) -> list[bytes] | None:
-    """The same of every line at once, five times as fast; None where any line must be looked at by itself."""
+    """Return the bodies of all lines, five times as fast; None if the lines must be checked one by one."""
     lines = content.split(b"\n")
     del lines[-1]
     num, heads = len(lines), b"".join([line[:HEADER] for line in lines])
@@ -91,13 +91,13 @@ def _bodies_if_all_whole(content: bytes) -> list[bytes] | None:
 
 
 def _parse(bodies: list[bytes]) -> list[Record | None]:
-    """Many bodies in one call of the JSON parser, which is twice as fast as one call each."""
+    """Parse many bodies in one call of the JSON parser, which is twice as fast as a call for each."""
     try:
         found = decode_json(b"[" + b",".join(bodies) + b"]")
         if len(found) == len(bodies):
             return [_record(fields) for fields in found]
         raise ValueError("a body holds more than one value")
-    except ValueError:  # whole lines that hold no JSON: no writer of ours made them
+    except ValueError:  # intact lines without valid JSON: not written by windlass
         return [_parse([body])[0] for body in bodies] if len(bodies) > 1 else [None]
 
 
@@ -109,19 +109,19 @@ def _record(fields: Any) -> Record | None:
     is_whole = isinstance(kind, str) and isinstance(writer, str) and isinstance(seq, int)
     if not is_whole or not isinstance(at, (int, float)):
         return None
-    record = object.__new__(Record)  # a frozen class's own `__init__` takes three times as long
+    record = object.__new__(Record)  # the `__init__` of a frozen class takes three times as long
     record.__dict__.update(kind=kind, writer=writer, seq=seq, at=at, data=fields)
     return record
 
 
 def read_frames(content: bytes, *, skip: Iterable[str] = ()) -> tuple[list[Record], int, int]:
-    """All records of a piece of a journal file.
+    """Decode all records in a piece of a journal file.
 
     Args:
-        skip: kinds to pass over without parsing them, twenty times as fast; they are not checked for damage.
+        skip: kinds to skip without parsing, twenty times as fast; they are not checked for damage.
 
     Returns:
-        (records, end, num_damaged): `end` is the offset behind the last whole record; what follows is a torn tail
+        (records, end, num_damaged): `end` is the offset after the last complete record; what follows is a torn tail
         or a record still being written. Damaged lines before `end` are counted.
     """
     prefixes = tuple(f'{{"kind":"{kind}",'.encode("ascii") for kind in skip)

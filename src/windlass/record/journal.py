@@ -1,7 +1,7 @@
-"""A run's journal: a folder with one append-only file per writer.
+"""Journal of a run: a folder with one append-only file per writer.
 
-A writer cuts a torn tail when it opens its file, holds a lock on it while it lives, and appends each record with
-one write. A reader follows all files of the folder and returns what is new.
+A writer truncates a torn tail when it opens its file, holds a lock on it while it lives, and appends each record with
+one write. A reader follows all files in the folder and returns new records.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SETTLED_NS = 2_000_000_000
 
 
 class JournalWriter:
-    """Appends one writer's records.
+    """Writer that appends records to its own file.
 
     Args:
-        folder: the run's journal folder; made if missing.
-        writer: a name that no other living process uses; it is the file's name.
-        has_reserve: keep 64 KiB aside, given up when the disk is full, so that the end can still be told.
+        folder: the run's journal folder; created if missing.
+        writer: the file's name; no other live process may use it.
+        has_reserve: reserve 64 KiB on disk, freed when the disk is full, so that the end can still be recorded.
 
     Raises:
         PreconditionError: another process writes the file (`journal-locked`), or it cannot be locked (`no-file-locks`).
@@ -80,7 +80,7 @@ class JournalWriter:
             raise
 
     def append(self, kind: str, *, is_durable: bool = True, **data: Any) -> Record:
-        """Append one record; on disk when this returns unless `is_durable` is False.
+        """Append one record; it is on disk when this returns, unless `is_durable` is False.
 
         Raises:
             OSError: the disk is full and the reserve is spent, or the file cannot be written; nothing was appended.
@@ -102,7 +102,7 @@ class JournalWriter:
         return record
 
     def _touch(self) -> None:
-        """Make the file's name durable, and show on the folder that there is news: an index looks there first."""
+        """Make the file's name durable, and update the folder's time, which the index of runs checks first."""
         if self._is_new:
             fsync_directory(self._path.parent)
             self._is_new = False
@@ -121,22 +121,22 @@ class JournalWriter:
             raise
 
     def sync(self) -> None:
-        """Bring everything appended so far to the disk."""
+        """Sync everything appended so far to disk."""
         os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Give the file and its lock back."""
+        """Close the file and release its lock."""
         os.close(self._file)
         if self._reserve.exists():
             self._reserve.unlink()
 
 
 class JournalReader:
-    """Follows a journal folder; each record is returned once, in file order per writer.
+    """Reader that follows a journal folder; each record is returned once, in file order per writer.
 
     Args:
-        prefix: only writers whose name begins so.
-        skip: kinds to pass over unparsed.
+        prefix: read only writers whose name has this prefix.
+        skip: kinds to skip without parsing.
     """
 
     def __init__(self, folder: Path, *, prefix: str = "", skip: tuple[str, ...] = ()) -> None:
@@ -151,7 +151,7 @@ class JournalReader:
 
     @property
     def num_damaged(self) -> int:
-        """Return what was skipped: damaged lines and records, and unreadable files.
+        """Return the number of skipped lines, records and files: damaged or unreadable.
 
         Damaged lines at the end of a file count too; a torn tail, which has no newline, does not.
         """
@@ -161,16 +161,16 @@ class JournalReader:
         """Return the records appended since the last call; costs one stat per writer if there are none.
 
         Args:
-            is_fresh: also what a client of a network file system does not see yet, which remembers listings and sizes
-                for up to a minute; changes the folder, and opens every file, which makes such a client ask.
+            is_fresh: bypass the caches of a network file system client, which keeps listings and sizes for up to a
+                minute; this changes the folder and opens every file, so that the client asks the server.
 
         Raises:
-            PreconditionError: the journal is no folder (`run-damaged`).
+            PreconditionError: the journal is not a folder (`run-damaged`).
         """
         found: list[Record] = []
         try:
             if is_fresh:
-                with contextlib.suppress(OSError):  # a full disk: it still says what it knows
+                with contextlib.suppress(OSError):  # a full disk: the files can still be read
                     refresh_folder(self._folder, f".probe-{os.uname().nodename}-{os.getpid()}")
             names = self._list(is_fresh)
         except FileNotFoundError:
@@ -186,14 +186,14 @@ class JournalReader:
                 found.extend(self._read_new(name, is_fresh))
             except FileNotFoundError:
                 continue
-            except OSError:  # a folder, or no permission: the others still say what they know
+            except OSError:  # a folder, or no permission: other files can still be read
                 self._num_at_end[name] = 1
         return found
 
     def _list(self, is_fresh: bool) -> list[str]:
-        """The files to follow. A folder that has not changed is not listed again: of a big gang that takes long.
+        """Return the files to follow. An unchanged folder is not listed again: with a big gang that takes long.
 
-        Two changes within one tick of the file system's clock look like one, so what changed lately is listed anyway.
+        Two changes within one tick of the file system's clock look like one, so a recently changed folder is listed again.
         """
         changed_ns, now = os.stat(str(self._folder)).st_mtime_ns, time.monotonic()
         known_ns, listed_at = self._listed
@@ -222,5 +222,5 @@ class JournalReader:
 
 
 def read_journal(folder: Path, *, skip: tuple[str, ...] = ()) -> list[Record]:
-    """All records of a journal folder, those of the kinds in `skip` left out."""
+    """Return all records of a journal folder, except those of the kinds in `skip`."""
     return JournalReader(folder, skip=skip).poll()

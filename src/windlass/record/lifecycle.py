@@ -1,4 +1,4 @@
-"""The states of runs and tasks, and the one table of transitions between them."""
+"""States of runs and tasks, and the table of transitions between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["TRANSITIONS", "State"]
 
 
 class State(str, Enum):
-    """The state of a run or of one task of it."""
+    """State of a run or a task."""
 
     PLANNED = "planned"
     QUEUED = "queued"
@@ -36,4 +36,4 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.STOPPED: frozenset({State.QUEUED}),
     State.SUCCEEDED: frozenset(),
 }
-"""The one table of transitions of a task; failed and stopped are left only by `retry` and `resume`."""
+"""Transitions of a task; only `retry` and `resume` leave `failed` and `stopped`."""

@@ -1,8 +1,8 @@
-"""The manifest of a folder or a file: what it holds, byte for byte, so that a torn or changed copy is never trusted.
+"""Manifest of a folder or a file: sizes and checksums, so that a torn or changed copy is never trusted.
 
-A checkpoint folder's manifest is `manifest.json` inside it, so that it moves with it; a file's is `<file>.manifest.json`
-beside it, and so is that of a folder whose content is all the user's (`is_beside`). It is written last, after every
-byte it speaks of is on the disk, so its presence is the commit.
+The manifest of a checkpoint folder is `manifest.json` inside it, so that it moves with the folder. The manifest of a file
+is `<file>.manifest.json` beside it, and so is that of a folder with only user content (`is_beside`). It is written last,
+after all the data is on disk, so its presence is the commit.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _PARALLEL_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class ManifestEntry:
-    """File of a manifest.
+    """Entry for a file in a manifest.
 
     Attributes:
-        path: relative to the folder, with `/`; a single file's is its name.
+        path: relative to the folder, with `/`; for a single file, its name.
         size: bytes.
-        sha256: hex digest of the content; of a symbolic link, of its target's text.
-        link: target of a symbolic link, which is recorded and never followed; else empty.
+        sha256: hex digest of the content; for a symbolic link, of the target path.
+        link: target of a symbolic link, which is recorded and never followed; empty for a file.
     """
 
     path: str
@@ -57,7 +57,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Contents of a folder or a file, sorted by path; `step` is the training step of a checkpoint, else -1."""
+    """Contents of a folder or a file, sorted by path; `step` is a checkpoint's training step, otherwise -1."""
 
     entries: tuple[ManifestEntry, ...]
     step: int = -1
@@ -65,13 +65,13 @@ class Manifest:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all files together."""
+        """Return the total size of all files."""
         return sum(entry.size for entry in self.entries)
 
     @property
     def digest(self) -> str:
-        """Hex sha256 over all entries; the same content gives the same digest wherever and whenever it was made."""
-        import hashlib  # lazy: here and below, OpenSSL takes 4 ms of a supervisor's start
+        """Return the hex sha256 over all entries; it depends only on the content, not on place or time."""
+        import hashlib  # lazy: here and below, importing OpenSSL adds 4 ms to a supervisor's start
 
         digest = hashlib.sha256()
         for entry in self.entries:
@@ -88,7 +88,7 @@ class Manifest:
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Manifest:
-        """Read back `to_data`; raises ValueError when the digest does not fit the entries."""
+        """Decode `to_data`; raises ValueError if the digest does not match the entries."""
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']} is not {SCHEMA}")
         entries = tuple(ManifestEntry(f["path"], f["size"], f["sha256"], f.get("link", "")) for f in data["files"])
@@ -107,13 +107,13 @@ def manifest_path(path: Path, *, is_beside: bool = False) -> Path:
 def build_manifest(
     path: Path, *, step: int = -1, at: float = 0.0, is_durable: bool = False, is_beside: bool = False
 ) -> Manifest:
-    """Read every byte of a folder or file; its own manifest is left out, sockets and the like too.
+    """Build the manifest of a folder or file by reading every byte, except its manifest, sockets and the like.
 
     Args:
-        is_durable: bring every file and folder to the disk on the way.
+        is_durable: also sync every file and folder to disk.
 
     Raises:
-        NotFoundError: there is nothing at `path`.
+        NotFoundError: `path` does not exist.
         OSError: something cannot be read.
     """
     if not path.exists():
@@ -137,7 +137,7 @@ def build_manifest(
 
 
 def list_entries(root: Path, *, is_beside: bool = False) -> list[str]:
-    """The relative paths of every file and symbolic link below a folder, sorted, its own manifest left out."""
+    """Return the sorted relative paths of all files and symbolic links below a folder, except its manifest."""
     found = []
     for folder, folders, files in walk(root, onerror=_raise):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
@@ -174,11 +174,11 @@ def _fsync(path: str) -> None:
 
 
 def commit_manifest(path: Path, *, step: int = -1, at: float = 0.0, is_beside: bool = False) -> Manifest:
-    """Bring a folder or file to the disk and write its manifest, last and whole. Blocking; idempotent.
+    """Sync a folder or file to disk, then write its manifest atomically. Blocking; idempotent.
 
     Raises:
-        NotFoundError: there is nothing at `path`.
-        PreconditionError: a file of the user's has the manifest's name.
+        NotFoundError: `path` does not exist.
+        PreconditionError: a user's file has the manifest's name.
         OSError: the disk is full or something cannot be read; no new manifest was written.
     """
     where = manifest_path(path, is_beside=is_beside)
@@ -200,11 +200,11 @@ def _refuse_foreign(where: Path) -> None:
 
 
 def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
-    """The manifest of a folder or file.
+    """Read the manifest of a folder or file.
 
     Raises:
-        NotFoundError: it has none.
-        PreconditionError: it is damaged.
+        NotFoundError: there is no manifest.
+        PreconditionError: the manifest is damaged.
     """
     where = manifest_path(path, is_beside=is_beside)
     try:
@@ -216,12 +216,12 @@ def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
 
 
 def differences(path: Path, manifest: Manifest, *, reads: bool = True) -> list[tuple[str, str]]:
-    """(relative path, what is wrong) for every file that is not as the manifest says; files it does not name are fine.
+    """Return (relative path, problem) of each file that differs from the manifest; additional files are ignored.
 
-    Sizes are compared before anything is read, so a torn copy is told quickly.
+    Sizes are compared before anything is read, so a torn copy is detected quickly.
 
     Args:
-        reads: compare contents too; else what files are, and their sizes.
+        reads: also compare contents; otherwise only types and sizes.
     """
     found = []
     for entry in manifest.entries:

@@ -1,14 +1,14 @@
-"""Take secrets out of a stream of bytes, at the speed of a log.
+"""Redact secrets in a stream of bytes, fast enough for logs.
 
-Every form of every secret (see `secret_forms`) is a *pattern*. A pattern of 7 bytes or more covers, wherever it lies,
-a whole 4-byte word at an address that is a multiple of 4; so a text whose aligned words are all foreign holds no
-pattern, and one `frozenset.isdisjoint` over the words of a block (about 150 MB/s in CPython) settles that. A word
-that is in the set leads, through a dictionary, to the few patterns and places to compare. Shorter patterns are
-searched one by one (about 1 ms per MiB each).
+Every form of every secret (see `secret_forms`) is a *pattern*. A pattern of 7 bytes or more, at any position, contains
+a complete 4-byte word at an offset that is a multiple of 4. So a text contains no pattern if none of its aligned words
+occurs in a pattern, and one `frozenset.isdisjoint` over the words of a block (about 150 MB/s in CPython) checks that. A
+dictionary maps each word in the set to the few patterns and positions to compare. Shorter patterns are searched one by
+one (about 1 ms per MiB each).
 
-Meaning, independent of how the stream is cut into pieces: going from left to right, matches that overlap are one
-region; a region is replaced by `[secret NAME]` with the name of its longest match. A region longer than
-`2 x longest pattern` (a periodic secret, repeated) is closed there, so that what is held back has a bound.
+The result does not depend on how the stream is cut into pieces: from left to right, overlapping matches form one
+region, which is replaced by `[secret NAME]` with the name of its longest match. A region is closed at
+`2 x longest pattern` (a repeated, periodic secret), so that the number of unconsumed bytes is bounded.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _RARE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ") | frozenset(range(128, 256))
 
 
 class Redactor:
-    """Replaces every form of the given secrets by `[secret NAME]`.
+    """Redactor that replaces every form of the given secrets by `[secret NAME]`.
 
-    It keeps no state between calls: what it does not consume is to be offered again with more data behind it.
+    It keeps no state between calls: pass unconsumed bytes again, followed by more data.
 
     Args:
-        secrets: name to value; a value too short to be recognised (under 4 bytes) is left alone.
-        min_form_bytes: forms shorter than that are left alone too.
+        secrets: name to value; a value too short to be recognised (under 4 bytes) is not redacted.
+        min_form_bytes: shorter forms are not redacted either.
     """
 
     def __init__(self, secrets: Mapping[str, bytes], *, min_form_bytes: int = 0) -> None:
@@ -63,23 +63,23 @@ class Redactor:
 
     @property
     def max_held_bytes(self) -> int:
-        """The most bytes `feed` ever leaves unconsumed."""
+        """Return the maximum number of bytes that `feed` leaves unconsumed."""
         return 2 * self._longest + self._region_limit
 
     @property
     def longest_form_bytes(self) -> int:
-        """Length of the longest form of any secret."""
+        """Return the length of the longest form of any secret."""
         return self._longest
 
     def names_in(self, data: bytes) -> set[str]:
-        """The secrets of which a form is in a piece of text."""
+        """Return the names of the secrets that occur in `data`, in any form."""
         return {name for _, _, name in self._find_matches(data)}
 
     def feed(self, data: bytes, is_final: bool) -> tuple[bytes, int]:
-        """Redact as much of `data` as no later byte can change.
+        """Redact the part of `data` whose result no later byte can change.
 
         Returns:
-            The redacted bytes and how many bytes of `data` they stand for; all of it when `is_final`.
+            The redacted bytes, and the number of bytes of `data` that they replace: all of them if `is_final`.
         """
         if not self._names:
             return data, len(data)
@@ -97,18 +97,18 @@ class Redactor:
         return b"".join(pieces), limit
 
     def redact(self, data: bytes) -> bytes:
-        """Redact a text that is whole."""
+        """Redact a complete text."""
         return self.feed(data, True)[0]
 
     def redact_text(self, text: str) -> str:
-        """As `redact`; bytes that are no UTF-8 may stand in the text as Python's lone surrogates."""
+        """Redact a complete text; it may contain lone surrogates for bytes that are not UTF-8."""
         try:
             return self.redact(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             return self.redact(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _find_matches(self, data: bytes) -> list[_Match]:
-        """Every place where a pattern lies, also overlapping ones, from left to right."""
+        """Return all matches of patterns, overlapping ones included, from left to right."""
         found = []
         for start, pattern in self._inner.candidates(data, 0):
             if data.startswith(pattern, start):
@@ -134,10 +134,10 @@ class Redactor:
         return sorted(found)
 
     def _settle(self, matches: Sequence[_Match], partials: Sequence[int], size: int) -> tuple[list[_Match], int]:
-        """Join matches to regions as far as no later byte can change them.
+        """Join matches to regions, up to where later bytes could change them.
 
         Returns:
-            The regions, and the position up to which all is settled.
+            The regions, and the position up to which they are final.
         """
         regions: list[_Match] = []
         floor, index, count = 0, 0, len(matches)
@@ -167,7 +167,7 @@ class Redactor:
 
 
 class _WordTable:
-    """Return possible positions of patterns, found by a 4-byte word of each for each of the four alignments."""
+    """Table that finds possible positions of patterns by a 4-byte word of each, for each of the four alignments."""
 
     def __init__(self, patterns: Iterable[tuple[bytes, Iterable[int]]]) -> None:
         self._places: dict[int, list[tuple[bytes, int]]] = {}
@@ -178,7 +178,7 @@ class _WordTable:
         self._words = frozenset(self._places)
 
     def candidates(self, data: bytes, start: int) -> list[tuple[int, bytes]]:
-        """(position, pattern) to compare, for all of `data` from `start` on; positions are never negative."""
+        """Return (position, pattern) pairs to compare in `data` from `start` on; positions are never negative."""
         found: list[tuple[int, bytes]] = []
         if not self._words:
             return found
@@ -190,7 +190,7 @@ class _WordTable:
                 words = struct.unpack_from(f"={(size - base) // _WORD}I", data, base)
             if not has_hit and self._words.isdisjoint(words):
                 continue
-            # behind a hit the next block is searched at once: a log that prints secrets does so often
+            # after a hit the next block is not prechecked: a log that prints one secret often prints more
             has_hit = False
             for place in compress(_PLACES, map(self._words.__contains__, words)):
                 has_hit = True
@@ -202,7 +202,7 @@ class _WordTable:
 
 
 def _rare_offsets(pattern: bytes) -> list[int]:
-    """For each alignment the offset of the word that is least likely in an ordinary log."""
+    """Return, for each alignment, the offset of the word that is least likely in an ordinary log."""
     return [
         max(range(phase, len(pattern) - _WORD + 1, _WORD), key=lambda offset: _rarity(pattern[offset : offset + _WORD]))
         for phase in range(_WORD)

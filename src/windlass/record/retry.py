@@ -1,7 +1,7 @@
-"""The retry policy: after an attempt ended, does the task go on, and if not, with which verdict?
+"""Retry policy: whether a task continues after an attempt ended, and its verdict if not.
 
-Pure, so that the leader in the job, a client that reconciles, the simulation and the goodput simulator all ask the
-same function and get the same answer.
+Pure, so that the leader in the job, a client that reconciles, the simulation and the goodput simulator all use the
+same function and reach the same decision.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from windlass.record.state import Attempt, State, TaskFacts
 __all__ = ["DOOMED_WITHIN_S", "MAX_WITHOUT_PROGRESS", "Budgets", "Decision", "decide", "end_of_chain"]
 
 MAX_WITHOUT_PROGRESS = 3
-"""Attempts in a row without progress after which a task ends."""
+"""Number of consecutive attempts without progress after which a task ends."""
 
 DOOMED_WITHIN_S = 600.0
-"""For code that shows no progress at all, only ends this soon after the start count as doomed."""
+"""For code that reports no progress at all, only an end this soon after the start counts as doomed; seconds."""
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """Number of attempts that may be lost, by kind of cause."""
+    """Maximum number of lost attempts, by kind of cause."""
 
     interrupted: int = 50
     failed: int = 0
@@ -29,7 +29,7 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Decision:
-    """Decision after an ended attempt; without a verdict the next attempt starts."""
+    """Decision after the end of an attempt; without a verdict the next attempt starts."""
 
     verdict: State | None
     cause: str = ""
@@ -37,7 +37,7 @@ class Decision:
 
 
 def decide(task: TaskFacts, budgets: Budgets) -> Decision:
-    """The decision after the task's newest attempt, which must have ended."""
+    """Return the decision after the task's newest attempt, which must have ended."""
     newest = task.newest_attempt
     if newest is None or newest.end is None:
         raise ValueError(f"task {task.name}: the newest attempt has not ended")
@@ -46,7 +46,7 @@ def decide(task: TaskFacts, budgets: Budgets) -> Decision:
         return Decision(State.SUCCEEDED, str(cause))
     if task.is_stop_wanted:
         return Decision(State.STOPPED, str(Cause.CANCELLED), task.stop_reason)
-    if cause is Cause.CANCELLED:  # by somebody who asked the scheduler and not us
+    if cause is Cause.CANCELLED:  # by a user, through the scheduler and not through windlass
         return Decision(State.STOPPED, str(cause), newest.end.message)
     if kind_of(cause) is Kind.FINAL:
         return Decision(State.FAILED, str(cause), newest.end.message)
@@ -63,11 +63,11 @@ def decide(task: TaskFacts, budgets: Budgets) -> Decision:
 
 
 def end_of_chain(task: TaskFacts, link: int, num_links: int) -> Decision | None:
-    """The end of a task that would go on in another link, after the last it may have; None while it may.
+    """Return the end of a task that needs another link but may have no more; None if it may.
 
     Args:
         link: number of the newest link that began, over all jobs of the task since its budgets were reset.
-        num_links: most there may be; 0: no limit.
+        num_links: maximum number of links; 0: no limit.
     """
     if not num_links or link < num_links:
         return None
@@ -77,7 +77,7 @@ def end_of_chain(task: TaskFacts, link: int, num_links: int) -> Decision | None:
 
 
 def _counted(task: TaskFacts) -> list[Attempt]:
-    """The attempts since the budgets were last reset, in order."""
+    """Return the attempts since the budgets were last reset, in order."""
     reset = max((job.number for job in task.jobs.values() if job.resets_budgets), default=0)
     return [task.attempts[number] for number in sorted(task.attempts) if task.attempts[number].job >= reset]
 

@@ -1,13 +1,13 @@
-r"""The forms in which a secret may turn up in a program's output.
+r"""Forms in which a secret may appear in a program's output.
 
-Covered, each for the whole value: the value itself, stripped too; base64 (also url-safe, without padding, inside a
+Covered, each for the whole value: the value itself, also stripped; base64 (also url-safe, without padding, inside a
 longer text, in lines of 64 and 76, and escaped for JSON or a URL); URL quoting, once and twice; JSON, once and twice,
 as Python, Go, PHP, JavaScript, Java, .NET, Ruby and Django write it; YAML; `repr`; shell quoting; HTML escapes; hex.
-Of values of at most 512 bytes also URL quoting of every byte, hex with spaces or colons, and every byte as `\x..` or
-octal. Of a value of several lines, each line as text too.
+For values of at most 512 bytes, also URL quoting of every byte, hex with spaces or colons, and every byte as `\x..` or
+octal. For values of several lines, also each line as text.
 
-Not covered, since no list can: a part of the value, compression, encryption, other ciphers (rot13, base32), the value
-reversed or with something put between its characters, JSON with `\u` for plain letters, hex dumps with offsets.
+Not covered, since no list can be complete: a part of the value, compression, encryption, other ciphers (rot13, base32),
+the value reversed or with separators between its characters, JSON with `\u` for plain letters, hex dumps with offsets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MIN_FORM_BYTES = 4
 _MIN_LINE_BYTES = 8
 _MAX_WIDE_BYTES = 512
 # RFC 3986 keeps `~`; `/` may stay or not; JavaScript's encodeURIComponent keeps the rest of RFC 2396's marks.
-# Go's and others' escapers of a path or of user and password keep more; encodeURI keeps most.
+# Escapers of paths, or of user and password, in Go and other languages keep more; encodeURI keeps most.
 _URL_SAFE = ("", "/", "!'()*", "*", "$&+=:@", "$&+,/;=", "!$&'()*+,;=:@", "!$&'()*+,;=:@/", ";/?:@&=+$,#!'()*")
-# What encoders of JSON write as `\\u`, beside controls: nothing (most); Go, Rails, simplejson, Django's json_script; Flask;
+# Characters that JSON encoders write as `\\u`, besides controls: none (most); Go, Rails, simplejson, Django's json_script; Flask;
 # Gson; PHP with all JSON_HEX flags; .NET; Django's escapejs.
 _JSON_ESCAPED = ("", "<>&", "<>&'", "<>&'=", "<>&'\"", "<>&'\"+`", "<>&'\"=-;`\\")
 _LINE_ENDS = "\u2028\u2029"
@@ -48,7 +48,7 @@ _SHELL_SPECIAL = re.compile(rb"([^A-Za-z0-9_@%+=:,./-])")
 
 
 def secret_forms(value: bytes) -> frozenset[bytes]:
-    """Every form of `value` worth hiding, each of at least `MIN_FORM_BYTES` bytes."""
+    """Return all forms of `value` to redact, each of at least `MIN_FORM_BYTES` bytes."""
     forms = set()
     for whole in {value, value.strip()}:
         for form in _forms_of_whole(whole):
@@ -74,7 +74,7 @@ def _forms_of_whole(value: bytes) -> Iterator[bytes]:
 
 
 def _base64_forms(value: bytes) -> Iterator[bytes]:
-    """Encodings of `value` alone, and the characters it fixes at each of the three places in a longer text."""
+    """Yield the encodings of `value` alone, and the characters that it determines at each of the three alignments."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(value)
         for shift in range(3):
@@ -83,7 +83,7 @@ def _base64_forms(value: bytes) -> Iterator[bytes]:
             yield encode(bytes(shift) + value)[first:end]
         yield from _escaped_base64(encode(value))
         yield from _escaped_base64(encode(value).rstrip(b"="))
-    for width in (64, 76):  # PEM and MIME break lines there; so does the `base64` program
+    for width in (64, 76):  # line lengths of PEM and MIME, and of the `base64` program
         encoded = base64.b64encode(value)
         if len(encoded) > width:
             for start in range(0, len(encoded), width):
@@ -93,7 +93,7 @@ def _base64_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _escaped_base64(encoded: bytes) -> Iterator[bytes]:
-    """Its three characters that are no letters, as JSON and URLs have them."""
+    """Yield the encoding with `+`, `/` and `=` escaped for JSON and URLs."""
     yield encoded
     yield encoded.replace(b"/", b"\\/")
     for plus, slash, equals in ((b"\\u002B", b"/", b"="), (b"+", b"/", b"\\u003d"), (b"%2B", b"%2F", b"%3D")):
@@ -115,7 +115,7 @@ def _url_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _wide_forms(value: bytes) -> Iterator[bytes]:
-    """Every byte as three or four characters."""
+    """Yield the forms that write every byte as three or four characters."""
     for separator in (" ", ":"):
         yield value.hex(separator).encode()
         yield value.hex(separator).upper().encode()
@@ -124,7 +124,7 @@ def _wide_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _html_forms(value: bytes) -> Iterator[bytes]:
-    """As Python, Django, Go, PHP, XML and Mustache escape it, and as text between tags, where quotes may stay."""
+    """Yield HTML escapes of Python, Django, Go, PHP, XML and Mustache, and those between tags, where quotes may stay."""
     text = value.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
     for double, single in _HTML_QUOTES:
         form = text.replace(b'"', double).replace(b"'", single)
@@ -139,7 +139,7 @@ def _html_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _text_forms(value: bytes) -> Iterator[bytes]:
-    """JSON, YAML, `repr`, quotes doubled and shell quoting, without the quotes around them."""
+    """Yield JSON, YAML, `repr`, doubled quotes and shell quoting, without the surrounding quotes."""
     yield repr(value)[2:-1].encode()
     yield value.replace(b"'", b"'\"'\"'")
     yield value.replace(b"'", b"'\\''")
@@ -162,11 +162,11 @@ def _text_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _json_form(text: str, escaped: str, digits: tuple[str, str], *, is_ascii: bool) -> str:
-    r"""A JSON string as an encoder writes it that has `\u` for these characters too.
+    r"""Return a JSON string from an encoder that also writes these characters as `\u`.
 
     Args:
-        digits: how codes of these characters, and of all others, are written: in small or in capital letters.
-        is_ascii: whether all that is not ASCII is written so; else of that only the line ends of JavaScript, or nothing.
+        digits: format of the codes of these characters, and of all others: lower or upper case hex.
+        is_ascii: whether all non-ASCII characters are escaped; otherwise only the line ends of JavaScript, or none.
     """
 
     def shown(character: str) -> str:
@@ -181,7 +181,7 @@ def _json_form(text: str, escaped: str, digits: tuple[str, str], *, is_ascii: bo
 
 
 def _yaml_form(text: str) -> str:
-    """A double-quoted scalar as PyYAML writes it without unicode; codes of two, four or eight digits."""
+    """Return a double-quoted scalar as PyYAML writes it without unicode; codes have two, four or eight digits."""
     return _NOT_ASCII.sub(lambda match: _yaml_code(ord(match.group())), json.dumps(text, ensure_ascii=False)[1:-1])
 
 

@@ -1,6 +1,6 @@
-"""Required fields of each kind of record; any other record is damage.
+"""Required fields of each kind of record; a record without them is damaged.
 
-Only facts that are read are named, so a record of a later version with more of them passes.
+Only facts that are read are listed, so a record of a later version with more facts is accepted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OF_TASK: Mapping[str, _Types] = {"after": list, "replicas": int, "interrupted":
 
 
 def is_well_formed(record: Record) -> bool:
-    """Return whether a record has the fields its kind requires; always true for unknown kinds of later versions."""
+    """Return whether a record has the required fields of its kind; True for unknown kinds of later versions."""
     fields = _FIELDS.get(record.kind)
     if fields is None:
         return True

@@ -1,7 +1,7 @@
-"""State of a run: the fold of its journal's records to facts.
+"""State of a run: the facts in the records of its journal.
 
-The fold does not depend on the order of records of different writers: every fact has one key (task, job, attempt,
-rank) and, where two writers may speak about the same key, a stated precedence. So a journal read in any order gives
+The facts do not depend on the order of records of different writers: every fact has one key (task, job, attempt,
+rank) and, where two writers may record the same key, a defined precedence. So a journal read in any order gives
 the same state, and no vector clocks are needed (docs/decisions/0002-order-free-fold.md).
 """
 
@@ -36,11 +36,11 @@ __all__ = [
 
 @dataclass
 class RunFacts:
-    """Everything the journal of one run says, metrics left out.
+    """Facts in the journal of one run, except metrics.
 
     Attributes:
-        num_damaged: records that were passed over since they are not whole.
-        damage: what is missing from the journal, by file, in words; whoever reads the run's folder finds it.
+        num_damaged: number of damaged records, which were skipped.
+        damage: description of what is missing from the journal, by file; set by the reader of the run's folder.
     """
 
     run: str = ""
@@ -60,7 +60,7 @@ class RunFacts:
 
     @property
     def state(self) -> State:
-        """The run's state, derived from its tasks'."""
+        """Return the run's state, derived from the states of its tasks."""
         states = [task.state for task in self.tasks.values()]
         if not states or all(state is State.PLANNED for state in states):
             return State.PLANNED
@@ -69,23 +69,23 @@ class RunFacts:
         for state in (State.STOPPING, State.RUNNING):
             if state in states:
                 return state
-        is_waiting = any(task.reason for task in self.tasks.values())  # for this machine's CPUs, for one
+        is_waiting = any(task.reason for task in self.tasks.values())  # for CPUs of this machine, for example
         return State.RUNNING if State.SUCCEEDED in states and not is_waiting else State.QUEUED
 
     @property
     def num_attempts(self) -> int:
-        """Attempts of the task that needed most; those of different tasks do not add up."""
+        """Return the largest number of attempts of any task; tasks are not added up."""
         return max((len(task.attempts) for task in self.tasks.values()), default=0)
 
     @property
     def ended_at(self) -> float:
-        """When the last task ended; 0 while one is not at its end."""
+        """Return the time at which the last task ended; 0 while any task has not ended."""
         ends = [task.end for task in self.tasks.values()]
         return max((end[3] for end in ends if end), default=0.0) if ends and all(ends) else 0.0
 
     @property
     def cause(self) -> str:
-        """The cause of the run's end: that of the first task that failed, or else that was stopped."""
+        """Return the cause of the run's end: that of the first failed task, or else of the first stopped task."""
         ends = [task.end for task in self.tasks.values() if task.end is not None]
         bad = sorted(
             (end for end in ends if end[0] is not State.SUCCEEDED),
@@ -94,13 +94,13 @@ class RunFacts:
         return bad[0][1] if bad else (str(Cause.OK) if self.state is State.SUCCEEDED else "")
 
     def task(self, name: str) -> TaskFacts:
-        """The task of that name, made if new."""
+        """Return the task with this name, created if it is new."""
         if name not in self.tasks:
             self.tasks[name] = TaskFacts(name)
         return self.tasks[name]
 
     def apply(self, record: Record) -> None:
-        """Take one record in; records of unknown kinds (of later versions) are passed over, malformed ones counted."""
+        """Apply one record; unknown kinds (of later versions) are ignored, malformed records are counted."""
         handler = _HANDLERS.get(record.kind)
         if handler is None:
             return
@@ -109,14 +109,14 @@ class RunFacts:
                 handler(self, record)
                 self.updated_at = max(self.updated_at, record.at)
                 return
-        except (KeyError, TypeError, ValueError, AttributeError):  # no shape is as exact as the code that reads it
+        except (KeyError, TypeError, ValueError, AttributeError):  # malformed in a way that its shape allows
             self.num_damaged += 1
             return
         self.num_damaged += 1
 
 
 def fold(records: Iterable[Record]) -> RunFacts:
-    """The facts of a whole journal."""
+    """Return the facts of a complete journal."""
     facts = RunFacts()
     for record in records:
         facts.apply(record)
@@ -124,9 +124,9 @@ def fold(records: Iterable[Record]) -> RunFacts:
 
 
 def jobs_to_let_go(facts: RunFacts) -> dict[str, JobFacts]:
-    """Jobs that wait in a queue although nothing has to be waited for any more, by their task.
+    """Return held jobs, by task, that have no task left to wait for.
 
-    When a task before one of them did not succeed, it is to start too, and to find out.
+    A job whose upstream task did not succeed is included: it starts and detects that.
     """
     found = {}
     for name, task in facts.tasks.items():
@@ -148,7 +148,7 @@ def _verdict(states: Iterable[State]) -> State:
 
 
 def _is_first(facts: RunFacts, record: Record, *key: str | int) -> bool:
-    """Return whether this is the first record that states its fact; of two writers the earlier one counts."""
+    """Return whether this is the first record of its fact; of two writers the earlier one counts."""
     said, key = (record.at, record.writer, record.seq), (record.kind, *key)
     known = facts.first_said.get(key)
     if known is not None and known <= said:
@@ -181,7 +181,7 @@ def _attempt(facts: RunFacts, record: Record) -> Attempt:
     attempt = attempts[number]
     if not attempt.first_seen_at or record.at < attempt.first_seen_at:
         attempt.first_seen_at = record.at
-    if record.kind not in (events.JOB_LOST, events.ATTEMPT_ENDED):  # others may say those much later
+    if record.kind not in (events.JOB_LOST, events.ATTEMPT_ENDED):  # other writers may record those much later
         attempt.last_seen_at = max(attempt.last_seen_at, record.at)
     attempt.job = max(attempt.job, record.data.get("job", 0))
     return attempt
@@ -256,7 +256,7 @@ def _link(facts: RunFacts, record: Record) -> Link:
 
 def _link_queued(facts: RunFacts, record: Record) -> None:
     link = _link(facts, record)
-    if not link.started_at:  # the one that began is the link, whatever else was queued as such
+    if not link.started_at:  # the job that began is the link, even if other jobs were queued for it
         link.backend_id = max(link.backend_id, record.data["backend_id"])
 
 
@@ -307,7 +307,7 @@ def _attempt_ended(facts: RunFacts, record: Record) -> None:
 
 
 def _end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
-    """A supervisor's word outranks a client's, a later leader's an earlier one's, the first of a writer its later ones."""
+    """Set the end: a supervisor's record outranks a client's, a later leader's an earlier one's, a first record later ones."""
     epoch = max(epoch, -1)
     precedence = (-record.seq if epoch >= 0 else 0, -record.at, record.writer, -record.seq)
     if epoch not in attempt.ends or precedence > attempt.ends[epoch][0]:
@@ -323,7 +323,7 @@ def _task_ended(facts: RunFacts, record: Record) -> None:
 
 
 def _end_order(end: tuple[State, str, str, float]) -> tuple[bool, float, str, str, str]:
-    """A success before all others, then the earliest; the rest only makes the order a total one."""
+    """Return the sort key of an end: success first, then the earliest; the rest makes the order total."""
     return (end[0] is not State.SUCCEEDED, end[3], str(end[0]), end[1], end[2])
 
 

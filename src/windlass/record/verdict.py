@@ -1,7 +1,7 @@
-"""The second copy of a task's end, in its job's folder: it outlives damage to the journal's own file.
+"""Second copy of a task's end, in its job's folder: it survives damage to the journal file.
 
-The journal stays the record; the copy is read only where the journal has no end of a task. It is the record itself,
-framed as in the journal, so it names its writer and how many records that writer's file had.
+The journal remains authoritative; the copy is read only if the journal has no end of the task. It is the same record,
+framed as in the journal, so it names its writer and the number of records in that writer's file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ VERDICT = "verdict.wj"
 
 
 def write_verdict(job_folder: Path, record: Record) -> None:
-    """Keep a copy of a `task-ended` record. Durable when it returns; raises OSError."""
+    """Write a copy of a `task-ended` record. Durable on return; raises OSError."""
     write_atomic(job_folder / VERDICT, encode(record))
 
 
 def read_verdict(job_folder: Path) -> Record | None:
-    """The copy, or None where there is none, or none that is whole."""
+    """Return the copy; None if it is missing or damaged."""
     try:
         record = decode((job_folder / VERDICT).read_bytes())
     except OSError:

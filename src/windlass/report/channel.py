@@ -1,7 +1,7 @@
-"""The way of records from user code to the journal: a bounded queue, and a thread that empties it.
+"""Channel for records from user code to the journal: a bounded queue, and a thread that empties it.
 
-`put` costs microseconds, never waits and never raises: what does not fit, or cannot be written, is dropped and
-counted. `write` is for the few records that must be on disk before training goes on.
+`put` costs microseconds, never blocks and never raises: records that do not fit, or cannot be written, are dropped and
+counted. `write` is for the few records that must be on disk before training continues.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RETRY_AFTER_S = 5.0
 
 
 class Channel:
-    """This process's own file in the run's journal.
+    """Writer of this process's file in the run's journal.
 
     Args:
         folder: the run's journal folder.
-        prefix: `<task>.<rank>`; the writer's name adds the process (`.report-<pid>-<start ticks>`).
+        prefix: `<task>.<rank>`; the process is added to the writer's name (`.report-<pid>-<start ticks>`).
     """
 
     def __init__(self, folder: Path, prefix: str) -> None:
@@ -41,7 +41,7 @@ class Channel:
         self._folder = folder
         self._prefix = prefix
         self._queue: deque[tuple[str, dict[str, Any]]] = deque()
-        self._lock = threading.RLock()  # a signal handler may report while its own thread empties the queue
+        self._lock = threading.RLock()  # a signal handler may report while its thread is emptying the queue
         self._wake = threading.Event()
         self._is_running = False
         self._has_warned = False
@@ -50,7 +50,7 @@ class Channel:
         self._writer: JournalWriter | None = None
 
     def put(self, kind: str, data: dict[str, Any]) -> None:
-        """Queue a record; on its way to the journal within 100 ms."""
+        """Queue a record; it is written to the journal within about 100 ms."""
         if len(self._queue) >= MAX_QUEUED:
             self.num_dropped += 1
             self._warn_once(f"more than {MAX_QUEUED} records are waiting to be written")
@@ -62,13 +62,13 @@ class Channel:
                 self._start()
 
     def write(self, kind: str, **data: Any) -> None:
-        """Write a record and everything queued before it; on disk when this returns.
+        """Write a record and everything queued before it; durable on return.
 
         Raises:
             OSError: the disk is full or the journal cannot be written.
             WindlassError: another process holds the file.
         """
-        if self._busy == threading.get_ident():  # a signal handler in the middle of our own write
+        if self._busy == threading.get_ident():  # a signal handler interrupted our own write
             with contextlib.closing(JournalWriter(self._folder, self._name() + "-signal", SystemClock())) as writer:
                 writer.append(kind, **data)
             return
@@ -77,18 +77,18 @@ class Channel:
             self._append(kind, data, is_durable=True)
 
     def flush(self) -> None:
-        """Write what is queued; never raises for a journal that cannot be written."""
+        """Write queued records; does not raise if the journal cannot be written."""
         if self._busy != threading.get_ident():
             with self._lock:
                 self._drain()
 
     def sync(self) -> None:
-        """Write what is queued; on disk when this returns.
+        """Write queued records; durable on return.
 
         Raises:
-            OSError: the journal cannot be brought to the disk.
+            OSError: the journal cannot be synced to disk.
         """
-        if self._busy == threading.get_ident():  # as in `write`; what it interrupts is about to be written
+        if self._busy == threading.get_ident():  # as in `write`; the interrupted write continues afterwards
             return
         with self._lock:
             self._drain()
@@ -96,13 +96,13 @@ class Channel:
                 self._writer.sync()
 
     def abandon(self) -> None:
-        """Let go of the file without touching what is queued: in a forked child it all belongs to the parent."""
+        """Abandon the file and the queue in a forked child: both belong to the parent."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
 
     def close(self) -> None:
-        """Write what is queued and give the file back."""
+        """Write queued records and close the file."""
         with self._lock:
             self._drain()
             if self._writer is not None:
@@ -121,7 +121,7 @@ class Channel:
             return
         atexit.register(self.flush)
         util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # its children leave by os._exit, past atexit
+        if util is not None:  # its children exit by os._exit, which skips atexit
             util.Finalize(None, self.flush, exitpriority=0)
 
     def _run(self) -> None:
@@ -154,7 +154,7 @@ class Channel:
             if self._writer is None:
                 self._writer = JournalWriter(self._folder, self._name(), SystemClock())
             self._writer.append(kind, is_durable=is_durable, **data)
-        except BaseException:  # also what a signal handler raises in the middle: the file is looked at afresh
+        except BaseException:  # a signal handler may have raised in the middle: check the file again
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None

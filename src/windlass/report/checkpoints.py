@@ -1,4 +1,4 @@
-"""Checkpoints: committed as a whole, found again, never a torn one."""
+"""Checkpoints: atomic commit, and search for the newest intact one."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _HIDDEN = ".windlass-"
 def checkpoint(path: str | os.PathLike[str], *, step: int) -> Path:
     """Commit a checkpoint that has been written to `path`, a folder or a file. Blocking; returns the path.
 
-    What was reported before is brought to the disk, then every file, then a manifest with sizes and sha256, then a record.
-    So no report is lost that what goes on from here would not make again. Only a checkpoint with its
-    manifest is ever resumed from, so a kill at any moment costs at most this one. Call it on one rank, after all have
-    written their parts. Outside windlass it does nothing.
+    Earlier reports are synced to disk first, then every file, then a manifest with sizes and sha256, then a record. So
+    no report is lost that a run resumed from this checkpoint would not repeat. Only checkpoints with a manifest are
+    resumed from, so a kill at any time loses at most this one. Call it on one rank, after all ranks have written their
+    parts. Outside windlass it does nothing.
 
     Raises:
-        NotFoundError: there is nothing at `path`.
+        NotFoundError: `path` does not exist.
         OSError: the disk is full, or the journal cannot be written.
     """
     reporter, where = current(), Path(os.path.abspath(os.fspath(path)))
@@ -56,32 +56,32 @@ def checkpoint(path: str | os.PathLike[str], *, step: int) -> Path:
 
 @dataclass(frozen=True)
 class Saving:
-    """A save that began: the request it answers, and when that was."""
+    """Save in progress: the request that it answers, and the time at which it began."""
 
     request: int
     started_at: float
 
 
 def begin_saving() -> Saving:
-    """Note that a save begins, for code that writes the manifest of `windlass.record.manifest` itself."""
+    """Mark the beginning of a save, for code that writes the manifest of `windlass.record.manifest` itself."""
     return Saving(current().requests.checkpoint, time.monotonic())
 
 
 def sync_reports() -> None:
-    """Bring what was reported so far to the disk: before a manifest that code writes itself, from any thread.
+    """Sync all reports to disk, before code writes a manifest itself; from any thread.
 
-    What goes on from a checkpoint does not make the reports of the steps before it again. Outside windlass it does nothing.
+    A run resumed from a checkpoint does not repeat the reports of earlier steps. Outside windlass it does nothing.
 
     Raises:
-        OSError: the journal cannot be brought to the disk.
+        OSError: the journal cannot be synced to disk.
     """
     current().sync()
 
 
 def saving_ended(saving: Saving, path: str, *, step: int) -> None:
-    """Record a checkpoint whose manifest was written by its maker, so that nothing is read again. From any thread.
+    """Record a checkpoint whose manifest the caller has written, without reading its files again; from any thread.
 
-    Outside windlass it does nothing. A path may be an URL.
+    Outside windlass it does nothing. A path may be a URL.
 
     Raises:
         OSError: the journal cannot be written.
@@ -94,15 +94,15 @@ def saving_ended(saving: Saving, path: str, *, step: int) -> None:
 
 @contextlib.contextmanager
 def checkpoint_dir(*, step: int) -> Iterator[Path]:
-    """A fresh folder to write a checkpoint to, committed when the block ends without an error.
+    """Yield a new folder to write a checkpoint to; it is committed when the block ends without an error.
 
         with report.checkpoint_dir(step=step) as folder:
             torch.save(state, folder / "state.pt")
 
-    It appears in the checkpoints folder as `step-<step>` (or after the task's pattern) with all its content at once.
+    It appears atomically in the checkpoints folder, as `step-<step>` or a name that matches the task's pattern.
 
     Raises:
-        OSError: as `checkpoint`; the unfinished folder is removed.
+        OSError: as for `checkpoint`; the unfinished folder is removed.
     """
     reporter, number = current(), int(step)
     request, started_at = reporter.requests.checkpoint, time.monotonic()
@@ -131,13 +131,13 @@ def checkpoint_dir(*, step: int) -> Iterator[Path]:
 
 
 def _folder_name(pattern: str, step: int) -> str:
-    """`step-<step>`, or what the pattern says where it is plain text around one `*`."""
+    """Return `step-<step>`, or a name from the pattern if that is plain text with one `*`."""
     is_plain = pattern.count("*") == 1 and not set(pattern) & set("?[]/") and not pattern.startswith(".")
     return pattern.replace("*", str(step)) if is_plain else f"step-{step}"
 
 
 def _remove_leftovers(parent: Path, attempt: int) -> None:
-    """Remove what killed attempts before this one left half written."""
+    """Remove unfinished checkpoints of earlier, killed attempts."""
     for entry in parent.iterdir():
         number = entry.name[len(_HIDDEN) :].partition("-")[0]
         if entry.name.startswith(_HIDDEN) and number.isdigit() and int(number) < attempt:
@@ -145,10 +145,10 @@ def _remove_leftovers(parent: Path, attempt: int) -> None:
 
 
 def latest_checkpoint() -> Path | None:
-    """The newest committed checkpoint whose every byte is as it was committed, or None.
+    """Return the newest committed checkpoint that is intact, byte for byte, or None.
 
-    A torn, changed or unfinished one is passed over for the one before it. Reads the whole checkpoint once. None too
-    outside windlass and where the task says `resume: none`.
+    Torn, changed and unfinished checkpoints are skipped. Reads the whole checkpoint once. Also None outside windlass, and
+    for a task with `resume: none`.
     """
     reporter = current()
     if not reporter.is_resuming or not (reporter.is_active or reporter.has_checkpoints):
@@ -167,7 +167,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _candidates(reporter: Reporter) -> list[tuple[int, float, str]]:
-    """(step, time, path) of everything that was ever committed, by the journal or by a manifest on the disk."""
+    """Return (step, time, path) of all committed checkpoints, from the journal and from manifests on disk."""
     found: dict[str, tuple[int, float, str]] = {}
     for step, at, path in _journalled(reporter):
         found[path] = max(found.get(path, (step, at, path)), (step, at, path))
@@ -181,7 +181,7 @@ def _candidates(reporter: Reporter) -> list[tuple[int, float, str]]:
 
 
 def _journalled(reporter: Reporter) -> Iterator[tuple[int, float, str]]:
-    """From the task's `checkpoint` records; other lines, metrics by the million, are not even parsed."""
+    """Yield those in the task's `checkpoint` records; other lines, such as millions of metrics, are not parsed."""
     if reporter.journal is None or not reporter.journal.is_dir():
         return
     needle = f'"kind":"{events.CHECKPOINT}"'.encode("ascii")

@@ -1,4 +1,4 @@
-"""Secrets in what user code reports: replaced before anything reaches the journal."""
+"""Redaction of secrets in reports of user code, before they reach the journal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MAX_REMEMBERED = 10_000
 
 
 class Hiding:
-    """Replaces the secrets of this process's own environment by `[secret NAME]`.
+    """Redactor that replaces the secrets in this process's environment by `[secret NAME]`.
 
-    The supervisor says which variables are secrets (`WINDLASS_SECRET_NAMES`) and which hold the path of a file with
-    one (`WINDLASS_SECRET_FILES`), names only; the values are those that the process has anyway.
+    The supervisor passes the names of variables that are secrets (`WINDLASS_SECRET_NAMES`) and of those with the path of
+    a secret's file (`WINDLASS_SECRET_FILES`); the process already has the values.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -29,7 +29,7 @@ class Hiding:
         self._names: dict[str, str] = {}
 
     def text(self, text: str) -> str:
-        """`text` without secrets."""
+        """Return `text` without secrets."""
         if not (self._values or self._paths):
             return text
         if self._redactor is None:
@@ -39,7 +39,7 @@ class Hiding:
         return self._redactor.redact_text(text)
 
     def name(self, name: str) -> str:
-        """As `text`, for what comes again and again: the names of metrics."""
+        """Return a name without secrets, from a cache, since the names of metrics repeat."""
         if not (self._values or self._paths):
             return name
         if name not in self._names:
@@ -54,7 +54,7 @@ class Hiding:
         for name, path in self._paths.items():
             try:
                 yield name, Path(path).read_bytes()
-            except OSError:  # gone: the task is over, or this process is not the one that was given it
+            except OSError:  # gone: the task is over, or the file was meant for another process
                 continue
 
 

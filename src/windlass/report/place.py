@@ -1,4 +1,4 @@
-"""Place of this process: run, task, attempt, rank and folders."""
+"""Place of this process: its run, task, attempt, rank and folders."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Place", "is_inside", "read_place"]
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a process in a run; outside windlass, the only process of a nameless run.
+    """Place of a process in a run; outside windlass, the only process of an unnamed run.
 
     Attributes:
-        rank: number of the replica (the node's share).
+        rank: number of the replica (one per node).
         local_rank: number of this process on its node.
         global_rank: number of this process among all `world_size` of the gang.
-        address: where the gang's leader can be reached, with `port`.
-        out: what lies here at the end is the task's output.
-        checkpoints: stable over attempts, retries and resumes.
-        deadline: wall time at which this job will be ended; None when there is no limit.
+        address: address of the gang's leader; `port` is its port.
+        out: folder of the task's output.
+        checkpoints: folder for checkpoints; the same for all attempts, retries and resumes.
+        deadline: wall time at which this job will be ended; None if there is no limit.
     """
 
     run: str = ""
@@ -46,7 +46,7 @@ def is_inside(environ: Mapping[str, str]) -> bool:
 
 
 def read_place(environ: Mapping[str, str] = os.environ, deadline: float | None = None) -> Place:
-    """The place that the environment names."""
+    """Return the place that the environment describes."""
     rank = _number(environ, "WINDLASS_RANK", 0)
     num_replicas = _number(environ, "WINDLASS_NUM_REPLICAS", 1)
     return Place(

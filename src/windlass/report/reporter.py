@@ -1,4 +1,4 @@
-"""The one reporter of a process, and the calls that cost microseconds."""
+"""Reporter of a process, and the calls that cost microseconds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PHASES = ("init", "step", "eval", "save", "load")
 
 
 class Reporter:
-    """State of a process's reports, made once from its environment.
+    """State of a process's reports, created once from its environment.
 
     Attributes:
         is_active: whether this process belongs to a windlass job; if not, every call does nothing.
@@ -62,14 +62,14 @@ class Reporter:
         self._key = {"task": self.place.task, "attempt": self.place.attempt, "rank": self.place.rank}
 
     def metrics(self, values: Mapping[str, float], step: int | None) -> None:
-        """Queue a record of values."""
+        """Queue a record of metric values."""
         if self.channel is not None:
             name_of = self._hiding.name
             numbers = {name_of(str(name)): _json_number(value) for name, value in values.items()}
             self.channel.put(events.METRICS, {**self._key, "step": _step(step), "values": numbers})
 
     def progress(self, phase: str, step: int | None) -> None:
-        """Queue a sign of life."""
+        """Queue a progress record."""
         self._saving_since = time.monotonic() if phase == "save" else None
         if self.channel is not None:
             self.channel.put(events.PROGRESS, {**self._key, "phase": phase, "step": _step(step)})
@@ -90,7 +90,7 @@ class Reporter:
         return self.requests.checkpoint > self._answered
 
     def sync(self) -> None:
-        """Bring what was reported so far to the disk."""
+        """Sync all reports to disk."""
         if self.channel is not None:
             self.channel.sync()
 
@@ -103,16 +103,16 @@ class Reporter:
         self._saved_at, self._saving_since = now, None
 
     def answered(self, request: int) -> None:
-        """Count a request to save, seen before the save began, as answered."""
+        """Mark a request to save, received before the save began, as answered."""
         self._answered = max(self._answered, request)
 
     def finish(self, code: int, cause: str, message: str) -> None:
-        """Record this process's own word on its end; durable."""
+        """Record how this process ends, as it reports itself; durable."""
         if self.channel is not None:
             self.channel.write(events.FINISH, **self._key, code=code, cause=cause, message=self._hiding.text(message))
 
     def abandon(self) -> None:
-        """In a forked child: the queue, the file and the signals belong to the parent."""
+        """Abandon queue, file and signals in a forked child: they belong to the parent."""
         self.requests.stop_listening()
         if self.channel is not None:
             self.channel.abandon()
@@ -123,7 +123,7 @@ _hears_forks = False
 
 
 def current() -> Reporter:
-    """The reporter of this process, made on the first call."""
+    """Return the reporter of this process, created on the first call."""
     global _reporter, _hears_forks  # noqa: PLW0603  one process, one reporter
     if _reporter is None:
         _reporter = Reporter(os.environ)
@@ -146,22 +146,22 @@ def is_active() -> bool:
 
 
 def place() -> Place:
-    """This process's run, task, attempt, ranks, folders and deadline; sensible values outside windlass too."""
+    """Return this process's run, task, attempt, ranks, folders and deadline; defaults outside windlass."""
     reporter = current()
     deadline = reporter.requests.deadline
     return reporter.place if deadline is None else replace(reporter.place, deadline=deadline)
 
 
 def metrics(values: Mapping[str, float], *, step: int | None = None) -> None:
-    """Record numbers of this moment: `metrics({"loss": 0.3}, step=100)`; never blocks, never raises."""
+    """Record current values: `metrics({"loss": 0.3}, step=100)`; never blocks, never raises."""
     current().metrics(values, step)
 
 
 def progress(phase: str = "step", *, step: int | None = None) -> None:
-    """Say what is going on, so that a long save is not taken for a stall; never blocks.
+    """Report the current phase, so that a long save does not count as a stall; never blocks.
 
     Raises:
-        UsageError: `phase` is none of init, step, eval, save, load.
+        UsageError: `phase` is not init, step, eval, save or load.
     """
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}", hint=f"one of {', '.join(PHASES)}", code="unknown-name")
@@ -169,10 +169,11 @@ def progress(phase: str = "step", *, step: int | None = None) -> None:
 
 
 def should_stop() -> bool:
-    """Return whether to save a checkpoint and exit now; the first call also handles SIGTERM and SIGUSR1 as such requests.
+    """Return whether to save a checkpoint and exit now.
 
-    Asking says that this code reacts: the supervisor then waits its full grace for it. Processes of one gang may see
-    a request a moment apart: ask on one rank and share the answer before doing something collective.
+    The first call also installs handlers that treat SIGTERM and SIGUSR1 as such requests, and shows that this code
+    cooperates: the supervisor then waits the full grace period for it. Processes of one gang may see a request at
+    slightly different times: call it on one rank and share the answer before a collective operation.
     """
     return current().should_stop()
 
@@ -180,7 +181,8 @@ def should_stop() -> bool:
 def should_checkpoint() -> bool:
     """Return whether to save now: the task's `every` has passed since the last save, or a save was requested.
 
-    It stays true until `checkpoint` or `checkpoint_dir` is called in this process. Ask on one rank and share the answer.
+    It stays true until `checkpoint` or `checkpoint_dir` is called in this process. Call it on one rank and share the
+    answer.
     """
     return current().should_checkpoint()
 
@@ -189,12 +191,12 @@ def finish(code: int = 0, cause: str = "", message: str = "") -> None:
     """Record how this process ends; outranks the exit code, which launchers such as torchrun turn into 1. Durable.
 
     Args:
-        code: the exit code it would have (0 done, 75 stopped and can go on, 93 do not start again).
-        cause: one of `windlass.record.causes.Cause`, or empty: derived from the code.
-        message: one line for people; secrets in it are replaced.
+        code: the exit code it would have (0 succeeded, 75 stopped and can resume, 93 do not restart).
+        cause: one of `windlass.record.causes.Cause`; empty: derived from the code.
+        message: one line for the user; secrets in it are redacted.
 
     Raises:
-        UsageError: there is no such cause, or it is `ok` while the code is not 0.
+        UsageError: unknown cause, or cause `ok` with a code other than 0.
         OSError: the journal cannot be written.
     """
     known = [str(item) for item in Cause]
@@ -220,7 +222,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _json_number(value: Any) -> float | str:
-    """A float, or `nan`, `inf`, `-inf`, which JSON has no numbers for."""
+    """Return a float, or the text `nan`, `inf` or `-inf`, which JSON cannot express as numbers."""
     try:
         number = float(value)
     except (TypeError, ValueError):

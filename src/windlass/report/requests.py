@@ -20,11 +20,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class Requests:
-    """The newest requests; looks at the control file at most every 50 ms.
+    """Newest requests, read from the control file at most every 50 ms.
 
     Args:
         path: the control file, `{"stop": bool, "checkpoint": number, "deadline": seconds or null, "reason": text}`,
-            replaced as a whole by the supervisor; None where there is none.
+            replaced atomically by the supervisor; None if there is none.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -43,23 +43,23 @@ class Requests:
 
     @property
     def checkpoint(self) -> int:
-        """Number of the newest request to save; 0 before the first."""
+        """Return the number of the newest request to save; 0 before the first."""
         self._look()
         number = self._content.get("checkpoint", 0)
         return number if isinstance(number, int) else 0
 
     @property
     def deadline(self) -> float | None:
-        """Wall time at which this job will be ended."""
+        """Return the wall time at which this job will be ended."""
         self._look()
         deadline = self._content.get("deadline")
         return float(deadline) if isinstance(deadline, (int, float)) else None
 
     def listen(self) -> bool:
-        """Take SIGTERM and SIGUSR1 as a request to stop where nobody else handles them; idempotent.
+        """Treat SIGTERM and SIGUSR1 as requests to stop, unless other code handles them; idempotent.
 
         Returns:
-            Whether this was the first call that could: only the main thread may.
+            Whether this call installed the handlers: only the first one in the main thread does.
         """
         if self._is_listening or threading.current_thread() is not threading.main_thread():
             return False
@@ -70,7 +70,7 @@ class Requests:
         return True
 
     def stop_listening(self) -> None:
-        """Give the signals their default effect back, where they are still ours."""
+        """Restore the default action of the signals, unless other code handles them by now."""
         for number in _SIGNALS:
             if signal.getsignal(number) == self._on_signal:
                 with contextlib.suppress(ValueError):  # not the main thread: the handler stays
@@ -92,6 +92,6 @@ class Requests:
                 return
             content = read_json(self._path)
         except (OSError, ValueError):
-            return  # not there yet, or a shared file system in trouble: what was asked before still holds
+            return  # missing, or the shared file system fails: earlier requests remain valid
         if isinstance(content, dict):
             self._seen, self._content = seen, content
