@@ -120,7 +120,7 @@ CODE = [
     Bad("missing folder", nothing, lambda t: pin_code(t / "nowhere"), "code-missing", "no such folder: {t}/nowhere",
         "`code:` names a folder, relative to the experiment file", 4),
     Bad("a file as folder", shell("touch f"), lambda t: pin_code(t / "f"), "code-missing", "{t}/f is not a folder",
-        "`code:` names the folder that holds the code"),
+        "`code:` names the folder of the code"),
     Bad("ignored folder", shell(REPO + " && mkdir skip && touch skip/x && echo skip > .gitignore && git add . && git commit -qm i"),
         lambda t: pin_code(t / "repo/skip"), "code-not-in-commit",
         re.compile("commit [0-9a-f]{12} has no folder skip \\(it is ignored, empty, or not committed\\)"),  # type: ignore[arg-type]

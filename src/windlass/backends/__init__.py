@@ -1,4 +1,4 @@
-"""The places where jobs run: one small class per kind, found by name and imported when used."""
+"""Backends, which run jobs: one small class per kind, found by name and imported on first use."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _NAMES = ("local", "docker", "slurm", "beaker")
 def backend_for(
     site: Site, *, push: Callable[[Path, PurePath], None] | None = None, patience_s: float | None = None
 ) -> Backend:
-    """The backend of a site; raises UsageError with the nearest legal name.
+    """Return the backend of a site; raises UsageError with the nearest valid name.
 
     Args:
-        push: takes a job's folder here and its folder at the site, and brings over all that must be there before the
-            job is queued; None: they are one folder.
-        patience_s: so long questions about jobs may take; None: as long as the backend thinks right.
+        push: called with a job's local folder and its folder at the site; copies everything that must be there before
+            the job is queued. None if both are the same folder.
+        patience_s: time limit of queries about jobs; None for the backend's default.
     """
     name = site.backend
     if name == "local":

@@ -1,4 +1,4 @@
-"""Run one program with bytes in and bytes out, bounded in time and in what it may answer."""
+"""Run a program with bytes in and bytes out, within a time and an output limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STDERR_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """Exit code and output of a program; of standard error the first 64 KiB."""
+    """Exit code and output of a program; standard error is cut after 64 KiB."""
 
     code: int
     out: bytes
@@ -36,15 +36,15 @@ def exchange(
     timeout_s: float,
     limit_bytes: int,
 ) -> Exchanged:
-    """Run a program to its end in a session of its own. Blocking.
+    """Run a program in a new session until it exits. Blocking.
 
-    What it leaves behind in the background is not waited for, even where that holds its pipes.
+    Background processes that it leaves behind are not waited for, even if they hold its pipes open.
 
     Args:
-        stdin: what it reads, or the file with that.
+        stdin: its input, or the path of a file with the input.
 
     Raises:
-        TimeoutError: it ran longer; it and its children were killed.
+        TimeoutError: it exceeded the time limit; it and its children were killed.
         OverflowError: it printed more than `limit_bytes`; it and its children were killed.
         OSError: it cannot be started.
     """
@@ -73,7 +73,7 @@ def exchange(
 
 @contextlib.contextmanager
 def _opened(stdin: bytes | Path) -> Iterator[int]:
-    """A file descriptor at the beginning of the input; bytes never touch a disk, for they may be secret."""
+    """Yield a file descriptor at the start of the input; bytes are never written to disk: they may be secret."""
     if isinstance(stdin, Path):
         descriptor = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC)
     else:

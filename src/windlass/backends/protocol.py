@@ -1,7 +1,7 @@
 """Protocol of backends, its values, and optional capabilities as protocols of their own.
 
-A backend turns one submission of one task into an object of its place and back into facts. It takes no decision:
-retries, chains and ends belong to the supervisor in the job and to `launch.reconcile`.
+A backend turns one submission of one task into a job at its site, and reports that job's state. It makes no decisions:
+retries, chains and completion are handled by the supervisor in the job and by `launch.reconcile`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class JobState(Enum):
-    """A backend's view of a job; a hint beside the supervisor's own word."""
+    """State of a job as the backend sees it; the supervisor's own record takes precedence."""
 
     UNKNOWN = "unknown"
     QUEUED = "queued"
@@ -38,12 +38,12 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """Exactly what will be submitted; a dry run prints it.
+    """Complete content of a submission, which a dry run prints.
 
     Attributes:
         folder: the job's folder below the run's directory.
-        files: content by name, to be written into the folder.
-        argv: what the backend executes to submit or to start.
+        files: content of the files to write into the folder, by name.
+        argv: command line that submits or starts the job.
     """
 
     folder: Path
@@ -54,12 +54,12 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job as its backend knows it.
+    """Job that was submitted to a backend.
 
     Attributes:
-        backend_id: the backend's own name of it.
-        locator: a stable URL of it, `local://host/pid...`; the backend's web page where there is one.
-        folder: its job folder.
+        backend_id: the backend's id of the job.
+        locator: a stable URL of the job, such as `local://host/pid...`, or its web page if it has one.
+        folder: the job's folder.
     """
 
     backend_id: str
@@ -69,13 +69,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """State of a job as its backend sees it now.
+    """Current state of a job as its backend sees it.
 
     Attributes:
-        cause: for a job that is gone, how its place says it ended, in the words of `record.causes`; empty: not known.
-        signs: for a job that is gone, why something of it may run all the same, in words; empty: nothing speaks for it.
-        waiting: what of it waits in a queue, by its place's ids.
-        suspended: why it does not run although it has its machines, in words; empty: it is not suspended.
+        cause: for a job that is gone, how it ended according to its site, in the terms of `record.causes`; empty if
+            unknown.
+        signs: for a job that is gone, why parts of it may still be running, in words; empty if there is no sign.
+        waiting: the site's ids of its parts that wait in a queue.
+        suspended: why it does not run although it has machines, in words; empty if it is not suspended.
     """
 
     state: JobState
@@ -87,66 +88,66 @@ class Observation:
 
 
 class Backend(Protocol):
-    """Place where jobs run: this machine, an engine, a scheduler."""
+    """System that runs jobs: this machine, a container engine, a scheduler."""
 
     name: str
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """Return what to submit. Pure: no I/O, equal inputs give equal output.
+        """Return the content of a submission. Pure: no I/O, equal inputs give equal output.
 
         Args:
-            archive: the zipapp with the supervisor, as seen from the place.
+            archive: path of the zipapp with the supervisor, as the site sees it.
         """
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Make the job. Blocking; idempotent by `rendered.token`: a second call finds the first one's job.
+        """Submit the job. Blocking; idempotent by `rendered.token`: a second call finds the first call's job.
 
         Raises:
-            PreconditionError: the place refuses the job for good.
-            UnreachableError: nobody knows whether it was taken; call again.
+            PreconditionError: the site rejects the job permanently.
+            UnreachableError: it is not known whether the job was accepted; call again.
         """
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """States by backend id, one question for many jobs; a job it cannot see is UNKNOWN, not GONE."""
+        """Return states by backend id, with one request for many jobs; a job it cannot see is UNKNOWN, not GONE."""
 
     def cancel(self, job: Submission) -> None:
-        """End the job by force, all its processes included. Blocking; idempotent."""
+        """Kill the job and all its processes. Blocking; idempotent."""
 
     def explain(self, job: Submission) -> str:
-        """Why the job waits, in words; empty when it does not."""
+        """Return why the job waits, in words; empty if it does not."""
 
 
 @runtime_checkable
 class CanSweep(Protocol):
-    """Backends whose lost jobs may leave processes behind on a machine we can reach."""
+    """Backend whose lost jobs may leave processes behind on a reachable machine."""
 
     def sweep(self, job: Submission) -> int:
-        """End what a job that is gone left behind; returns how many processes. Idempotent."""
+        """End processes left behind by a job that is gone; return how many. Idempotent."""
 
 
 @runtime_checkable
 class CanHold(Protocol):
-    """Backends whose jobs can wait for other tasks in the queue, where they hold no machine."""
+    """Backend whose jobs can wait in the queue for other tasks, without holding machines."""
 
     def let_go(self, job: Submission) -> None:
-        """Let a job that was submitted with `queue.hold` start when there is room. Blocking; idempotent."""
+        """Release a job that was submitted with `queue.hold`, so that it can start. Blocking; idempotent."""
 
 
 @runtime_checkable
 class CanUnqueue(Protocol):
-    """Backends of whose jobs a part may run while another part waits in a queue."""
+    """Backend where part of a job may run while another part waits in a queue."""
 
     def unqueue(self, job: Submission) -> None:
-        """Take what waits of a job out of the queue, and leave alone what runs. Blocks until it is seen gone; idempotent.
+        """Remove a job's waiting parts from the queue; running parts continue. Blocks until they are gone; idempotent.
 
         Raises:
-            UnreachableError: the place does not answer, or did not do it in time; call again.
+            UnreachableError: the site does not respond, or did not do it in time; call again.
         """
 
 
 @runtime_checkable
 class CanSubmitMany(Protocol):
-    """Backends that take many jobs of one shape at once."""
+    """Backend that accepts many jobs of one shape at once."""
 
     def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
-        """As `Backend.submit` for each, in order, with fewer questions to the place; idempotent in the same way."""
+        """Submit each as `Backend.submit` does, in order, with fewer requests to the site; equally idempotent."""

@@ -1,4 +1,4 @@
-"""The way to a site: run a command there and hear its answer, on this machine or over ssh."""
+"""Shell of a site: run a command there and read its output, on this machine or over ssh."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SSH_FAILED = 255
 _CLOSE_S = 10.0
 _CONFIG_NAME = "WINDLASS_SSH_CONFIG"
 _NOT_LITERAL = re.compile(r"[^A-Za-z0-9_@+=:,./ -]")
-# The command comes as $1 in octal, for the login shell there may be any; the mark ends what its start-up files print.
-# 255 stays ssh's own code. Names of Slurm's variables must not reach its programs: the profile says what they say.
+# The command is $1 in octal, which any login shell leaves intact; the mark ends the output of start-up files.
+# 255 stays reserved for ssh. Slurm's variables must not reach its programs: the profile holds those settings.
 _WRAPPER = (
     "printf %s {mark}; "
     'unset _ $(env | cut -d= -f1 | grep -E "^(SLURM|SBATCH|SRUN|SALLOC|SQUEUE|SACCT|SINFO|SCANCEL|SCONTROL)_"'
@@ -46,7 +46,7 @@ class ShellResult:
 
 @dataclass(frozen=True, slots=True)
 class RawShellResult:
-    """As `ShellResult`, with the bytes of standard output."""
+    """Result as `ShellResult`, with standard output as bytes."""
 
     code: int
     out: bytes
@@ -54,15 +54,15 @@ class RawShellResult:
 
 
 class SiteShell(Protocol):
-    """A way to a site."""
+    """Shell that runs commands at a site."""
 
     @property
     def name(self) -> str:
-        """The site's address, for people."""
+        """Return the site's address, for messages."""
 
     @property
     def is_local(self) -> bool:
-        """Return True when the site's files are this machine's."""
+        """Return True if the site's files are this machine's."""
 
     def run(
         self,
@@ -72,15 +72,15 @@ class SiteShell(Protocol):
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
     ) -> ShellResult:
-        """Run a command there to its end. Blocking; a command that fails, or is not there (127), is an answer.
+        """Run a command until it exits. Blocking; a command that fails or is missing (127) raises nothing.
 
         Args:
-            stdin: what it reads, or the file with that; the only way for secrets.
-            env: more variables, not secret: others there may see them.
+            stdin: its input, or the path of a file with the input; the only way to pass secrets.
+            env: additional variables; not for secrets, as other users of the site may see them.
 
         Raises:
-            UnreachableError: the way is broken, or there was no answer in time; the command may still have run.
-            PreconditionError: it printed more than anything of ours reads.
+            UnreachableError: the connection failed or timed out; the command may still have run.
+            PreconditionError: it printed more than the output limit.
         """
 
     def run_bytes(
@@ -91,7 +91,7 @@ class SiteShell(Protocol):
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
     ) -> RawShellResult:
-        """As `run`, with standard output as it was printed."""
+        """Run a command as `run` does, and return standard output as bytes."""
 
 
 class _TextShell(ABC):
@@ -106,7 +106,7 @@ class _TextShell(ABC):
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
     ) -> RawShellResult:
-        """As `SiteShell.run_bytes`."""
+        """See `SiteShell.run_bytes`."""
 
     def run(
         self,
@@ -122,7 +122,7 @@ class _TextShell(ABC):
 
 
 class LocalShell(_TextShell):
-    """The site is this machine; commands get a few variables of ours, and none of Slurm's but SLURM_CONF."""
+    """Shell of this machine; commands get a few of our variables, and of Slurm's only SLURM_CONF."""
 
     name = "this machine"
     is_local = True
@@ -139,19 +139,19 @@ class LocalShell(_TextShell):
         scrubbed = {name: value for name, value in os.environ.items() if _ALLOWED.match(name)}
         try:
             variables = {**scrubbed, **(env or {})}
-            done = _exchanged(self.name, argv, argv, stdin, variables, timeout_s, "try again in a while")
+            done = _exchanged(self.name, argv, argv, stdin, variables, timeout_s, "try again later")
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
             return RawShellResult(_CANNOT_RUN, b"", f"{argv[0]}: {error.strerror}")
         return RawShellResult(done.code, done.out, done.err)
 
 
 class SshShell(_TextShell):
-    """A login node over the OpenSSH client; all commands share one connection, which outlives them by ten minutes.
+    """Shell of a login node, over the OpenSSH client; commands share one connection, kept for ten minutes.
 
     Args:
         target: `user@host`, or a name in the user's ssh configuration.
-        config: a configuration file instead of the user's (`ssh -F`); `$WINDLASS_SSH_CONFIG` by default.
-        alive_s: three times so long without a sign of life of the other end is the end of the connection.
+        config: replaces the user's configuration file (`ssh -F`); by default `$WINDLASS_SSH_CONFIG`.
+        alive_s: seconds between keepalive messages; the connection ends after three without a response.
     """
 
     is_local = False
@@ -192,7 +192,7 @@ class SshShell(_TextShell):
         return RawShellResult(done.code, out, done.err)
 
     def close(self) -> None:
-        """End the shared connection, if there is one; the next command makes another."""
+        """Close the shared connection, if there is one; the next command opens another."""
         exchange(self._ssh("-O", "exit"), timeout_s=_CLOSE_S, limit_bytes=LIMIT_BYTES)
 
     def _ssh(self, *more: str) -> list[str]:
@@ -214,15 +214,15 @@ class SshShell(_TextShell):
         return ["ssh", *(["-F", str(self._config)] if self._config else []), "-T", *stated, *more, "--", self.name]
 
     def _control_path(self) -> str:
-        """Return the socket's path, one per address and configuration; `%C` separates what the configuration makes of
-        it.
+        """Return the socket's path, one per address and configuration; `%C` separates the hosts that they resolve
+        to.
         """
         key = hashlib.sha256(f"{self.name}\0{self._config}".encode()).hexdigest()[:8]
         return f"{_socket_folder()}/{key}-%C"
 
 
 def shell_for(profile: Profile) -> SiteShell:
-    """The way to the site of a profile."""
+    """Return the shell of a profile's site."""
     return SshShell(profile.ssh) if profile.ssh else LocalShell()
 
 
@@ -246,12 +246,12 @@ def _exchanged(
 
 
 def _without_secrets() -> dict[str, str]:
-    """Our environment for ssh, whose configuration may send any of it on (`SendEnv`)."""
+    """Return our environment for ssh, whose configuration may forward any variable (`SendEnv`)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
 
 
 def _remote_line(command: Sequence[str], mark: str) -> str:
-    """Return a line that every login shell reads in the same way: no character of the command is special to any."""
+    """Return a line that every login shell reads alike: none of its characters is special."""
     encoded = _NOT_LITERAL.sub(_octal, shlex.join(command))
     return f"exec /bin/sh -c '{_WRAPPER.format(mark=mark)}' sh '{encoded}'"
 
@@ -261,7 +261,7 @@ def _octal(match: re.Match[str]) -> str:
 
 
 def _socket_folder() -> Path:
-    """A folder of ours alone with a short name: a socket's path has at most 107 letters."""
+    """Return a private folder with a short name: a socket's path has at most 107 characters."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     is_fit = runtime.is_absolute() and runtime.is_dir() and len(str(runtime)) <= 24
     folder = runtime / "windlass-ssh" if is_fit else Path(f"/tmp/windlass-ssh-{os.geteuid()}")  # noqa: S108 - checked
@@ -275,10 +275,10 @@ def _socket_folder() -> Path:
 
 
 def _unreachable(name: str, err: str, code: int) -> UnreachableError:
-    """Return an error that says what ssh's message means and what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
+    """Return an error that explains ssh's message and says what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
     said = [line for line in err.strip().splitlines() if line.strip(" @")]
     last = said[-1] if said else f"ssh exited with {code} and no message"
-    hint = f"try it by hand: ssh {name} true"
+    hint = f"run it yourself: ssh {name} true"
     if "IDENTIFICATION HAS CHANGED" in err:
         last = "its host key has changed; the connection may be intercepted"
         hint = f"ask the site whether its keys have changed; if so `ssh-keygen -R {name.rpartition('@')[2]}`, then `ssh {name}`"
@@ -286,7 +286,7 @@ def _unreachable(name: str, err: str, code: int) -> UnreachableError:
         last = "ssh does not know its host key"
         hint = f"run `ssh {name}` once, and compare the fingerprint with the one that the site publishes"
     elif "Permission denied" in err:
-        hint = f"`ssh {name}` must log in without a question: load your key with ssh-add, or renew its certificate"
+        hint = f"`ssh {name}` must log in without a prompt: load your key with ssh-add, or renew its certificate"
     elif "Could not resolve hostname" in err:
         hint = f"check the spelling of `{name}` and the network"
     return UnreachableError(f"cannot reach {name}: {last}", hint=hint, code="site-unreachable")

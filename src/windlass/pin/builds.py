@@ -1,7 +1,7 @@
-"""Pins of prepared data: the key of a build, from everything that may change what it writes.
+"""Pins of prepared data: the key of a build, made from everything that may change its output.
 
-A key is the sha256 over the command, its variables, the digests (or keys) of its inputs, the code that it runs and the
-identity of its environment. The same key names the same folder, `<state>/data/built/<key>`, at every launch.
+A key is the sha256 of the command, its variables, the digests (or keys) of its inputs, the code that it runs and the
+identity of its environment. It names the folder `<state>/data/built/<key>` at every launch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.supervise.builds.built_data import CONTENT
 __all__ = ["BUILT", "build_key", "built_folder", "code_of_build"]
 
 BUILT = "data/built"
-"""Below the state folder: one folder per key."""
+"""Path below the state folder that has one folder per key."""
 
 _KEY_SCHEMA = 1
 _KEY_LENGTH = 40
@@ -39,11 +39,11 @@ def build_key(
     subdir: str,
     environment: Mapping[str, object],
 ) -> str:
-    """The key of a build; pure.
+    """Return the key of a build; pure.
 
     Args:
-        command: with the planner's tokens replaced; those that are paths stay, so that no path is part of the key.
-        inputs: digest of each input, or its key where it is built itself.
+        command: with the planner's tokens replaced, except those for paths, so that no path is part of the key.
+        inputs: digest of each input, or its key if it is itself built.
         subdir: folder of the code that the command starts in.
     """
     identity = {
@@ -65,9 +65,9 @@ def built_folder(state: Path, key: str) -> Path:
 
 
 def code_of_build(name: str, pin: CodePin, folder: Path, patterns: Sequence[str]) -> str:
-    """The digest of the code that a build runs: the whole pinned tree, or the files that `patterns` name.
+    """Return the digest of the code that a build runs: the whole pinned tree, or files that match `patterns`.
 
-    Code that runs in place is taken as it lies there now. The same files give the same digest, however they are pinned.
+    Code that runs in place is read in its current state. Equal files give equal digests, however they are pinned.
 
     Args:
         patterns: paths and patterns relative to `folder`; a folder stands for everything below it.
@@ -114,7 +114,7 @@ def _matches(path: str, wanted: str) -> bool:
 
 
 def _in_tree(repository: Repository, pin: CodePin) -> Iterator[tuple[str, str]]:
-    """(path relative to the code folder, mode and id) of every file of the pinned tree."""
+    """Yield path (relative to the code folder), mode and id of each file of the pinned tree."""
     tree = f"{pin.tree}:{pin.subdir}" if pin.subdir else pin.tree
     for line in repository.aimed.lines("ls-tree", "-r", "--full-tree", tree):
         described, _, quoted = line.partition("\t")
@@ -123,7 +123,7 @@ def _in_tree(repository: Repository, pin: CodePin) -> Iterator[tuple[str, str]]:
 
 
 def _in_folder(repository: Repository | None, folder: Path) -> Iterator[str]:
-    """Paths of every file of the code as it lies in its folder, relative to it."""
+    """Yield the paths of the code's files, relative to its folder, as they are on disk."""
     if repository is not None:
         listed = repository.git.at(folder).lines("ls-files", "--cached", "--others", "--exclude-standard")
         yield from (path for path in dict.fromkeys(map(unquote, listed)) if os.path.lexists(folder / path))
@@ -134,7 +134,7 @@ def _in_folder(repository: Repository | None, folder: Path) -> Iterator[str]:
 
 
 def _blob(name: str, path: Path) -> str:
-    """Mode and id of a file as git gives them to it; source: git-hash-object(1), gitformat-index(5)."""
+    """Return a file's mode and id as git assigns them; source: git-hash-object(1), gitformat-index(5)."""
     try:
         found = os.lstat(path)
         content = os.fsencode(os.readlink(path)) if stat.S_ISLNK(found.st_mode) else path.read_bytes()

@@ -70,7 +70,7 @@ def test_a_missing_token_is_an_error_of_its_own(tmp_path: Path, text: str, more:
     ("text", "message"),
     [
         ("a: [1\n", "{path} is not YAML: expected ',' or ']', but got '<stream end>'"),
-        ("- a\n", "{path} is not a config file of Beaker: it holds a list, not keys with values"),
+        ("- a\n", "{path} is not a Beaker config file: it holds a list, not keys with values"),
         ("user_token: 12\n", "`user_token` in {path} is a int, not a text"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_replica_that_waits_for_others_says_so() -> None:
 
 
 def test_a_job_alone_is_it() -> None:
-    assert reasons_of([seen_job()], {"job-0": []}) == ("it is not scheduled: Beaker has not looked at it yet",)
+    assert reasons_of([seen_job()], {"job-0": []}) == ("it is not scheduled: Beaker has not considered it yet",)
     assert reasons_of([seen_job(scheduling="budget is used up")], {"job-0": []}) == (
         "it is not scheduled: budget is used up",
     )

@@ -91,7 +91,8 @@ def test_a_controller_that_is_down_refuses_nothing(replies: dict[str, ShellResul
 
 
 @pytest.mark.parametrize(
-    ("named", "hint"), [("gpu", "of the profile is `gpu`"), ("", "of the profile is not set, so it is the tasks' own")]
+    ("named", "hint"),
+    [("gpu", "of the profile is `gpu`"), ("", "of the profile is not set, so the tasks' partition is used")],
 )
 def test_a_refusal_says_which_partition_it_was(named: str, hint: str) -> None:
     profile = site()

@@ -1,4 +1,4 @@
-"""AI2's Beaker, through its official client, which is imported at the first question and not before."""
+"""AI2's Beaker, through its official client, which is imported on the first call."""
 
 from __future__ import annotations
 

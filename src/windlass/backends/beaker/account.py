@@ -1,8 +1,8 @@
-"""Who we are for Beaker and where it is, read as its own tools read it, without importing them.
+"""Beaker account and server address, read as Beaker's own tools read them, without importing them.
 
 Sources: `Config` of beaker-py 2.8 (`BEAKER_TOKEN`, `BEAKER_ADDR`, `BEAKER_CONFIG`, `~/.beaker/config.yml`). The
-variables come before the file; `BEAKER_CONFIG` names the only file that is looked at; `BEAKER_ADDR` is the address of
-the web side alone.
+variables come before the file; if `BEAKER_CONFIG` is set, no other file is read; `BEAKER_ADDR` is the address of
+the web server only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIG = "BEAKER_CONFIG"
 
 _KEYS = ("user_token", "agent_address", "rpc_address", "default_org", "default_workspace", "default_image")
 _SILENT = ("updater_timestamp", "updater_message")
-"""Notes of Beaker's own command line to itself."""
+"""Keys that only Beaker's own command line uses."""
 
 _SERVER = "https://beaker.org"
 _MAX_FILE = 1 << 20
@@ -41,9 +41,9 @@ class BeakerAccount:
 
     Attributes:
         rpc_address: `host:port` of most calls.
-        path: the file that was read; None: there is none.
+        path: the file that was read; None if there is none.
         source: where the token comes from, for messages.
-        notes: what of the file was not understood, as sentences.
+        notes: sentences about entries of the file that were not understood.
     """
 
     token: str
@@ -70,7 +70,7 @@ def config_path(environ: Mapping[str, str] | None = None) -> Path | None:
 
 
 def read_account(environ: Mapping[str, str] | None = None) -> BeakerAccount:
-    """The account of the environment.
+    """Return the account that the environment defines.
 
     Raises:
         AccessError: there is no token, an empty one, or one that cannot be sent.
@@ -107,10 +107,10 @@ def read_account(environ: Mapping[str, str] | None = None) -> BeakerAccount:
 
 
 def set_default_workspace(name: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Write the default workspace into the file, as Beaker's own tool does; what else stands there stays.
+    """Set the default workspace in the file, as Beaker's own tool does; other entries are kept.
 
     Returns:
-        The file; it is made where there is none, readable by its owner alone.
+        The path of the file, which is created if missing, readable by its owner only.
 
     Raises:
         PreconditionError: the file cannot be read or written, or there is no home folder.
@@ -135,7 +135,7 @@ def _mode(path: Path) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The entries of a file; empty texts are left in."""
+    """Return the entries of a file, including those with empty values."""
     import yaml  # lazy: PyYAML costs 25 ms
 
     hint = f"write a new one with: beaker account login; or point {CONFIG} at another file"
@@ -155,7 +155,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         said = f"it holds a {type(data).__name__}, not keys with values"
-        raise PreconditionError(f"{path} is not a config file of Beaker: {said}", hint=hint, code="beaker-config")
+        raise PreconditionError(f"{path} is not a Beaker config file: {said}", hint=hint, code="beaker-config")
     for key in _KEYS:
         if data.get(key) is not None and not isinstance(data[key], str):
             message = f"`{key}` in {path} is a {type(data[key]).__name__}, not a text"
@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _notes(data: Mapping[str, Any], path: Path | None) -> tuple[str, ...]:
-    """A sentence for each key that we do not know: of a later version of Beaker's tools, or misspelt."""
+    """Return a sentence for each unknown key: misspelt, or of a later version of Beaker's tools."""
     notes = []
     for key in data:
         if key not in _KEYS and key not in _SILENT:

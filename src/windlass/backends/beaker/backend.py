@@ -34,17 +34,17 @@ Push = Callable[[Path, PurePath], None]
 
 
 def service_of(profile: Profile) -> BeakerService:
-    """Beaker as a site's profile means it; asks nothing yet."""
+    """Return the Beaker service that a site's profile describes; makes no call."""
     config = profile.beaker.config
     return BeakerService(environ={**os.environ, "BEAKER_CONFIG": config} if config else None)
 
 
 class BeakerBackend:
-    """Makes experiments at a Beaker site.
+    """Backend that creates experiments at a Beaker site.
 
     Args:
-        push: brings a job's folder to where its jobs find it, before the experiment is made.
-        service: by default what the profile says.
+        push: copies a job's folder to where its jobs read it, before the experiment is created.
+        service: by default the one that the profile describes.
     """
 
     name = "beaker"
@@ -56,9 +56,9 @@ class BeakerBackend:
         self._ends: dict[str, Observation] = {}
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """job.json, the spec, and the name under which it is sent."""
+        """Return job.json, the spec, and the name of the experiment."""
         if not document.beaker.workspace:
-            raise InternalError(f"job {document.job} of task {document.task} names no workspace of Beaker")
+            raise InternalError(f"job {document.job} of task {document.task} names no Beaker workspace")
         site = PurePath(document.run_dir) / "jobs" / folder.name
         files = {
             "job.json": json.dumps(document.to_data(), indent=1, sort_keys=True) + "\n",
@@ -70,11 +70,11 @@ class BeakerBackend:
         )
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Make the experiment, once; its secrets are looked for before."""
+        """Create the experiment once, after checking that its secrets exist."""
         return submit(self._service, rendered, self._push, profile_name=self._profile.name)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Ask for all open experiments in one listing; how an experiment ended is asked for once."""
+        """Fetch all open experiments in one listing; the end of an experiment is fetched only once."""
         found = {job.backend_id: self._ends[job.backend_id] for job in jobs if job.backend_id in self._ends}
         open_jobs = [job for job in jobs if job.backend_id not in found]
         if not open_jobs:
@@ -87,22 +87,22 @@ class BeakerBackend:
             return found | {job.backend_id: unknown for job in open_jobs}
 
     def cancel(self, job: Submission) -> None:
-        """End the experiment, and wait until Beaker has closed its books on it. Idempotent."""
+        """Cancel the experiment, and wait until Beaker has finalized it. Idempotent."""
         try:
             self._service.cancel(job.backend_id, "by windlass")
         except NotFoundError:
-            return  # deleted by hand: nothing of it runs
+            return  # deleted by a user: nothing of it runs
 
     def explain(self, job: Submission) -> str:
-        """Why replicas do not run yet, in the scheduler's own words; empty when all do.
+        """Return why replicas do not run yet, in the scheduler's words; empty when all run.
 
         Raises:
-            UnreachableError: Beaker does not answer.
+            UnreachableError: Beaker does not respond.
         """
         try:
             return "; ".join(self._service.why(job.backend_id))
         except NotFoundError:
-            return ""  # deleted by hand: it waits for nothing
+            return ""  # deleted by a user: it no longer waits
 
     def _workspace(self) -> str:
         return self._profile.beaker.workspace

@@ -1,8 +1,8 @@
-"""The genuine client of Beaker, with a time limit on everything it does.
+"""Beaker's official client, with a time limit on every operation.
 
-By itself it repeats a call to a server that is away for ever, gives calls no limit, and asks the package index for a
-newer version of itself. Here every call is made inside `deadline(...)`: gRPC gets what is left of it, HTTP too, and a
-server that cannot be reached is given up after `PATIENCE_S`. Only this module and what it is handed to import `beaker`.
+Without this module it retries an unreachable server forever, sets no time limit, and asks the package index for a
+newer version of itself. Here every call is made inside `deadline(...)`: gRPC and HTTP get the time that is left, and a
+call to an unreachable server fails after `PATIENCE_S`. Only this module and `errors` import `beaker`.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ CONNECT_S = 8.0
 """Longest wait for a connection."""
 
 PATIENCE_S = 6.0
-"""A server that was reached and is away is given so long to come back."""
+"""Longest wait for a server that was reached and then stopped responding."""
 
 _SECOND_TRY_S = 1.0
 _ROOTS = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 _TOO_MANY = 429
 
 _logger = logging.getLogger("windlass.beaker")
-_logger.addHandler(logging.NullHandler())  # the client's notes on its repetitions are no business of the user's
+_logger.addHandler(logging.NullHandler())  # the client's warnings about its retries do not concern the user
 _now: ContextVar[Deadline | None] = ContextVar("windlass_beaker_deadline", default=None)
 
 
 @dataclass(slots=True, kw_only=True)
 class Deadline:
-    """The time that a question has.
+    """Deadline of a request.
 
     Attributes:
-        what: the question, as `doing WHAT`.
+        what: the request, as `doing WHAT`.
         ends_at: on the monotonic clock.
-        away_since: when the server was first found away; None: it answers.
+        away_since: when the server was first unreachable; None while it responds.
     """
 
     what: str
@@ -66,19 +66,19 @@ class Deadline:
     away_since: float | None = None
 
     def left(self) -> float:
-        """Seconds left; raises UnreachableError when there are none."""
+        """Return the seconds left; raises UnreachableError when none are left."""
         left_s = self.ends_at - time.monotonic()
         if left_s <= 0:
             raise self.too_slow()
         return left_s
 
     def too_slow(self) -> UnreachableError:
-        """The error of a question that was not answered in time."""
+        """Return the error for a request without a response in time."""
         message = f"Beaker did not respond within {self.limit_s:g} s: {self.what}"
-        return UnreachableError(message, hint="try again in a while", code="beaker-slow")
+        return UnreachableError(message, hint="try again later", code="beaker-slow")
 
     def note_away(self, address: str, why: object) -> None:
-        """Remember that the server is away; raises UnreachableError when it has been for too long."""
+        """Record that the server is unreachable; raises UnreachableError after too long an outage."""
         moment = time.monotonic()
         if self.away_since is None:
             self.away_since = moment
@@ -88,7 +88,7 @@ class Deadline:
 
 @contextlib.contextmanager
 def deadline(what: str, limit_s: float) -> Iterator[Deadline]:
-    """Give everything asked inside this thread so much time together."""
+    """Limit the total time of all requests that this thread makes inside the block."""
     own = Deadline(what=what, ends_at=time.monotonic() + limit_s, limit_s=limit_s)
     token = _now.set(own)
     try:
@@ -98,22 +98,22 @@ def deadline(what: str, limit_s: float) -> Iterator[Deadline]:
 
 
 def unreachable(address: str, why: str) -> UnreachableError:
-    """The error of a server that nobody answers at."""
+    """Return the error for a server that does not respond."""
     words = " ".join(why.split())[:300]
     hint = "check the address (BEAKER_CONFIG, ~/.beaker/config.yml) and that you are on its network"
     return UnreachableError(f"cannot connect to Beaker at {address}: {words}", hint=hint, code="beaker-unreachable")
 
 
 class BeakerClient(Beaker):
-    """The client for one account; safe for several threads.
+    """Client for one account; thread-safe.
 
     Attributes:
-        messages, errors, decoding: modules that only it imports.
+        messages, errors, decoding: modules that are imported only with it.
     """
 
     logger = _logger
     MAX_RETRIES = 3
-    BACKOFF_FACTOR = 0.5  # type: ignore[assignment]  # seconds; what is away is looked for every second
+    BACKOFF_FACTOR = 0.5  # type: ignore[assignment]  # seconds between attempts to reach the server
     messages = beaker_pb2
     errors = exceptions
     decoding = plain_values
@@ -134,7 +134,7 @@ class BeakerClient(Beaker):
 
     @property
     def service(self) -> Any:
-        """The generated stub, whose calls end in time; roots are read anew, grpc itself reads them once per process."""
+        """Return the generated stub with deadlines; reads the root certificates again, which grpc does once per process."""
         with self._lock:
             if self._calls is None:
                 self._channel = grpc.secure_channel(
@@ -151,52 +151,52 @@ class BeakerClient(Beaker):
 
     @contextlib.contextmanager
     def http_session(self) -> Iterator[requests.Session]:
-        """A session of this thread."""
+        """Return the session of this thread."""
         if getattr(self._local, "session", None) is None:
             self._local.session = _Session(self.config.agent_address, self.time_left)
         yield self._local.session
 
     def rpc(self, name: str, request: Any, *, is_idempotent: bool | None = None) -> Any:
-        """Make one call that the client has no good method for; repeated where it reads, or is idempotent."""
+        """Make a call that the client has no suitable method for; reads and idempotent calls are retried."""
         return self.workload.rpc_request(RpcMethod[Any](getattr(self.service, name)), request, retriable=is_idempotent)
 
     def pages(self, name: str, request: Any) -> Iterator[Any]:
-        """The pages of a listing."""
+        """Yield the pages of a listing."""
         return self.workload.rpc_paged_request(RpcMethod[Any](getattr(self.service, name)), request)
 
     def metadata(self) -> list[tuple[str, str]]:
-        """Return the metadata of a call that is made on the stub itself."""
+        """Return the metadata for a call that is made directly on the stub."""
         return list(self.workload._rpc_call_metadata)
 
     def is_timeout(self, error: Exception) -> bool:
-        """Return True when a stream ended because its time was over."""
+        """Return True if a stream ended because it reached its deadline."""
         return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     def is_cut(self, error: Exception) -> bool:
-        """Return True when a stream ended in the middle and can be requested again."""
+        """Return True if a stream was cut and can be requested again."""
         if not isinstance(error, grpc.Call):
             return False
         is_reset = error.code() is grpc.StatusCode.INTERNAL and "RST_STREAM" in (error.details() or "")
         return is_reset or error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
     def time_left(self) -> Deadline:
-        """The deadline of this thread's question; outside of one, a fresh one."""
+        """Return the deadline of this thread's request, or a new one outside of a request."""
         known = _now.get()
         if known is not None:
             return known
         return Deadline(what="a question", ends_at=time.monotonic() + self._limit_s, limit_s=self._limit_s)
 
     def close(self) -> None:
-        """Break off what is under way, and let go of the connections."""
+        """Cancel the calls in progress and close the connections."""
         self._calls = None
         super().close()  # type: ignore[no-untyped-call]
 
     def __del__(self) -> None:
-        """Nothing: the client would close its connections here, which can wait for ever while Python ends."""
+        """Do nothing: the client would close its connections here, which can block forever at Python's exit."""
 
 
 def _roots() -> bytes | None:
-    """The authorities that are trusted, where not grpc's own; raises PreconditionError."""
+    """Return the trusted root certificates, None for grpc's own; raises PreconditionError."""
     named = os.environ.get(_ROOTS)
     try:
         return Path(named).read_bytes() if named else None
@@ -206,7 +206,7 @@ def _roots() -> bytes | None:
 
 
 class _Calls:
-    """Stands where the client expects the generated stub."""
+    """Proxy of the generated stub that adds deadlines."""
 
     def __init__(self, stub: Any, address: str, time_left: Callable[[], Deadline]) -> None:
         self._stub = stub
@@ -218,7 +218,7 @@ class _Calls:
         return _Call(getattr(self._stub, name), self)
 
     def begin(self) -> Deadline:
-        """Return the seconds that a call has, once there is a connection; raises UnreachableError."""
+        """Connect, then return the seconds that a call may take; raises UnreachableError."""
         left = self._time_left()
         left.left()
         if not self._is_connected:
@@ -226,7 +226,7 @@ class _Calls:
         return left
 
     def fail(self, error: grpc.RpcError, left: Deadline) -> None:
-        """Raise UnreachableError where an error means that there is no use in going on."""
+        """Raise UnreachableError if an error means that a retry cannot succeed."""
         code = error.code() if isinstance(error, grpc.Call) else None
         if code is grpc.StatusCode.UNAVAILABLE:
             left.note_away(self._address, error.details() if isinstance(error, grpc.Call) else error)
@@ -234,7 +234,7 @@ class _Calls:
             raise left.too_slow() from error
 
     def _connect(self, limit_s: float) -> None:
-        """Find out whether anybody is there, by a question that everybody may ask; twice, as one may meet a restart."""
+        """Check that the server responds with a call that needs no token; tried twice, in case it is restarting."""
         ends_at, why = time.monotonic() + limit_s, "no response"
         for pause_s in (_SECOND_TRY_S, 0.0):
             try:
@@ -246,13 +246,13 @@ class _Calls:
                     continue
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     break
-            self._is_connected = True  # whatever it said of the question, which had no token
+            self._is_connected = True  # any response will do: the call had no token
             return
         raise unreachable(self._address, why)
 
 
 class _Call:
-    """Method of the stub whose calls get what is left of the deadline; for a stream it is its longest life."""
+    """Method of the stub whose calls, streams included, end at the deadline."""
 
     def __init__(self, method: Any, calls: _Calls) -> None:
         self._call = method
@@ -274,7 +274,7 @@ class _Call:
 
 
 class _Session(requests.Session):
-    """HTTP that ends in time."""
+    """HTTP session with deadlines."""
 
     def __init__(self, address: str, time_left: Callable[[], Deadline]) -> None:
         super().__init__()
@@ -282,11 +282,13 @@ class _Session(requests.Session):
         self._time_left = time_left
 
     def request(self, method: str, url: str | bytes, *args: Any, **options: Any) -> requests.Response:
-        """See `requests.Session.request`; what was surely not carried out is asked again while there is time."""
+        """See `requests.Session.request`; retries until the deadline if the request was certainly not carried out."""
         left = self._time_left()
         while True:
             if isinstance(options.get("data"), io.IOBase):
-                options["data"].seek(0)  # the client sends a file again from where it stopped, and so cuts it off
+                options["data"].seek(
+                    0
+                )  # the client would send the file again from where it stopped, which truncates it
             try:
                 reply = self._once(left, method, url, *args, **options)
             except HttpConnectionError as error:
@@ -316,16 +318,16 @@ class _Session(requests.Session):
 
 
 def _wished_pause_s(reply: requests.Response) -> float:
-    """Return the seconds that an overloaded server asks us to wait."""
+    """Return the number of seconds that an overloaded server asks clients to wait."""
     said = reply.headers.get("Retry-After", "")
     return float(said) if said.isdecimal() else _SECOND_TRY_S
 
 
 def _is_unsent(error: HttpConnectionError) -> bool:
-    """Return True when there was no connection at all, so that nothing was sent."""
+    """Return True if no connection was made, so nothing was sent."""
     return isinstance(getattr(error.args[0] if error.args else None, "reason", None), NewConnectionError)
 
 
 def _reason(error: HttpConnectionError) -> str:
-    """Return the message of an error without the address, which callers add."""
+    """Return an error's message without the address, which callers add."""
     return str(getattr(error.args[0] if error.args else None, "reason", error)).rpartition(": ")[2]

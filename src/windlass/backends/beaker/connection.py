@@ -17,12 +17,12 @@ __all__ = ["BeakerConnection"]
 
 
 class BeakerConnection:
-    """Connection that the parts of the service share.
+    """Connection shared by the parts of the service.
 
     Args:
-        account: whose; None: that of the environment, read at the first question.
-        deadline_s: longest time of a question.
-        environ: where the account is read; None: this process's.
+        account: None for the one that the environment defines, read on the first call.
+        deadline_s: time limit of a request.
+        environ: variables that define the account; None for this process's environment.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class BeakerConnection:
 
     @property
     def account(self) -> BeakerAccount:
-        """Whose connection it is; raises AccessError, PreconditionError as `read_account`."""
+        """Return the account; raises AccessError and PreconditionError as `read_account` does."""
         if self._account is None:
             self._account = read_account(self._environ)
         return self._account
 
     def close(self) -> None:
-        """Let go of the connections; the next question opens new ones."""
+        """Close the connections; the next request opens new ones."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -55,13 +55,13 @@ class BeakerConnection:
 
     @contextlib.contextmanager
     def asking(self, what: str, limit_s: float | None = None) -> Iterator[BeakerClient]:
-        """The client, for one question.
+        """Yield the client for one request.
 
         Args:
             what: what is being done, for messages: `cancelling experiment 01J...`.
 
         Raises:
-            WindlassError: whatever goes wrong inside, in our words; see `refusals.translate`.
+            WindlassError: any error raised in the block, translated; see `errors.translate`.
         """
         client = self._opened()
         from windlass.backends.beaker.client import deadline  # lazy: grpc and requests cost half a second
@@ -88,17 +88,17 @@ class BeakerConnection:
             return self._client
 
     def _id(self, kind: str, name: str, resolve: Callable[[], Any]) -> str:
-        """An id that is asked for once."""
+        """Return an id, which is fetched only once."""
         if (kind, name) not in self._ids:
             self._ids[kind, name] = str(resolve())
         return self._ids[kind, name]
 
     def _workspace_id(self, client: BeakerClient, workspace: str) -> str:
-        """The id of a workspace; empty is the default one."""
+        """Return the id of a workspace; empty for the default one."""
         return self._id("workspace", workspace, lambda: client.workspace.resolve_workspace_id(workspace or None))
 
     def _organization_id(self, client: BeakerClient, workspace: str = "") -> str:
-        """The id of a workspace's organization; without one, of the default one."""
+        """Return the id of a workspace's organization, or of the default organization."""
         name = workspace.partition("/")[0] if "/" in workspace else ""
         return self._id("organization", name, lambda: client.organization.resolve_org_id(name or None))
 

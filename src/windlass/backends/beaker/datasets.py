@@ -1,4 +1,4 @@
-"""Datasets: folders kept by Beaker, made from ours, read file by file."""
+"""Datasets: folders stored at Beaker, created from local ones and read file by file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Datasets"]
 
 _UPLOAD_S = 600.0
-"""Longest time of sending one file."""
+"""Time limit for uploading one file."""
 
 _NUM_SENDERS = 8
 _NUM_ROUNDS = 3
@@ -28,19 +28,19 @@ _CHUNK = 1 << 20
 
 
 class Datasets(BeakerConnection):
-    """The part of the service that speaks of datasets."""
+    """Part of the service that manages datasets."""
 
     def create_dataset(self, name: str, folder: Path, *, workspace: str = "", description: str = "") -> str:
-        """Make a dataset of a folder's files, empty ones included; the name says what is in it.
+        """Create a dataset from a folder's files, including empty ones; the name identifies the content.
 
-        One of that name that is there already is taken as it is; one that was never finished is finished. Modes and
-        links are not kept: a link becomes the file it names.
+        An existing dataset of that name is reused; if its upload was interrupted, it is completed. Modes and
+        links are not kept: a link becomes the file that it points to.
 
         Args:
             workspace: full name; empty: the account's default.
 
         Returns:
-            Its id.
+            The dataset's id.
         """
         with self.asking(f"creating dataset `{name}`") as client:
             dataset, is_new = self._made(client, name, workspace, description)
@@ -64,17 +64,17 @@ class Datasets(BeakerConnection):
         return str(dataset.id)
 
     def find_dataset(self, name: str) -> str:
-        """The id of our own dataset of that name; empty: there is none."""
+        """Return the id of the user's dataset of that name; empty if there is none."""
         with self.asking(f"looking for dataset `{name}`") as client:
             found = self._own_dataset(client, name)
             return "" if found is None else str(found.id)
 
     def files(self, dataset: str, *, prefix: str = "") -> tuple[BeakerFile, ...]:
-        """The files of a dataset, by path; raises NotFoundError. One that is still written to shows what is there.
+        """Return a dataset's files by path, also while it is being written; raises NotFoundError.
 
         Args:
             dataset: its id, or `AUTHOR/NAME`.
-            prefix: only paths that begin so.
+            prefix: return only paths that start with it.
         """
         with self.asking(f"listing dataset {dataset}") as client:
             options = client.messages.ListDatasetFilesRequest.Opts(
@@ -85,22 +85,22 @@ class Datasets(BeakerConnection):
         return tuple(sorted((file for file in found if file.path.startswith(prefix)), key=lambda file: file.path))
 
     def read(self, dataset: str, path: str, offset: int = 0, length: int = -1) -> bytes:
-        """Bytes of a file of a dataset from an offset on; empty at and behind its end.
+        """Return bytes of a dataset's file from an offset; empty at or past its end.
 
         Args:
             dataset: its id.
-            length: at most so many; -1: all.
+            length: the maximum number of bytes; -1 for all.
         """
         return b"".join(self.read_parts(dataset, path, offset, length))
 
     def read_parts(self, dataset: str, path: str, offset: int = 0, length: int = -1) -> Iterator[bytes]:
-        """As `read`, piece by piece."""
+        """Yield the bytes that `read` returns, in chunks."""
         what = f"reading {path} of dataset {dataset}"
         with self.asking(what) as client:
             reply = self._range(client, dataset, path, offset, length)
         if reply is None or length == 0:
             return
-        skip = offset if reply.status_code != 206 else 0  # a server that knows no ranges sends all of it
+        skip = offset if reply.status_code != 206 else 0  # a server without support for ranges sends the whole file
         parts, left = reply.iter_content(_CHUNK), length
         while left != 0:
             with self.asking(what):
@@ -115,7 +115,7 @@ class Datasets(BeakerConnection):
                 yield fresh
 
     def download(self, dataset: str, folder: Path, *, prefix: str = "") -> tuple[Path, ...]:
-        """Bring the files of a dataset into a folder; those that are there in full are left alone.
+        """Download a dataset's files into a folder; complete files are not downloaded again.
 
         Raises:
             PreconditionError: a file's name leads out of the folder, or the folder cannot be written.
@@ -133,7 +133,7 @@ class Datasets(BeakerConnection):
         return tuple(brought)
 
     def _fetch(self, dataset: str, file: BeakerFile, target: Path) -> None:
-        """Fetch a file, continuing where this call or an earlier one was cut."""
+        """Download a file, resuming where this call or an earlier one was interrupted."""
         part = target.with_name(f".{target.name}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ class Datasets(BeakerConnection):
             raise PreconditionError(message, hint="name another folder", code="file-unwritable") from error
 
     def _append(self, dataset: str, file: BeakerFile, out: BinaryIO) -> None:
-        """Append the missing rest of a file; a cut after some bytes arrived does not count as a failure."""
+        """Append the missing rest of a file; a connection lost after some bytes arrived is not a failure."""
         before = -1
         while out.tell() < file.size:
             try:
@@ -175,7 +175,7 @@ class Datasets(BeakerConnection):
             return None
 
     def _made(self, client: BeakerClient, name: str, workspace: str, description: str) -> tuple[Any, bool]:
-        """The dataset of that name, and whether it is new; a lost reply is found again."""
+        """Create the dataset or find the existing one, also after a lost reply; return it and whether it is new."""
         workspace_id = self._workspace_id(client, workspace)
         while True:
             try:

@@ -23,12 +23,12 @@ REFUSALS: tuple[type[Exception], ...] = (
     beaker.BeakerError,
     grpc.RpcError,
     RequestException,
-    NotImplementedError,  # what the client makes of a call that the server does not have
-    ValueError,  # what the client makes of a name that is none
+    NotImplementedError,  # raised by the client for a call that the server does not support
+    ValueError,  # raised by the client for an invalid name
 )
-"""Everything that the client raises of its own accord."""
+"""All exceptions that the client itself raises."""
 
-_REFUSED = "correct what Beaker's message names, and repeat the command"
+_REFUSED = "correct what Beaker's message names, and run the command again"
 _STATUS = re.compile(r"\[code=(\d+)\] ?")
 _NEW_TOKEN = (
     "get a new one from your user page of Beaker, then: export BEAKER_TOKEN=...; see: windlass beaker config check"  # noqa: S105
@@ -36,7 +36,7 @@ _NEW_TOKEN = (
 
 
 def status_of(error: Exception) -> int:
-    """The HTTP status of an error; 0 where it has none."""
+    """Return the HTTP status of an error; 0 if it has none."""
     if isinstance(error, HTTPError) and error.response is not None:
         return int(error.response.status_code)
     match = _STATUS.match(str(error))
@@ -44,7 +44,7 @@ def status_of(error: Exception) -> int:
 
 
 def translate(error: Exception, what: str) -> WindlassError:
-    """The error to raise instead.
+    """Return the WindlassError to raise instead.
 
     Args:
         what: what was being done, as in `cancelling experiment 01J...`.
@@ -58,16 +58,14 @@ def translate(error: Exception, what: str) -> WindlassError:
         return AccessError(f"Beaker denied access, {what}: {words}", hint=hint, code="beaker-forbidden")
     if isinstance(error, (beaker.BeakerWorkspaceNotSet, beaker.BeakerOrganizationNotSet)):
         hint = "name it: --workspace ORGANIZATION/NAME; or set a default: windlass beaker workspace default NAME"
-        return UsageError(f"no workspace of Beaker named, {what}", hint=hint, code="beaker-workspace")
+        return UsageError(f"no Beaker workspace is set, {what}", hint=hint, code="beaker-workspace")
     if isinstance(error, beaker.BeakerNotFoundError) or status == 404:
         return NotFoundError(f"Beaker did not find it, {what}: {words}", hint=_spelt(words), code="beaker-not-found")
     if isinstance(error, beaker.BeakerNameConflictError):
         hint = "choose another name: --name NAME"
         return PreconditionError(f"the name is taken at Beaker, {what}: {words}", hint=hint, code="beaker-name-taken")
     if isinstance(error, (beaker.BeakerServerError, RequestException)) or code in _PASSING:
-        return UnreachableError(
-            f"Beaker failed, {what}: {words}", hint="try again in a while", code="beaker-unreachable"
-        )
+        return UnreachableError(f"Beaker failed, {what}: {words}", hint="try again later", code="beaker-unreachable")
     return PreconditionError(f"Beaker rejected the request, {what}: {words}", hint=_REFUSED, code="beaker-refused")
 
 
@@ -83,7 +81,7 @@ _PASSING = (
 
 
 def _words(error: Exception) -> str:
-    """Return Beaker's message in one line."""
+    """Return Beaker's message as one line."""
     said = error.details() if isinstance(error, grpc.Call) else _STATUS.sub("", str(error))
     return " ".join(str(said or type(error).__name__).split())[:1000]
 

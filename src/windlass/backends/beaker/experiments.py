@@ -1,4 +1,4 @@
-"""Experiments: made once whatever happens to the reply, watched, cancelled."""
+"""Experiments: created exactly once even if a reply is lost, observed, cancelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CREATE_S", "Experiments"]
 
 CREATE_S = 300.0
-"""Longest time of making an experiment, repetitions and looking for a lost one included."""
+"""Time limit for creating an experiment, including retries and the search after a lost reply."""
 
 _POST_S = 60.0
 _MAX_PAGES = 20
@@ -29,22 +29,22 @@ _CANCEL_S = 300.0
 
 
 class Experiments(BeakerConnection):
-    """The part of the service that speaks of experiments and their jobs."""
+    """Part of the service that manages experiments and their jobs."""
 
     def create(
         self, spec: Mapping[str, Any], *, workspace: str = "", name: str = "", is_mine: bool = False
     ) -> ExperimentRef:
-        """Make an experiment exactly once: a reply that is lost is found again by the name.
+        """Create an experiment exactly once; after a lost reply it is found by its name.
 
         Args:
-            spec: as it is sent; nothing in it is changed or dropped.
+            spec: sent unchanged.
             workspace: full name; empty: the account's default.
-            name: unique among the author's experiments; empty: one is made up.
-            is_mine: the name says what the experiment is, so one that is there already and does the same is taken.
+            name: unique among the author's experiments; empty to generate one.
+            is_mine: the name identifies the experiment, so an existing one that does the same work is reused.
 
         Raises:
             PreconditionError: refused (`beaker-refused`), or the name is another experiment's (`beaker-name-taken`).
-            UnreachableError: nobody knows whether it was made; call again with the same name.
+            UnreachableError: it is not known whether it was created; call again with the same name.
         """
         name = name or fresh_name(spec)
         with self.asking(f"creating experiment `{name}`", max(CREATE_S, self.deadline_s)) as client:
@@ -54,15 +54,15 @@ class Experiments(BeakerConnection):
                 made = self._post(client, spec, workspace_id, name, is_mine=is_mine)
                 if made:
                     return self._workload(client, made, name)
-                is_mine = True  # the reply is lost: what has the name now may well be ours
+                is_mine = True  # the reply was lost: the experiment that has the name may be ours
                 time.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     def find(self, workspace: str, name: str) -> ExperimentRef | None:
-        """Our own experiment of that name, or None.
+        """Return the user's experiment of that name, or None.
 
         Args:
-            workspace: where it must be; empty: anywhere.
+            workspace: the one it must be in; empty for any.
         """
         with self.asking(f"looking for experiment `{name}`") as client:
             seen = self._named(client, name)
@@ -71,19 +71,19 @@ class Experiments(BeakerConnection):
             return self._workload(client, seen.id, name)
 
     def get(self, experiment: str) -> BeakerExperiment:
-        """An experiment by its id or by `AUTHOR/NAME`; raises NotFoundError."""
+        """Return an experiment by its id or `AUTHOR/NAME`; raises NotFoundError."""
         with self.asking(f"looking at experiment {experiment}") as client:
             return _seen(client.workload.get(experiment))
 
     def spec(self, experiment: str) -> dict[str, Any]:
-        """The spec of an experiment, as Beaker keeps it."""
+        """Return the spec of an experiment as Beaker stores it."""
         with self.asking(f"reading the spec of experiment {experiment}") as client:
             return self._spec(client, experiment)
 
     def observe(self, ids: Sequence[str], *, workspace: str = "") -> Mapping[str, BeakerExperiment]:
-        """The states of experiments; those that Beaker does not know are left out.
+        """Return the states of experiments, except those unknown to Beaker.
 
-        Several are asked for with one listing (50 to a page, newest first), and by themselves where it is too far back.
+        Several are read from one listing (50 to a page, newest first); those too far back are fetched one by one.
         """
         wanted = list(dict.fromkeys(ids))
         with self.asking(f"looking at {len(wanted)} experiments") as client:
@@ -96,10 +96,10 @@ class Experiments(BeakerConnection):
         return found
 
     def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
-        """All jobs of an experiment: by task, each with every attempt, oldest first. A call for each replica.
+        """Return all jobs of an experiment by task, with every attempt, oldest first; one call per replica.
 
         Args:
-            ranks: only those of these replicas; empty: all.
+            ranks: return only the jobs of these replicas; empty for all.
         """
         with self.asking(f"listing the jobs of experiment {experiment}") as client:
             return self._jobs(client, experiment, ranks)
@@ -110,7 +110,7 @@ class Experiments(BeakerConnection):
             return self._events(client, job)
 
     def why(self, experiment: str) -> tuple[str, ...]:
-        """Why replicas of an experiment do not run yet, in the scheduler's own words; empty when all do."""
+        """Return why replicas do not run yet, in the scheduler's words; empty when all run."""
         with self.asking(f"asking why experiment {experiment} waits") as client:
             latest = {job.task_id: job for job in self._jobs(client, experiment)}
             waiting = [job for job in latest.values() if not job.is_over and not job.started_ns]
@@ -121,13 +121,13 @@ class Experiments(BeakerConnection):
         return reasons_of(tuple(latest.values()), events, slots)
 
     def cancel(self, experiment: str, reason: str = "", *, waits: bool = True) -> None:
-        """End an experiment, and wait until Beaker has closed its books on it. Idempotent.
+        """Cancel an experiment, and wait until Beaker has finalized it. Idempotent.
 
         Args:
-            reason: noted in the description: Beaker's own call takes none.
+            reason: added to the description, because Beaker's call takes no reason.
 
         Raises:
-            UnreachableError: it was told to end and has not within five minutes (`beaker-slow`).
+            UnreachableError: it did not end within five minutes (`beaker-slow`).
         """
         with self.asking(f"cancelling experiment {experiment}", _CANCEL_S) as client:
             seen = _seen(client.workload.get(experiment))
@@ -141,7 +141,7 @@ class Experiments(BeakerConnection):
     def _post(
         self, client: BeakerClient, spec: Mapping[str, Any], workspace_id: str, name: str, *, is_mine: bool
     ) -> str:
-        """The id of the new experiment; empty: nobody knows whether there is one, and there is none of the name."""
+        """Create the experiment and return its id; empty if the reply was lost and none of that name is found."""
         try:
             reply = client.experiment.http_request(
                 f"workspaces/{workspace_id}/experiments",
@@ -158,12 +158,12 @@ class Experiments(BeakerConnection):
             return self._adopt(client, spec, name)
         except (client.errors.RequestException, KeyError) as error:
             if 400 <= getattr(getattr(error, "response", None), "status_code", 0) < 500:
-                raise  # refused: in no way lost
+                raise  # rejected, so the reply was not lost
             seen = self._named(client, name)
             return self._adopt(client, spec, name) if seen is not None else ""
 
     def _adopt(self, client: BeakerClient, spec: Mapping[str, Any], name: str) -> str:
-        """The id of the experiment that has our name, when it does what ours does."""
+        """Return the id of the experiment that has the name, if it does the same work."""
         seen = self._named(client, name)
         if seen is None:
             hint = "choose another name: --name NAME"
@@ -176,7 +176,7 @@ class Experiments(BeakerConnection):
         return seen.id
 
     def _named(self, client: BeakerClient, name: str) -> BeakerExperiment | None:
-        """Our own experiment of that name."""
+        """Return the user's experiment of that name."""
         author = self._id("user", "", lambda: client.user.get().name)
         try:
             return _seen(client.workload.get(f"{author}/{name}"))
@@ -204,7 +204,7 @@ class Experiments(BeakerConnection):
             data = load_foreign_yaml(text, source=f"experiment {experiment}")
         except yaml.YAMLError as error:
             message = f"Beaker's spec of experiment {experiment} is not YAML: {error}"
-            raise UnreachableError(message, hint="try again in a while", code="beaker-unreachable") from error
+            raise UnreachableError(message, hint="try again later", code="beaker-unreachable") from error
         return dict(data) if isinstance(data, dict) else {}
 
     def _listed(self, client: BeakerClient, wanted: set[str], workspace: str) -> dict[str, BeakerExperiment]:
@@ -266,7 +266,7 @@ class Experiments(BeakerConnection):
         return tuple(sorted(found, key=lambda event: event.last_ns))
 
     def _home_of(self, client: BeakerClient, experiment: str) -> Any:
-        """The workspace of an experiment, as a message."""
+        """Return the workspace of an experiment, as a message."""
         home = client.workload.get(experiment).experiment.workspace_id
         return client.rpc("GetWorkspace", client.messages.GetWorkspaceRequest(workspace_id=home)).workspace
 
@@ -289,6 +289,6 @@ def _seen(workload: Any) -> BeakerExperiment:
     from windlass.backends.beaker.decoding import seen_of  # lazy: grpc costs half a second
 
     if not workload.HasField("experiment"):
-        message = f"{workload.environment.id} is a session of Beaker, not an experiment"
+        message = f"{workload.environment.id} is a Beaker session, not an experiment"
         raise NotFoundError(message, hint="", code="beaker-not-found")
     return seen_of(workload)

@@ -1,4 +1,4 @@
-"""Why an experiment does not run yet, in words: what the scheduler says of its replicas, those alike together."""
+"""Reasons why an experiment does not run yet, as the scheduler reports them, grouped by replicas."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["reasons_of", "slots_in_use"]
 def reasons_of(
     jobs: Sequence[BeakerJob], events: Mapping[str, Sequence[BeakerEvent]], slots: str = ""
 ) -> tuple[str, ...]:
-    """A sentence for each reason.
+    """Return a sentence for each reason.
 
     Args:
         jobs: the latest job of each replica.
         events: by job, of those that have not started, oldest first.
-        slots: see `slots_in_use`; said of what is not scheduled where the scheduler says nothing of slots.
+        slots: see `slots_in_use`; added for replicas that are not scheduled if the scheduler does not mention slots.
     """
     alike: dict[str, list[BeakerJob]] = {}
     for job in jobs:
@@ -27,7 +27,7 @@ def reasons_of(
 
 
 def slots_in_use(workspace: BeakerWorkspace) -> str:
-    """Which of a workspace's limits are reached, in words; empty: none is. A slot is a GPU."""
+    """Return which limits of a workspace are reached, in words; empty if none is. A slot is a GPU."""
     reached = [
         f"{workspace.slots_used.get(kind, 0)} of {limit} {kind} slots"
         for kind, limit in workspace.slot_limits.items()
@@ -41,14 +41,14 @@ def _reason(job: BeakerJob, events: Sequence[BeakerEvent], slots: str) -> str:
     if not job.scheduled_ns:
         if slots and "slot" not in said:
             said = f"{said}; {slots}" if said else slots
-        return f"not scheduled: {said or 'Beaker has not looked at it yet'}"
+        return f"not scheduled: {said or 'Beaker has not considered it yet'}"
     if not job.ready_ns:
         return f"scheduled and not ready: {said or 'its image and data are being fetched'}"
     return "ready, waiting for the other replicas" if job.size > 1 else "ready and about to start"
 
 
 def _said(job: BeakerJob, events: Sequence[BeakerEvent]) -> str:
-    """The newest words of the scheduler or of the machine."""
+    """Return the newest message of the scheduler or the machine."""
     told = [event.message for event in events if event.message]
     return " ".join((told[-1] if told else job.scheduling or job.message).split())
 
@@ -67,7 +67,7 @@ def _who(members: Sequence[BeakerJob], num_jobs: int) -> str:
 
 
 def _runs(ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers as runs of neighbours."""
+    """Return the numbers as ranges of consecutive ones."""
     runs: list[tuple[int, int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The logs of every replica and attempt of an experiment: printed as they come, or kept in files that go on later."""
+"""Logs of every replica and attempt of an experiment: printed as they arrive, or saved to files that later calls extend."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LOOK_S = 2.0
 _MAX_TASK = 100
 _NOTE_EVERY = 200
 PATIENCE_S = 600.0
-"""Beaker may be away so long before following ends; the experiment runs on."""
+"""Longest outage of Beaker before following stops; the experiment continues to run."""
 
 Told = Callable[[BeakerJob, BeakerLogLine], None]
 
 
 def log_name(job: BeakerJob) -> str:
-    """The name of a job's log: task, rank and attempt, the numbers that people know; a task without a name has its id."""
+    """Return the name of a job's log: task (its id if it has no name), rank and attempt."""
     task = beaker_name(job.task or f"task-{job.task_id}", _MAX_TASK)
     return f"{task}-{job.rank}.{job.attempt}.log"
 
@@ -46,13 +46,13 @@ def follow_all(
     start: Callable[[BeakerJob], tuple[int, int]] = lambda job: (0, 0),
     look_s: float = _LOOK_S,
 ) -> None:
-    """Hand over the lines of all jobs; following, jobs of later attempts as well, until the experiment is over.
+    """Pass on the lines of all jobs; when following, also of later attempts, until the experiment ends.
 
     Args:
-        told: called in one thread, with lines of one job in order.
-        ranks: only these replicas; empty: all.
-        start: where to begin in a job's log: moment, and how many lines of that moment are known.
-        look_s: between two looks for jobs that are new.
+        told: called from one thread, with each job's lines in order.
+        ranks: only these replicas; empty for all.
+        start: position in a job's log to begin at: a time, and how many lines of that time were already read.
+        look_s: seconds between two checks for new jobs.
     """
     if not follow:
         for job in _chosen(service.jobs(experiment, ranks=ranks)):
@@ -71,13 +71,13 @@ def keep_all(
     follow: bool = False,
     told: Told = lambda job, line: None,
 ) -> tuple[Path, ...]:
-    """Keep the logs of all jobs in a folder, a file each; a later call adds what came since, nothing twice.
+    """Save the logs of all jobs in a folder, one file each; a later call appends only the new lines.
 
     Args:
-        ranks: only these replicas; empty: all.
+        ranks: only these replicas; empty for all.
 
     Returns:
-        The files.
+        The paths of the files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, BeakerLogFile] = {}
@@ -99,9 +99,9 @@ def keep_all(
 
 
 class BeakerLogFile:
-    """A log on disk that knows how far it is; beside it `.NAME.position` says so.
+    """Log file with a record of its position, in `.NAME.position` beside it.
 
-    What was written behind the last note of the position (the machine died) is cut off and fetched again.
+    Lines after the last recorded position (the machine crashed) are cut off and fetched again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,7 +115,7 @@ class BeakerLogFile:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The last line's moment, and how many lines of that moment are there."""
+        """Return the last line's time, and the number of lines with that time."""
         return self._at_ns, self._num_at
 
     def add(self, line: BeakerLogLine) -> None:
@@ -127,7 +127,7 @@ class BeakerLogFile:
             self._note_position()
 
     def close(self) -> None:
-        """Write what is left, and the position."""
+        """Write the buffered lines and the position."""
         self._note_position()
         self._file.close()
 
@@ -147,10 +147,10 @@ class BeakerLogFile:
 
 
 class _Logs(Protocol):
-    """Part of `BeakerService` that a tail needs."""
+    """Part of `BeakerService` that `Tail` needs."""
 
     def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
-        """Lines of a job."""
+        """Yield the lines of a job."""
         ...
 
 
@@ -159,7 +159,7 @@ class Tail:
     """Position in a job's log: the next read continues there, without a gap and without repeating a line.
 
     Attributes:
-        position: the last line's moment, and how many lines of that moment were read.
+        position: the last line's time, and how many lines with that time were read.
     """
 
     service: _Logs
@@ -167,7 +167,7 @@ class Tail:
     position: tuple[int, int] = (0, 0)
 
     def read(self, *, follow: bool = False) -> Iterator[BeakerLogLine]:
-        """The lines that are new; following, until the job is over or its connection is cut."""
+        """Yield the new lines; when following, until the job ends or the connection is lost."""
         since_ns, num_known = self.position
         for line in self.service.logs(self.job, follow=follow, since_ns=since_ns, num_known=num_known):
             self.position = advanced(self.position, line)
@@ -176,14 +176,14 @@ class Tail:
 
 @dataclass(slots=True)
 class Away:
-    """Clock of an outage of Beaker; someone who follows a log need not hear of a short one."""
+    """Timer of an outage of Beaker, so that a short outage does not end following."""
 
     patience_s: float
     since: float | None = None
     now: Callable[[], float] = time.monotonic
 
     def note(self, error: UnreachableError) -> None:
-        """Remember; raises the error when it has been too long."""
+        """Record the error; raise it once the outage is too long."""
         moment = self.now()
         self.since = moment if self.since is None else self.since
         if moment - self.since > self.patience_s:
@@ -191,7 +191,7 @@ class Away:
 
 
 class _Following:
-    """Reads all jobs of an experiment at once, each in a thread that ends with the process."""
+    """Reader of all jobs of an experiment at once, each in a daemon thread."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _Following:
         self._num_open = 0
 
     def run(self) -> None:
-        """Until the experiment is over and every log has been read; raises what a reader raised."""
+        """Run until the experiment ends and every log is read; raises what a reader raised."""
         is_over = False
         while not is_over or self._num_open:
             if not is_over:
@@ -222,7 +222,7 @@ class _Following:
             self._hand_over()
 
     def _look(self) -> bool:
-        """Begin to read jobs that are new; returns whether no more come."""
+        """Start to read new jobs; return whether no more can appear."""
         try:
             is_over = self._service.get(self._experiment).is_over
             jobs = self._service.jobs(self._experiment, ranks=self._ranks)
@@ -259,7 +259,7 @@ class _Following:
                 return
 
     def _hand_over(self) -> None:
-        """Hand over what has arrived, until it is time to look again."""
+        """Pass on arrived lines until it is time to check for new jobs again."""
         ends_at = time.monotonic() + self._look_s
         while True:
             try:
@@ -277,5 +277,5 @@ class _Following:
 
 
 def _chosen(jobs: Collection[BeakerJob]) -> Iterator[BeakerJob]:
-    """Jobs that may have printed something."""
+    """Yield the jobs that may have printed something."""
     return (job for job in jobs if job.scheduled_ns or job.is_over)

@@ -1,7 +1,7 @@
-"""Logs of jobs, followed across cut connections without losing or repeating a line.
+"""Logs of jobs, followed across lost connections without losing or repeating a line.
 
-Beaker hands out lines from a moment on, and several lines can have one moment. So a reader goes on at the last line's
-own moment, and leaves out as many lines of it as it has had; the client's own way, one nanosecond later, loses the rest.
+Beaker returns the lines from a given time on, and several lines can have the same time. So a reader resumes at the last
+line's time and skips the lines it already has; resuming one nanosecond later, as the client does, loses the others.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["Logs", "advanced"]
 
 _STREAM_S = 60.0
-"""A stream is asked for anew so often: one over a connection that died in silence would never end."""
+"""Longest life of a stream before it is requested again: on a dead connection it would never end."""
 
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 3.0)
-"""Before a stream that was cut is asked for again; a line of it begins from the first."""
+"""Pauses before a cut stream is requested again; each received line starts them over."""
 
 
 def advanced(position: tuple[int, int], line: BeakerLogLine) -> tuple[int, int]:
-    """The position behind a line: its moment, and how many lines of that moment there were."""
+    """Return the position after a line: its time, and how many lines with that time were read."""
     at_ns, num_at = position
     if line.at_ns == at_ns:
         return at_ns, num_at + 1
@@ -34,22 +34,22 @@ def advanced(position: tuple[int, int], line: BeakerLogLine) -> tuple[int, int]:
 
 
 class Logs(BeakerConnection):
-    """The part of the service that reads logs."""
+    """Part of the service that reads logs."""
 
     def logs(
         self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0, tail: int = 0
     ) -> Iterator[BeakerLogLine]:
-        """The lines of a job in order.
+        """Yield the lines of a job in order.
 
         Args:
-            follow: go on until Beaker has closed its books on the job.
-            since_ns: begin with the lines of this moment ...
-            num_known: ... but leave out so many of that very moment, which are known already.
-            tail: only so many last lines; 0: all.
+            follow: continue until Beaker has finalized the job.
+            since_ns: begin with the lines of this time ...
+            num_known: ... but skip this many lines of that time, which were already read.
+            tail: yield only this many last lines; 0 for all.
 
         Raises:
             NotFoundError: no such job.
-            UnreachableError: Beaker is away; go on later with `since_ns` and `num_known` of the last line.
+            UnreachableError: Beaker does not respond; resume later with `since_ns` and `num_known` of the last line.
         """
         reader = _Reader(self, job, since_ns, num_known)
         while True:
@@ -61,7 +61,7 @@ class Logs(BeakerConnection):
 
 
 class _Reader:
-    """Reads one job's log; knows how far it is."""
+    """Reader of one job's log with its position."""
 
     def __init__(self, connection: BeakerConnection, job: str, since_ns: int, num_known: int) -> None:
         self._connection = connection
@@ -71,13 +71,13 @@ class _Reader:
         self._num_cuts = 0
 
     def is_over(self) -> bool:
-        """Return True when no more lines will come."""
+        """Return True if no more lines will arrive."""
         with self._connection.asking(f"looking at job {self._job}") as client:
             return bool(client.job.get(self._job).status.HasField("finalized"))
 
     def lines(self, *, follow: bool, tail: int) -> Iterator[BeakerLogLine]:
-        """The lines that come after those that were had; ends with the log, or when a followed one should be asked for
-        anew.
+        """Yield the lines that were not read yet; ends with the log, or when a followed log must be requested
+        again.
         """
         while True:
             is_whole = yield from self._stream(follow=follow, tail=tail)
@@ -86,7 +86,7 @@ class _Reader:
             tail = 0
 
     def _stream(self, *, follow: bool, tail: int) -> Generator[BeakerLogLine, None, bool]:
-        """The lines of one stream; returns whether it came to its own end."""
+        """Yield the lines of one stream; return whether it ended normally."""
         since_ns, num_skip = self._at_ns, self._num_at
         with self._connection.asking(f"reading the log of job {self._job}", _STREAM_S) as client:
             stream = self._open(client, follow=follow, tail=tail)
@@ -111,7 +111,7 @@ class _Reader:
         return client.service.StreamJobLogs(request, metadata=client.metadata())
 
     def _next(self, stream: Any) -> Any:
-        """The next message; None at the end; False where the stream was cut and should be asked for anew."""
+        """Return the next message; None at the end; False if the stream was cut and must be requested again."""
         with self._connection.asking(f"reading the log of job {self._job}", _STREAM_S) as client:
             try:
                 return next(stream, None)
@@ -123,7 +123,7 @@ class _Reader:
                 return False
 
     def _pause(self) -> None:
-        """Wait a little before the stream is asked for again; raises the last error after some times in a row."""
+        """Wait before the stream is requested again; raises the last error after several failures in a row."""
         if self._num_cuts >= len(_PAUSES_S):
             raise  # noqa: PLE0704 - called while the error is handled
         time.sleep(_PAUSES_S[self._num_cuts])

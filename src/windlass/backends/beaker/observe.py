@@ -1,4 +1,4 @@
-"""The state of Beaker's experiments, and why they ended, in the terms of `record.causes`."""
+"""State of Beaker's experiments, and why they ended, in the terms of `record.causes`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CODES = {
     "sibling_task_retry": Cause.NODE_LOST,
     "node_unhealthy": Cause.NODE_UNHEALTHY,
 }
-"""Source: `CancelationCode` of beaker-py 2.8.1. A retry of a sibling ends this one as a lost node would."""
+"""Source: `CancelationCode` of beaker-py 2.8.1. A sibling's retry ends a replica as a lost node would."""
 
 
 def observation_of_open(seen: BeakerExperiment) -> Observation:
@@ -38,7 +38,7 @@ def observation_of_open(seen: BeakerExperiment) -> Observation:
 
 
 def observation_of_end(seen: BeakerExperiment, jobs: Sequence[BeakerJob], folder: Path) -> Observation:
-    """Return how an experiment ended; RUNNING while Beaker still closes its jobs.
+    """Return how an experiment ended; RUNNING while Beaker is still finalizing its jobs.
 
     Args:
         jobs: all jobs of the experiment.
@@ -46,7 +46,7 @@ def observation_of_end(seen: BeakerExperiment, jobs: Sequence[BeakerJob], folder
     """
     latest = {one.task_id: one for one in jobs}
     if any(not one.is_over for one in latest.values()):
-        return Observation(state=JobState.RUNNING, detail=f"experiment {seen.id} is being closed")
+        return Observation(state=JobState.RUNNING, detail=f"experiment {seen.id} is being finalized")
     note = folder / SETUP_NOTE
     if note.exists():
         return Observation(state=JobState.GONE, detail=note.read_text().strip(), cause=str(Cause.SETUP_FAILED))
@@ -62,7 +62,7 @@ def observation_of_end(seen: BeakerExperiment, jobs: Sequence[BeakerJob], folder
 
 
 def cause_of_job(job: BeakerJob) -> Cause:
-    """Why a job ended; UNKNOWN where it has not, or only the supervisor can know."""
+    """Return why a job ended; UNKNOWN if it has not ended or only the supervisor can know."""
     if job.canceled_code:
         if job.canceled_code in ("timeout", "impossible_to_schedule") and _was_waiting(job):
             return Cause.NEVER_READY
@@ -86,12 +86,12 @@ def words_of_end(job: BeakerJob) -> str:
 
 
 def _was_waiting(job: BeakerJob) -> bool:
-    """Return True when it had its machine and never started: the other replicas did not come."""
+    """Return True if it had a machine and never started, because other replicas were missing."""
     return bool(job.scheduled_ns) and not job.started_ns and job.size > 1
 
 
 def _culprit(jobs: Sequence[BeakerJob]) -> BeakerJob | None:
-    """The replica that ended first for a reason of its own; others ended because of it."""
+    """Return the replica that ended first and caused the other replicas to end."""
     ended = [job for job in jobs if job.canceled_code or job.exit_code != 0]
     own = [job for job in ended if not job.canceled_code.startswith("sibling")]
     return min(own or ended, key=lambda job: (job.exited_ns or job.finalized_ns, job.rank), default=None)

@@ -28,18 +28,18 @@ __all__ = [
 _MAX_NAME = 120
 _NS = 1_000_000_000
 _LONGEST_START_S = 48 * 3600.0
-"""Most that Beaker takes as `synchronizedStartTimeout`."""
+"""Largest `synchronizedStartTimeout` that Beaker accepts."""
 
 
 def experiment_name(document: JobDocument) -> str:
-    """The name of a job's experiment: the same for the same job, and no other's."""
+    """Return the name of a job's experiment, which is deterministic and unique."""
     mark = mark_of(document.token)[:12]
     told = f"{document.run}-{document.task}-{document.job}"
     return f"{beaker_name(told, _MAX_NAME - len(mark) - 1)}-{mark}"
 
 
 def experiment_spec(document: JobDocument, folder: PurePath, archive: PurePath) -> dict[str, Any]:
-    """The spec as it is sent, the user's own keys put into it. Pure.
+    """Return the spec to send, including the user's own keys. Pure.
 
     Args:
         folder: the job's folder as the job sees it.
@@ -93,7 +93,7 @@ def _resources(ask: BeakerRequest) -> dict[str, Any]:
 
 
 def _size(num_bytes: int) -> str:
-    """A size in Beaker's words; rounded up to a MiB."""
+    """Return a size in Beaker's format, rounded up to a MiB."""
     if not num_bytes:
         return ""
     if num_bytes % (1 << 30) == 0:
@@ -102,10 +102,10 @@ def _size(num_bytes: int) -> str:
 
 
 def _context(document: JobDocument) -> dict[str, Any]:
-    """Priority and preemption in the present form; the old key `preemptible` is refused beside the new ones.
+    """Return priority and preemption keys; Beaker rejects the old key `preemptible` beside the new ones.
 
-    A task that must not be preempted is protected for as long as it may run; where that is not known, Beaker's own
-    default holds. One that may be started only once is not queued again for its supervisor to find that out.
+    A task that must not be preempted is protected for as long as it may run; if that is not known, Beaker's default
+    applies. A task that may start only once is not requeued, which its supervisor would only reject.
     """
     ask = document.beaker
     found: dict[str, Any] = {"priority": ask.priority, "autoResume": document.chain.num_links != 1}
@@ -134,10 +134,10 @@ def _gang(document: JobDocument) -> dict[str, Any]:
 
 
 SETUP_FAILED_CODE = 76
-"""Exit code of the script that looks for a Python, where it finds none."""
+"""Exit code of the script that searches for a Python if it finds none."""
 
 SETUP_NOTE = "setup-failed.txt"
-"""Beside job.json: why no supervisor of ours could run."""
+"""File beside job.json that says why no supervisor could run."""
 
 BUNDLE_PATH = "/windlass-bundle"
 """Path at which a job sees the dataset with its folder."""
@@ -168,7 +168,7 @@ exec "$python" -I -S "$archive" beaker "$folder"
 
 
 def command_of(document: JobDocument, folder: PurePath, archive: PurePath) -> list[str]:
-    """The command of a task of Beaker.
+    """Return the command of a Beaker task.
 
     Args:
         folder: the job's folder as the job sees it.
@@ -184,19 +184,19 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def fresh_name(spec: Mapping[str, Any]) -> str:
-    """A name for an experiment that was given none, from its tasks' names; never the same twice."""
+    """Return a unique name, derived from its tasks' names, for an experiment without one."""
     tasks = [task for task in spec.get("tasks") or () if isinstance(task, Mapping)]
     told = str(tasks[0].get("name") or "experiment") if tasks else "experiment"
     return f"{beaker_name(told, 80)}-{secrets.token_hex(4)}"
 
 
 def beaker_name(text: str, longest: int) -> str:
-    """A text as a name at Beaker: letters, digits, `.`, `_` and `-`, no `-` in front."""
+    """Convert a text to a valid Beaker name: letters, digits, `.`, `_` and `-`, no leading `-`."""
     return _NO_NAME.sub("-", text).lstrip("-")[:longest] or "x"
 
 
 def work_of(spec: Mapping[str, Any]) -> list[Any]:
-    """Return the work of an experiment without what a server may write differently (durations, sizes, defaults)."""
+    """Return the work of an experiment without values that a server may format differently (durations, sizes, defaults)."""
     return [
         (
             str(task.get("name") or ""),

@@ -1,4 +1,4 @@
-"""Everything that windlass asks of Beaker, through the official client."""
+"""All calls that windlass makes to Beaker, through the official client."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["BeakerService"]
 
 
 class BeakerService(Experiments, Logs, Datasets, Workspaces):
-    """Beaker for one account; safe for several threads, cheap until the first question.
+    """Beaker service for one account; thread-safe, cheap until the first call.
 
     Args:
-        account: whose; None: that of the environment (`BEAKER_TOKEN`, `BEAKER_CONFIG`, `~/.beaker/config.yml`).
-        deadline_s: longest time of a question; a server that is not there is named sooner.
+        account: None for the one that the environment defines (`BEAKER_TOKEN`, `BEAKER_CONFIG`, `~/.beaker/config.yml`).
+        deadline_s: time limit of a request; an unreachable server is reported sooner.
 
-    Every method raises AccessError (token, rights), NotFoundError, UnreachableError (away or too slow: ask again),
+    Every method raises AccessError (token, rights), NotFoundError, UnreachableError (no response or too slow: try again),
     PreconditionError (refused for good, or the client is not installed) and UsageError (no workspace named).
     """

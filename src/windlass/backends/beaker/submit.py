@@ -1,7 +1,7 @@
-"""Making an experiment exactly once, whatever dies in between.
+"""Creation of an experiment exactly once, even if a process dies in between.
 
-The job's folder is on disk before Beaker is asked, and the experiment's name follows from the job's token. So whoever
-finds a folder without a result asks again, and Beaker says that it is there already.
+The job's folder is on disk before Beaker is called, and the experiment's name is derived from the job's token. So a
+client that finds a folder without a result calls again, and Beaker reports that the experiment exists.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def _make(service: BeakerService, spec: Mapping[str, Any], workspace: str, name:
         found = service.find(workspace, name) if error.code == "beaker-name-taken" else None
         if found is None:
             raise
-        return found  # the name follows from the job's token: it is this job, rendered by another version of us
+        return (
+            found  # the name is derived from the job's token: it is this job, rendered by another version of windlass
+        )
 
 
 def secrets_in(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -79,12 +81,12 @@ def secrets_in(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_secrets(spec: Mapping[str, Any], known: tuple[str, ...], workspace: str) -> None:
-    """Refuse a spec that names secrets which are not there; jobs would wait for them for ever, or fail.
+    """Reject a spec that names missing secrets; its jobs would wait for them forever, or fail.
 
-    The case of letters counts: one way of asking Beaker overlooks it, and the way that jobs are served does not.
+    Letter case matters: one of Beaker's queries ignores it, but the lookup for jobs does not.
 
     Raises:
-        AccessError: names all that are missing (`beaker-secret-missing`).
+        AccessError: names all missing secrets (`beaker-secret-missing`).
     """
     missing = {place: name for place, name in secrets_in(spec).items() if name not in known}
     if not missing:
@@ -97,14 +99,14 @@ def check_secrets(spec: Mapping[str, Any], known: tuple[str, ...], workspace: st
     meant = f"did you mean `{close}`{case}? " if close else ""
     hint = f"{meant}windlass beaker secret push {first} --workspace {workspace} adds yours"
     raise AccessError(
-        f"workspace {workspace or 'of the config file'} has no secret {listed}",
+        f"{f'workspace {workspace}' if workspace else 'the default workspace'} has no secret {listed}",
         hint=hint,
         code="beaker-secret-missing",
     )
 
 
 def _known(folder: Path) -> Submission | None:
-    """The experiment that an earlier call made, or None."""
+    """Return the experiment that an earlier call created, or None."""
     path = folder / _SUBMITTED
     if not path.exists():
         return None

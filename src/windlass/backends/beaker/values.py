@@ -20,12 +20,12 @@ __all__ = [
 ]
 
 ENDED = frozenset({"canceled", "succeeded", "failed"})
-"""Statuses that do not change any more, unless somebody restarts the experiment."""
+"""Final statuses, which change only if the experiment is restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRef:
-    """An experiment that is there.
+    """Existing experiment.
 
     Attributes:
         name: full name without the author.
@@ -39,13 +39,13 @@ class ExperimentRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerExperiment:
-    """The state of an experiment.
+    """State of an experiment.
 
     Attributes:
-        status: Beaker's word: submitted, queued, initializing, ready_to_start, running, stopping, uploading_results,
+        status: Beaker's name: submitted, queued, initializing, ready_to_start, running, stopping, uploading_results,
             canceled, succeeded, failed.
         tasks: id of each task (each replica is one), in the order of the ranks.
-        canceled_for: who or what cancelled it, in Beaker's words.
+        canceled_for: who or what cancelled it, as Beaker reports it.
     """
 
     id: str
@@ -71,10 +71,10 @@ class BeakerJob:
     Attributes:
         task: name of the task.
         attempt: how many jobs of its task were made before it, plus one.
-        canceled_code: why it was cancelled, such as `system_preemption`; empty: it was not.
-        retry_of: the first job of the same task, where this one is a later one.
-        results: dataset with its results.
-        scheduling: what the scheduler last said against it.
+        canceled_code: why it was cancelled, such as `system_preemption`; empty if it was not.
+        retry_of: the task's first job, if this is a later one.
+        results: id of the results dataset.
+        scheduling: the scheduler's last message about why it does not run.
     """
 
     id: str
@@ -102,13 +102,13 @@ class BeakerJob:
 
     @property
     def is_over(self) -> bool:
-        """Return True when Beaker has closed the job; until then logs and results still arrive."""
+        """Return True if Beaker has finalized the job; until then logs and results may still arrive."""
         return self.finalized_ns > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerEvent:
-    """Something that happened to a job so many times."""
+    """Event of a job, with how many times it occurred."""
 
     status: str
     message: str
@@ -119,7 +119,7 @@ class BeakerEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerLogLine:
-    """Line of a job's output, or a part of one, and when Beaker received it."""
+    """Line of a job's output, or part of a line, and when Beaker received it."""
 
     at_ns: int
     message: bytes
@@ -127,7 +127,7 @@ class BeakerLogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerFile:
-    """A file of a dataset; its path is relative to the dataset's root."""
+    """File of a dataset; its path is relative to the dataset's root."""
 
     path: str
     size: int
@@ -137,11 +137,11 @@ class BeakerFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerImage:
-    """An image of Beaker.
+    """Image stored at Beaker.
 
     Attributes:
         docker_id: digest of the image's configuration, `sha256:...`: the same id is the same image.
-        is_committed: whether all of it is there; it does not change any more.
+        is_committed: whether the upload is complete; it can no longer change.
     """
 
     id: str
@@ -156,7 +156,7 @@ class BeakerImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerWorkspace:
-    """A workspace; a slot is a GPU, and a limit of 0 is none."""
+    """Workspace; a slot is a GPU, and a limit of 0 means no limit."""
 
     id: str
     name: str
@@ -169,7 +169,7 @@ class BeakerWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerGroup:
-    """A group of experiments that are compared."""
+    """Group of experiments to compare."""
 
     id: str
     name: str

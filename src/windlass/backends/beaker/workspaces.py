@@ -1,4 +1,4 @@
-"""Who we are, and what a workspace holds: its budget, secrets, groups of experiments, images."""
+"""User account and workspaces: budget, secrets, groups of experiments, images."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 class Workspaces(BeakerConnection):
-    """The part of the service that speaks of accounts, workspaces, secrets, groups and images."""
+    """Part of the service that manages accounts, workspaces, secrets, groups and images."""
 
     def user(self) -> str:
-        """Our name at Beaker; asked for once."""
+        """Return the user's name at Beaker, which is fetched only once."""
         with self.asking("asking who the token belongs to") as client:
             return self._id("user", "", lambda: client.user.get().name)
 
     def default_workspace(self) -> str:
-        """The full name of the workspace that is meant where none is named; empty: none. Asks nobody."""
+        """Return the full name of the default workspace; empty if none is set. Makes no call."""
         return self.account.default_workspace
 
     def workspace(self, name: str = "") -> BeakerWorkspace:
-        """A workspace by its full name; empty: the default one. Raises NotFoundError."""
-        with self.asking(f"looking at workspace {name or 'of the config file'}") as client:
+        """Return a workspace by its full name; empty for the default one. Raises NotFoundError."""
+        with self.asking(f"looking at {f'workspace {name}' if name else 'the default workspace'}") as client:
             request = client.messages.GetWorkspaceRequest(workspace_id=self._workspace_id(client, name))
             seen: BeakerWorkspace = client.decoding.workspace_of(client.rpc("GetWorkspace", request).workspace)
         return seen
 
     def create_workspace(self, name: str, *, description: str = "", budget: str = "") -> BeakerWorkspace:
-        """Make a workspace; one of that name that is there already is taken, and gets the budget.
+        """Create a workspace, or reuse an existing one of that name; set its budget.
 
         Args:
             name: `ORGANIZATION/NAME`.
-            budget: `ORGANIZATION/NAME`; empty: none is set.
+            budget: `ORGANIZATION/NAME`; empty to set none.
         """
         organization, slash, short = name.partition("/")
         if not slash or not short:
@@ -64,7 +64,7 @@ class Workspaces(BeakerConnection):
         return self.set_budget(name, budget) if budget else seen
 
     def set_budget(self, workspace: str, budget: str) -> BeakerWorkspace:
-        """Give a workspace the budget that its experiments are charged to where they name none."""
+        """Set the default budget that a workspace's experiments are charged to."""
         with self.asking(f"setting the budget of workspace {workspace}") as client:
             request = client.messages.UpdateWorkspaceRequest(
                 workspace_id=self._workspace_id(client, workspace),
@@ -76,8 +76,10 @@ class Workspaces(BeakerConnection):
         return seen
 
     def secrets(self, workspace: str = "") -> tuple[str, ...]:
-        """The names of a workspace's secrets, in order."""
-        with self.asking(f"listing the secrets of workspace {workspace or 'of the config file'}") as client:
+        """Return the sorted names of a workspace's secrets."""
+        with self.asking(
+            f"listing the secrets of {f'workspace {workspace}' if workspace else 'the default workspace'}"
+        ) as client:
             options = client.messages.ListSecretsRequest.Opts(
                 workspace_id=self._workspace_id(client, workspace), page_size=client.secret.MAX_PAGE_SIZE
             )
@@ -85,10 +87,10 @@ class Workspaces(BeakerConnection):
             return tuple(sorted(secret.name for page in pages for secret in page.secrets))
 
     def write_secret(self, name: str, value: str | bytes, *, workspace: str = "") -> None:
-        """Keep a secret in a workspace; one of that name gets the new value. Idempotent."""
+        """Store a secret in a workspace; an existing one gets the new value. Idempotent."""
         if not _SECRET_NAME.fullmatch(name):
             hint = "use letters, digits, `_`, `.` and `-`"
-            raise UsageError(f"`{name}` is not a valid name of a secret", hint=hint, code="secret-refused")
+            raise UsageError(f"`{name}` is not a valid secret name", hint=hint, code="secret-refused")
         with self.asking(f"writing secret {name}") as client:
             client.secret.http_request(
                 f"workspaces/{self._workspace_id(client, workspace)}/secrets/{name}/value",
@@ -97,8 +99,10 @@ class Workspaces(BeakerConnection):
             )
 
     def groups(self, workspace: str = "") -> tuple[BeakerGroup, ...]:
-        """The groups of a workspace, by name."""
-        with self.asking(f"listing the groups of workspace {workspace or 'of the config file'}") as client:
+        """Return the groups of a workspace by name."""
+        with self.asking(
+            f"listing the groups of {f'workspace {workspace}' if workspace else 'the default workspace'}"
+        ) as client:
             options = client.messages.ListGroupsRequest.Opts(
                 organization_id=self._organization_id(client, workspace),
                 workspace_id=self._workspace_id(client, workspace),
@@ -109,13 +113,13 @@ class Workspaces(BeakerConnection):
         return tuple(sorted(found, key=lambda group: group.name))
 
     def add_to_group(self, group: str, experiments: Sequence[str], *, workspace: str = "") -> BeakerGroup:
-        """Put experiments into a group of a workspace, which is made where there is none of that name.
+        """Add experiments to a group of a workspace, which is created if missing.
 
         Args:
-            group: `OWNER/NAME`, or the name alone: one of ours before one of somebody else.
+            group: `OWNER/NAME`, or only the name: the user's own group is preferred to another user's.
 
         Raises:
-            NotFoundError: there is no such group, and somebody else would own it.
+            NotFoundError: there is no such group, and another user would own it.
         """
         owner, slash, short = group.rpartition("/")
         found = [one for one in self.groups(workspace) if one.name == group or (not slash and _is_called(one, short))]
@@ -127,7 +131,7 @@ class Workspaces(BeakerConnection):
             return self._grouped(client, short, known, experiments, workspace)
 
     def image(self, name: str) -> BeakerImage:
-        """An image by its id or `AUTHOR/NAME`; raises NotFoundError."""
+        """Return an image by its id or `AUTHOR/NAME`; raises NotFoundError."""
         with self.asking(f"looking at image {name}") as client:
             try:
                 seen: BeakerImage = client.decoding.image_of(client.image.get(name))

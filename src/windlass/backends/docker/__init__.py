@@ -1,1 +1,1 @@
-"""Containers on this machine, by docker or podman."""
+"""Containers on this machine, run by docker or podman."""

@@ -1,7 +1,8 @@
 """The docker backend, for podman too: supervisors run on this machine, and the user's processes in containers beside them.
 
-The containers are created in the job, by `windlass.pyz contain` (windlass.supervise.container.run). Beyond what the
-local backend does, the engine must respond before a job is made, and containers without a supervisor are removed.
+The containers are created in the job, by `windlass.pyz contain` (windlass.supervise.container.run). In addition to
+what the local backend does, it checks that the engine responds before a job starts, and removes containers without a
+supervisor.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NUM_LOOKS = 3
 
 
 class DockerBackend(LocalBackend):
-    """Runs jobs in containers on this machine.
+    """Backend that runs jobs in containers on this machine.
 
     Args:
         program: `docker` or `podman`.
@@ -39,7 +40,7 @@ class DockerBackend(LocalBackend):
         return super().submit(rendered)
 
     def sweep(self, job: Submission) -> int:
-        """End processes, and remove the containers and the network, of a job that has no supervisor any more."""
+        """End processes, and remove the containers and the network, of a job that no longer has a supervisor."""
         num_ended = super().sweep(job)
         path = job.folder / "job.json"
         if not path.exists():

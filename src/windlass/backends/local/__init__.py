@@ -1,1 +1,1 @@
-"""This machine: the user's processes are processes of the user who launched them."""
+"""This machine: the job's processes run as the user who launched them."""

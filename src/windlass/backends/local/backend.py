@@ -1,7 +1,7 @@
-"""The local backend: a job is a tree of processes on this machine, started once and left alone.
+"""The local backend: a job is a tree of processes on this machine, started once and then independent of the client.
 
 Submitting starts one process, the guard of rank 0; the leader's supervisor starts the other virtual nodes. So there
-is one side effect, and a lock held by the guard for life keeps a second one of the same job from doing anything.
+is one side effect, and a lock that the guard holds while it lives stops a second guard of the same job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LocalBackend"]
 
 
 class LocalBackend:
-    """Runs jobs as processes of the user on this machine."""
+    """Backend that runs jobs as the user's processes on this machine."""
 
     name = "local"
 
@@ -47,10 +47,10 @@ class LocalBackend:
         return {job.backend_id: observation_of(job) for job in jobs}
 
     def cancel(self, job: Submission) -> None:
-        """SIGKILL guards, supervisors and all below them; first they are stopped, so that nothing new is forked."""
+        """Send SIGKILL to guards, supervisors and their descendants, after stopping them so that none forks."""
         if not is_visible(job.folder):
             raise UnreachableError(
-                f"the processes of {job.folder.name} are those of another machine or container",
+                f"the processes of {job.folder.name} run on another machine or in another container",
                 hint="run the command where the run was launched",
                 code="other-machine",
             )
@@ -63,7 +63,7 @@ class LocalBackend:
         self.sweep(job)
 
     def sweep(self, job: Submission) -> int:
-        """End processes that carry the job's token and have no supervisor any more."""
+        """End processes that have the job's token and no longer have a supervisor."""
         path = job.folder / "job.json"
         if not path.exists():
             return 0
@@ -75,5 +75,5 @@ class LocalBackend:
         return len(sweep(TOKEN_NAME, tokens, set(), roots=roots))
 
     def explain(self, job: Submission) -> str:
-        """Return nothing: no job waits outside its own supervisor here; the reason is in the journal."""
+        """Return an empty string: a local job only waits in its supervisor, which records why in the journal."""
         return ""

@@ -1,4 +1,4 @@
-"""The state of a job's processes on this machine, and why they are gone when no end was recorded."""
+"""State of a job's processes on this machine, and why they are gone if no end was recorded."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ _MAX_NAMED = 4
 
 
 def observation_of(job: Submission) -> Observation:
-    """Return RUNNING while a guard or supervisor of the job lives, UNKNOWN where that cannot be seen, else GONE."""
+    """Return RUNNING while a guard or supervisor of the job lives, UNKNOWN if that cannot be determined, else GONE."""
     if not is_visible(job.folder):
-        return Observation(state=JobState.UNKNOWN, detail="its processes are those of another machine or container")
+        return Observation(
+            state=JobState.UNKNOWN, detail="its processes run on another machine or in another container"
+        )
     try:
         living = [process for process in processes_of(job) if is_alive(process)]
     except (PreconditionError, ValueError) as error:
@@ -36,7 +38,7 @@ def observation_of(job: Submission) -> Observation:
 
 
 def is_visible(folder: Path) -> bool:
-    """Return whether the job's process numbers mean anything here; after a reboot of the same machine they do."""
+    """Return whether the job's process ids are valid here, which includes after a reboot of the same machine."""
     try:
         where = read_dictionary(folder / SUBMITTED).get("where")
     except (FileNotFoundError, PreconditionError):
@@ -48,7 +50,7 @@ def is_visible(folder: Path) -> bool:
 
 
 def processes_of(job: Submission) -> list[ProcessId]:
-    """Return all guards and supervisors that the job ever recorded."""
+    """Return all guards and supervisors that the job recorded."""
     processes = [ProcessId.parse(job.backend_id)]
     for path in job.folder.glob("guard-*.json"):
         processes.extend(ProcessId.parse(str(text)) for text in read_dictionary(path).values() if text != "None")
@@ -59,7 +61,7 @@ def why_gone(folder: Path, guard: ProcessId) -> tuple[str, str]:
     """Return a cause and the reason in words: the processes were killed, or the machine was restarted.
 
     Args:
-        folder: of the job, whose guards and supervisors are all gone.
+        folder: the folder of the job, all of whose guards and supervisors are gone.
         guard: the process that the submission started.
     """
     if guard.world and guard.world.partition(".")[0] != boot_id():
@@ -78,7 +80,7 @@ def why_gone(folder: Path, guard: ProcessId) -> tuple[str, str]:
 
 
 def _own_processes(folder: Path) -> dict[int, dict[str, ProcessId]]:
-    """Return guard and supervisor of each replica, by rank."""
+    """Return the guard and supervisor of each replica, by rank."""
     by_rank = {}
     for path in folder.glob("guard-*.json"):
         named = {name: ProcessId.parse(str(text)) for name, text in read_json(path).items() if text != "None"}
@@ -87,7 +89,7 @@ def _own_processes(folder: Path) -> dict[int, dict[str, ProcessId]]:
 
 
 def _user_processes(folder: Path) -> dict[int, ProcessId]:
-    """Return the user's processes that are gone without a recorded end, by rank."""
+    """Return the user's processes that ended without a record, by rank."""
     job = JobDocument.read(folder / "job.json")
     task = fold(JournalReader(Path(job.run_dir) / "journal", prefix=f"{job.task}.").poll()).task(job.task)
     newest = task.newest_attempt
@@ -99,7 +101,7 @@ def _user_processes(folder: Path) -> dict[int, ProcessId]:
 
 
 def _sentence(by_rank: dict[int, dict[str, ProcessId]]) -> str:
-    """Return `killed from outside: guard 12, supervisor 13 and ...`; of big gangs the first replicas."""
+    """Return `killed from outside: guard 12, supervisor 13 and ...`; for large gangs only the first replicas."""
     parts = []
     for rank, named in list(by_rank.items())[:_MAX_NAMED]:
         of = f" of replica {rank}" if len(by_rank) > 1 else ""

@@ -1,4 +1,4 @@
-"""Starting a job's guard exactly once, also when a client dies before it has recorded that it did."""
+"""Start of a job's guard exactly once, even if a client dies before it has recorded the start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass.supervise.fencing.guard_file import guard_path
 __all__ = ["SUBMITTED", "read_dictionary", "submit"]
 
 SUBMITTED = "submitted.json"
-"""The guard that a submission started, and the machine, boot and PID namespace that its number belongs to."""
+"""File with the guard that a submission started, and the machine, boot and PID namespace of its process id."""
 
 _SUBMISSION_NAME = "WINDLASS_SUBMISSION"
 
@@ -72,7 +72,7 @@ def _start(rendered: Rendered) -> Submission:
         raise PreconditionError(f"cannot start {rendered.argv[0]}: {error.strerror}", code="start-failed") from error
     identity = str(identify(process.pid) or ProcessId(process.pid, 0, ""))
     write_json(folder / SUBMITTED, {"guard": identity, "where": process_world()}, is_durable=False)
-    process.returncode = 0  # it outlives this process: nobody waits for it here
+    process.returncode = 0  # it outlives this process, which does not wait for it
     return _submission(folder, identity)
 
 

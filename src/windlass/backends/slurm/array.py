@@ -1,7 +1,7 @@
-"""Many jobs of one shape as one job array: one sbatch, and each task is the first link of a job of its own.
+"""Many jobs of one shape as one job array: one sbatch, where each array task is the first link of one job.
 
-All tasks of an array have one comment at first, the array's mark; a task gives itself its job's name and mark when it
-starts. So a job that waits is known by its number in the array, one that began by its mark, as any other.
+At first all tasks of an array have the same comment, the array's mark; a task sets its job's name and mark when it
+starts. So a waiting job is identified by its number in the array, and a started one by its mark, like any other job.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOCK_S = 300.0
 
 
 def submit_many(commands: SlurmClient, rendered: Sequence[Rendered], push: Push | None) -> list[Submission]:
-    """Queue jobs, those of one shape together; in the order given."""
+    """Queue jobs, grouped by shape; returns them in the given order."""
     found: dict[int, Submission] = {}
     shapes: dict[tuple[str, PurePath], list[int]] = {}
     for index, job in enumerate(rendered):
@@ -65,10 +65,10 @@ def submit_many(commands: SlurmClient, rendered: Sequence[Rendered], push: Push 
 
 
 def links_of(seen: Look, job: Submission, marks: str) -> Sequence[SlurmJob]:
-    """The links of a job in the queue.
+    """Return the links of a job in the queue.
 
     Args:
-        marks: of the job; where it was queued in an array and may not have begun, `<mark>.<mark of the array>`.
+        marks: the job's mark; `<mark>.<array's mark>` if it was queued in an array and may not have started.
     """
     mark, _, group = marks.partition(".")
     waiting = [task for task in seen.links(group) if task.id == job.backend_id] if group else []
@@ -131,9 +131,9 @@ def _write_array(
 
 
 def _find(commands: SlurmClient, marks: set[str]) -> str:
-    """Number of the array that an earlier call queued, from any task of it; empty when there is none.
+    """Return the id of the array that an earlier call queued, found by any of its tasks; empty if there is none.
 
-    Where all its tasks ended and were forgotten meanwhile, a second array is made, whose tasks leave at once.
+    If all its tasks have ended and Slurm has forgotten them, a second array is queued, whose tasks exit immediately.
     """
     tasks = (job for job in commands.jobs() if job.mark in marks and "_" in job.id and not job.was_refused)
     return next((task.id.partition("_")[0] for task in tasks), "")

@@ -1,4 +1,4 @@
-"""The Slurm backend: a job is a chain of Slurm jobs, its links; one is queued by us, the others by those before them."""
+"""The Slurm backend: a job is a chain of Slurm jobs, its links; windlass queues the first, each link the next."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _UNQUEUE_S = 20.0
 
 
 class SlurmBackend:
-    """Queues jobs at a Slurm site.
+    """Backend that queues jobs at a Slurm site.
 
     Args:
-        shell: the way to the site; by default what the profile says.
-        push: brings a job's folder to a site whose files are not this machine's, before anything is queued.
-        patience_s: so long questions about jobs may take together; what is asked of Slurm to be done has its own time.
+        shell: the site's shell; by default the one that the profile describes.
+        push: copies a job's folder to a site with separate storage, before anything is queued.
+        patience_s: total time limit of queries about jobs; commands that change jobs have separate limits.
     """
 
     name = "slurm"
@@ -56,7 +56,7 @@ class SlurmBackend:
         self._push = push
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """job.json, the batch script, and the command line that queues link 1."""
+        """Return job.json, the batch script, and the command line that queues link 1."""
         site, mark = site_folder(document, folder), mark_of(document.token)
         queue = document.queue
         if not queue.name:
@@ -75,15 +75,15 @@ class SlurmBackend:
         return Rendered(folder=folder, files=files, argv=first_argv(document, site, mark), token=document.token)
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Queue link 1, and as many after it as the plan wants; a lost reply is found again."""
+        """Queue link 1 and as many later links as planned; a job whose reply was lost is found again."""
         return submit(self._commands, rendered, self._push)
 
     def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
-        """Queue jobs of one shape as tasks of job arrays, the others one by one; each is found by its own mark."""
+        """Queue jobs of one shape as tasks of job arrays, and other jobs one by one; each is found by its mark."""
         return submit_many(self._commands, rendered, self._push)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Ask the queue once for all jobs, and accounting once for those that are not in it."""
+        """Query the queue once for all jobs, and accounting once for those that have left it."""
         asked_at = time.monotonic()
         try:
             seen = look(self._commands)
@@ -96,7 +96,7 @@ class SlurmBackend:
             return {job.backend_id: Observation(state=JobState.UNKNOWN, detail=error.message) for job in jobs}
 
     def cancel(self, job: Submission) -> None:
-        """End all links, first those that wait; SIGTERM, and SIGKILL for those that live on. Waits until none is left."""
+        """End all links, waiting ones first, by SIGTERM and then SIGKILL. Blocks until none is left."""
         began_at, pause_s = time.monotonic(), _FIRST_PAUSE_S
         told: dict[str, float] = {}
         kill_after_s = self._profile.scheduler.kill_wait + _KILL_AFTER_S
@@ -109,7 +109,7 @@ class SlurmBackend:
             if now - began_at > kill_after_s + _GIVE_UP_AFTER_S:
                 raise UnreachableError(
                     f"Slurm has not ended {', '.join(link.id for link in living)} yet",
-                    hint="one of its nodes may be down; try again in a while",
+                    hint="one of its nodes may be down; try again later",
                     code="slurm-slow",
                 )
             self._end(living, told, now, kill_after_s)
@@ -128,10 +128,10 @@ class SlurmBackend:
             if time.monotonic() > give_up_at:
                 raise UnreachableError(
                     f"Slurm has not cancelled {', '.join(waiting)} yet",
-                    hint="try again in a while",
+                    hint="try again later",
                     code="slurm-slow",
                 )
-            self._commands.cancel(waiting)  # again each time: a controller that dies may forget that it was told
+            self._commands.cancel(waiting)  # sent each time: a controller that crashes may forget the request
             time.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
 
@@ -143,10 +143,10 @@ class SlurmBackend:
             forget(self._commands)
 
     def explain(self, job: Submission) -> str:
-        """Why the first link that waits does, and when Slurm expects it to start; empty while one runs.
+        """Return why the first waiting link waits, and when Slurm expects it to start; empty while one runs.
 
         Raises:
-            UnreachableError: Slurm does not answer.
+            UnreachableError: Slurm does not respond.
         """
         living = _living(look(self._commands), job)
         if not living or any(not link.is_waiting for link in living):
@@ -177,13 +177,13 @@ class SlurmBackend:
         last = have_run[-1] if have_run else past
         ended = how_ended(self._commands, last, job.folder) if last is not None else None
         if last is not None and ended is not None and ended.cause is Cause.NODE_UNHEALTHY and _is_cancelled(last):
-            return Observation(state=JobState.GONE, detail=ended.message, cause=str(ended.cause))  # a node refused it
+            return Observation(state=JobState.GONE, detail=ended.message, cause=str(ended.cause))  # a node rejected it
         return _gone(
             ended, job, signs_of_life(self._commands.shell, _document(job), job.folder, is_known=ended is not None)
         )
 
     def _past(self, jobs: Sequence[Submission]) -> Mapping[str, Past]:
-        """Return accounting's records of jobs that the controller has forgotten, by backend id."""
+        """Return the accounting records of jobs that the controller has forgotten, by backend id."""
         names = {_document(job).queue.name: job.backend_id for job in jobs}
         found = self._commands.past(sorted(names)) if names else []
         return {names[job.name]: job for job in found if job.name in names and job.has_run}
@@ -209,7 +209,7 @@ def _alive(job: Submission, living: Sequence[SlurmJob]) -> Observation:
 
 
 def _why(link: SlurmJob, job: Submission) -> str:
-    """Why a link waits; the tasks before it are what link 1 of a job that we hold waits for."""
+    """Return why a link waits; link 1 of a job that we hold waits for the tasks before it."""
     document = _document(job) if link.reason == HELD and link.link == 1 else None
     return why_it_waits(link, document.after if document is not None and document.queue.hold else ())
 
@@ -223,7 +223,7 @@ def _gone(ended: JobEnd | None, job: Submission, signs: str) -> Observation:
         return Observation(state=JobState.GONE, detail="Slurm no longer has it", signs=signs)
     cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
     words = ended.message
-    if ended.cause is Cause.NODE_UNHEALTHY:  # nearly always: Slurm could not open the job's output there
+    if ended.cause is Cause.NODE_UNHEALTHY:  # the usual reason: Slurm could not open the job's output there
         words += f"; check that all nodes see {site_folder(_document(job), job.folder)}"
     return Observation(state=JobState.GONE, detail=words, cause=cause, signs=signs)
 

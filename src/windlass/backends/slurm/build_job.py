@@ -1,4 +1,4 @@
-"""The job that builds an environment on a compute node, for sites whose login nodes are another machine."""
+"""Job that builds an environment on a compute node, for sites whose login nodes differ from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["BuildJob", "build_script", "ensure_build_queued"]
 _TIME_S = 4 * 3600.0
 _CPUS = 16
 _MEMORY_BYTES = 64 << 30
-# A job's variables are kept in Slurm's state folder: only such as hold no secret.
+# Slurm stores a job's variables in its state folder, so none may hold a secret.
 _EXPORTED = ("HOME", "USER", "LOGNAME", "PATH", "SHELL", "LANG", "UV_CACHE_DIR", "UV_OFFLINE", "UV_PYTHON_INSTALL_DIR")
 
 
@@ -29,11 +29,11 @@ class BuildJob:
     """Environment to build in a job, and where to queue that job.
 
     Attributes:
-        key: of the environment; jobs of one key have one name, so that a second client finds the first one's.
-        recipe: file that the builder reads, as the site sees it.
+        key: the environment's key; jobs of one key share a name, so a second client finds the first client's job.
+        recipe: path of the builder's recipe, as the site sees it.
         envs: folder of the environments.
         archive: the zipapp.
-        account: empty: the scheduler's default.
+        account: empty for the scheduler's default.
     """
 
     key: str
@@ -46,12 +46,12 @@ class BuildJob:
 
     @property
     def name(self) -> str:
-        """The job's name."""
+        """Return the job's name."""
         return f"windlass-build-{self.key[:16]}"
 
 
 def build_script(job: BuildJob, profile: Profile) -> str:
-    """The batch script, byte for byte as it is submitted; pure."""
+    """Return the batch script exactly as it is submitted; pure."""
     queue = _queue_of(job, profile)
     options = [
         f"--job-name={job.name}",
@@ -70,7 +70,7 @@ def build_script(job: BuildJob, profile: Profile) -> str:
 
 
 def _queue_of(job: BuildJob, profile: Profile) -> QueueRequest:
-    """A share of a node that compiles in reasonable time; one GPU, since some imports fail without."""
+    """Return a request for enough of a node to compile quickly, with a GPU: some imports fail without one."""
     scheduler, there = profile.scheduler, profile.partitions.get(job.partition, Partition())
     return QueueRequest(
         name=job.name,
@@ -90,16 +90,16 @@ def _queue_of(job: BuildJob, profile: Profile) -> QueueRequest:
 
 
 def ensure_build_queued(job: BuildJob, profile: Profile, shell: SiteShell, variables: Mapping[str, str]) -> str:
-    """Id of the build job of this key that is queued or running; queued when there is none. Blocking, idempotent.
+    """Return the id of the key's queued or running build job; queue one if there is none. Blocking, idempotent.
 
-    Two clients at the same moment may queue two; the second one finds the environment built and leaves.
+    Two clients at the same time may queue two; the second job finds the environment built and exits.
 
     Args:
-        variables: of the client; those that the script exports reach the job.
+        variables: the client's variables; those that the script exports reach the job.
 
     Raises:
-        PreconditionError: the scheduler refused it.
-        UnreachableError: the site did not answer.
+        PreconditionError: the scheduler rejected it.
+        UnreachableError: the site did not respond.
     """
     commands = SlurmClient(profile, shell)
     living = [found.id for found in commands.jobs(job.name) if not found.is_over]
@@ -112,7 +112,7 @@ def ensure_build_queued(job: BuildJob, profile: Profile, shell: SiteShell, varia
         if error.code != "slurm-refused":
             raise
         named = profile.env.build_partition
-        remedy = f"is `{named}`" if named else "is not set, so it is the tasks' own"
+        remedy = f"is `{named}`" if named else "is not set, so the tasks' partition is used"
         raise PreconditionError(
             f"`{profile.name}` rejected the job that builds the environment: {error.message}",
             hint=f"{error.hint}; `env.build_partition` of the profile {remedy}",

@@ -1,4 +1,4 @@
-"""Slurm's programs at one site, asked through its shell, and their answers as values."""
+"""Client of Slurm's programs at one site, which run through its shell; output is parsed into values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_NODES = "None assigned"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A job as accounting remembers it; `reason`: the exit code of one that failed, in words."""
+    """Accounting record of a job; `reason` is the exit code of a failed one, in words."""
 
     id: str
     name: str
@@ -50,21 +50,21 @@ class Past:
     nodes: str
 
     def how_ended(self, *, has_begun: bool) -> JobEnd | None:
-        """Return how it ended; None while it has not. See `cause_of_end`."""
+        """Return how it ended; None if it has not ended. See `cause_of_end`."""
         return cause_of_end(self.state, self.reason, has_begun=has_begun)
 
     @property
     def has_run(self) -> bool:
-        """Return True when it ever had a node; a job that ended without one was a submission turned down."""
+        """Return True if it ever had a node; a job that ended without one was rejected."""
         return bool(self.nodes)
 
 
 class SlurmClient:
-    """Slurm's commands at one site; every call blocks for one command and raises UnreachableError without an answer.
+    """Slurm's commands at one site; each call runs one command and raises UnreachableError without a response.
 
     Args:
-        patience_s: so long all questions about jobs may take together, from the first on; a site over ssh has some
-            seconds more for its connection. None: each may take `_QUESTION_S`.
+        patience_s: total time limit of queries about jobs, from the first one on; a site over ssh has some
+            seconds more for its connection. None limits each query to `_QUESTION_S`.
     """
 
     def __init__(self, profile: Profile, shell: SiteShell, *, patience_s: float | None = None) -> None:
@@ -77,20 +77,20 @@ class SlurmClient:
 
     @property
     def version(self) -> SlurmVersion:
-        """Of the profile, which was probed; asked for once where it says none."""
+        """Return the profile's Slurm version; if it has none, query it once."""
         if self._version is None:
             self._version = SlurmVersion.parse(self._run("sbatch", "--version").out) or OLDEST
         return self._version
 
     def jobs(self, name: str = "") -> list[SlurmJob]:
-        """All jobs of the user that the controller knows, those that ended lately too; or only those of a name."""
+        """Return the user's jobs that the controller knows, including recently ended ones, or only those of a name."""
         program, *options = LISTING_OF_ALL
         whose = "--me" if self.version.has_me else f"--user={self._who()}"
         argv = (program, *options, whose, *([f"--name={name}"] if name else []))
         return read_listing(self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out)
 
     def past(self, names: Sequence[str]) -> list[Past]:
-        """Return accounting's records of jobs of these names, or those of the completion file at a site without
+        """Return accounting records of jobs of these names, or completion file records at a site without
         accounting.
         """
         if not names:
@@ -104,15 +104,15 @@ class SlurmClient:
     def submit(
         self, argv: Sequence[str], queue: QueueRequest, *, script: bytes = b"", env: Mapping[str, str] | None = None
     ) -> str:
-        """Queue a job; its id.
+        """Queue a job; return its id.
 
         Args:
-            script: where the command line names none.
-            env: variables for sbatch beside those that the site shell passes on.
+            script: the batch script, if the command line names none.
+            env: variables for sbatch in addition to those that the site shell passes on.
 
         Raises:
-            UnreachableError: it may be in the queue, or not.
-            PreconditionError: it is not, and never will be.
+            UnreachableError: it may or may not be in the queue.
+            PreconditionError: the job was rejected.
         """
         answer = self.shell.run(argv, stdin=script, timeout_s=_TIMEOUT_S, env=env)
         number = answer.out.strip().partition(";")[0].rpartition("\n")[2]
@@ -121,25 +121,25 @@ class SlurmClient:
         return number
 
     def cancel(self, ids: Sequence[str], signal: str = "") -> None:
-        """End jobs of ours; one that is over already is none to complain about.
+        """Cancel our jobs; a job that has already ended is not an error.
 
         Args:
-            signal: `KILL` for an end without notice, of all processes of the job.
+            signal: `KILL` to kill all processes of the job without notice.
         """
         options = [f"--signal={signal}", "--full"] if signal else []
         self._run("scancel", "--quiet", *options, *ids, may_fail=True)
 
     def reasons(self, nodes: str) -> list[str]:
-        """Why nodes of a list are out of use, in Slurm's words or an administrator's; nothing of those that are in use."""
+        """Return why nodes of a list are out of use, as Slurm or an administrator put it; omits nodes in use."""
         argv = ("sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E")
         lines = self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out.splitlines()
         return sorted({line.strip() for line in lines} - {"", "none"})
 
     def cancelled_by(self, job_id: str, name: str) -> int | None:
-        """Number of the user who cancelled a job, or NOBODY; None: accounting does not know, or there is none.
+        """Return the id of the user who cancelled a job, or NOBODY; None if there is no accounting record.
 
         Args:
-            name: of the job; a controller that lost its memory may have given its id to others, before or after.
+            name: the job's name; a controller that lost its state may have used its id for other jobs.
         """
         if not self.profile.scheduler.accounting:
             return None
@@ -149,11 +149,11 @@ class SlurmClient:
         return cancelled_by([newest.state] if newest is not None else [])
 
     def release(self, ids: Sequence[str]) -> None:
-        """Let jobs that are held by us go on to wait for room; one that is over is none to complain about."""
+        """Release jobs that we hold; a job that has ended is not an error."""
         self._run("scontrol", "release", *ids, may_fail=True)
 
     def check_guard(self) -> None:
-        """Run the site's own check, which every submission must pass; raises PreconditionError when it does not."""
+        """Run the site's check of submissions; raises PreconditionError if it fails."""
         guard = self.profile.scheduler.submit_guard
         if not guard:
             return
@@ -185,7 +185,7 @@ class SlurmClient:
         return self._user
 
     def _left_s(self, most_s: float) -> float:
-        """Return how long a call may take."""
+        """Return the time limit of a call in seconds."""
         if self._patience_s is None:
             return most_s
         now = time.monotonic()
@@ -200,7 +200,7 @@ class SlurmClient:
 
 
 def read_past(text: str) -> list[Past]:
-    """The jobs in an answer of sacct."""
+    """Return the jobs in sacct's output."""
     rows = [line.split("|") for line in text.splitlines()]
     return [
         Past(
@@ -216,7 +216,7 @@ def read_past(text: str) -> list[Past]:
 
 
 def completion_file(config: str) -> str:
-    """Return the path of the controller's job completion file, from `scontrol show config`; empty without a text
+    """Return the path of the job completion file from `scontrol show config`; empty if there is no text
     file.
     """
     said = dict(re.findall(r"^(JobComp(?:Type|Loc))\s*=\s*(\S+)", config, re.MULTILINE))
@@ -224,7 +224,7 @@ def completion_file(config: str) -> str:
 
 
 def read_completions(text: str) -> list[Past]:
-    """The jobs in lines of Slurm's job completion file; source: plugin jobcomp/filetxt, 22.05."""
+    """Return the jobs in a Slurm job completion file; source: plugin jobcomp/filetxt, 22.05."""
     found = []
     for line in text.splitlines():
         said = dict(re.findall(r"(?:^| )(JobId|Name|JobState|NodeList|ExitCode)=(\S*)", line))

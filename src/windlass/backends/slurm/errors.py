@@ -1,4 +1,4 @@
-"""Errors of sbatch, translated: unreachable when the job may be queued, else rejected, with the user's own values."""
+"""Translation of sbatch's errors: unreachable if the job may be queued, else rejected, with the user's values."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ _Words = Callable[[QueueRequest, Profile], tuple[str, str]]
 
 
 def is_unreachable(answer: ShellResult) -> bool:
-    """Return True when one of Slurm's programs failed because it could not reach the controller or accounting."""
+    """Return True if a Slurm program failed because it could not reach the controller or accounting."""
     return bool(_NO_CONTACT.search(answer.err))
 
 
 def unreachable(program: str, answer: ShellResult, site: str) -> WindlassError:
-    """The error for a program of Slurm's that failed for a reason of its own."""
+    """Return the error for a Slurm program that failed."""
     said = _said(answer)
     if answer.code == _CANNOT_RUN:
         return PreconditionError(
             f"`{program}` cannot be run at {site}: {said}",
-            hint="`scheduler.bin` of the site's profile names the folder of Slurm's programs",
+            hint="`scheduler.bin` of the site's profile is the folder of Slurm's programs",
             code="program-missing",
         )
     return UnreachableError(
-        f"Slurm at {site} does not respond: {said}", hint="nothing is lost; try again in a while", code="slurm-down"
+        f"Slurm at {site} does not respond: {said}", hint="nothing is lost; try again later", code="slurm-down"
     )
 
 
 def refusal(answer: ShellResult, queue: QueueRequest, profile: Profile) -> WindlassError:
-    """The error for a submission that failed: unreachable when the job may be in the queue, else refused for good."""
+    """Return the error for a failed submission: unreachable if the job may be queued, else rejected."""
     if answer.code == _CANNOT_RUN or is_unreachable(answer):
         return unreachable("sbatch", answer, profile.name)
     for pattern, words in _REFUSALS:

@@ -1,4 +1,4 @@
-"""Why a job waits, in words: Slurm's reasons, what each means to the person who waits, and when it may start.
+"""Why a job waits, in words: Slurm's reasons, what each means for the user, and the expected start.
 
 Source: squeue(1), JOB REASON CODES, and the names in Slurm's own table (22.05 to 25.05).
 """
@@ -14,7 +14,7 @@ from windlass.supervise.slurm.jobs import SlurmJob
 __all__ = ["HELD", "can_start", "why_it_waits", "why_suspended"]
 
 HELD = "JobHeldUser"
-"""The user holds it, or we do, for the tasks that it comes after."""
+"""Held by the user, or by windlass until the tasks before it end."""
 
 _WORDS = {
     "": "Slurm has not considered it yet",
@@ -92,10 +92,10 @@ _NEVER = re.compile(r"never starts|does not start|may not")
 
 
 def why_it_waits(job: SlurmJob, after: Sequence[str] = ()) -> str:
-    """Why a job waits and when Slurm expects it to start, as one sentence; Slurm's own word is in it.
+    """Return why a job waits and when Slurm expects it to start, in one sentence with Slurm's own reason.
 
     Args:
-        after: tasks for which we hold the job.
+        after: tasks that we hold the job for.
     """
     word = job.reason.partition(",")[0].strip()
     words = f"it waits for task {' and task '.join(after)}" if word == HELD and after else _words(job, word)
@@ -105,7 +105,7 @@ def why_it_waits(job: SlurmJob, after: Sequence[str] = ()) -> str:
 
 
 def can_start(job: SlurmJob) -> bool:
-    """Return True when waiting helps; False where time does not change Slurm's reason."""
+    """Return True if the job can start later; False if Slurm's reason does not change with time."""
     return not _NEVER.search(_words(job, job.reason.partition(",")[0].strip()))
 
 
@@ -120,7 +120,7 @@ def _words(job: SlurmJob, word: str) -> str:
 
 
 def _limit(word: str) -> str:
-    """`QOSMaxGRESPerUser` and its some hundred relatives, taken apart."""
+    """Describe a limit such as `QOSMaxGRESPerUser`, of which Slurm has about a hundred."""
     match = _LIMITS.match(word)
     if match is None:
         return ""
@@ -145,7 +145,7 @@ def _moment(text: str) -> str:
 
 
 def why_suspended(job: SlurmJob) -> str:
-    """Why a job that has its nodes does not run on them, as far as Slurm says it; empty while it runs.
+    """Return why a job does not run on the nodes it has, as far as Slurm reports it; empty while it runs.
 
     Source: squeue(1), JOB STATE CODES (`SUSPENDED`, `STOPPED`); scontrol(1), `suspend` is for operators and administrators.
     """

@@ -1,4 +1,4 @@
-"""Slurm's listings of a site as values; no I/O. Written for 22.05 to 25.05; unknown words are ignored."""
+"""Parsers of Slurm's listings of a site; no I/O. Written for 22.05 to 25.05; unknown words are ignored."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """Partition of a site, times in seconds; `None` is no limit.
+    """Partition of a site, times in seconds; None means no limit.
 
     Attributes:
-        tier: a partition of a higher one may take nodes from a lower one, where Slurm is set up so.
-        quality: QOS whose limits hold for every job there.
-        is_open: whether jobs of people may go there at all.
-        is_submitting: whether its own nodes may queue jobs.
+        tier: a partition of a higher tier may preempt jobs of a lower one if Slurm is configured so.
+        quality: QOS whose limits apply to every job there.
+        is_open: whether users may submit jobs to it.
+        is_submitting: whether jobs can be submitted from its nodes.
     """
 
     name: str
@@ -74,7 +74,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """A quality of service: its rank, those it may preempt, and the longest walltime in seconds; None: no limit."""
+    """Quality of service: priority, the QOS that it may preempt, and walltime limit in seconds (None: no limit)."""
 
     name: str
     priority: int
@@ -84,7 +84,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Association:
-    """An account of the user, with the QOS that may be used there."""
+    """Account of the user, with the QOS that it may use."""
 
     account: str
     qos: tuple[str, ...]
@@ -92,7 +92,7 @@ class Association:
 
 
 def parse_partitions(text: str) -> list[PartitionRecord]:
-    """Of `scontrol show partition -o`."""
+    """Parse `scontrol show partition -o`."""
     return [_partition(record) for record in _records(text) if "PartitionName" in record]
 
 
@@ -117,7 +117,7 @@ def _partition(record: Mapping[str, str]) -> PartitionRecord:
 
 
 def parse_nodes(text: str) -> list[NodeRecord]:
-    """Of `scontrol show node -o`."""
+    """Parse `scontrol show node -o`."""
     return [_node(record) for record in _records(text) if "NodeName" in record]
 
 
@@ -138,7 +138,7 @@ def _node(record: Mapping[str, str]) -> NodeRecord:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Of `scontrol show config`: values by name, empty where there is none."""
+    """Parse `scontrol show config` to values by name, which may be empty."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _CONFIG.match(line)
@@ -149,7 +149,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_qualities(text: str) -> list[Quality]:
-    """Of `sacctmgr -nP show qos format=name,priority,preempt,maxwall`."""
+    """Parse `sacctmgr -nP show qos format=name,priority,preempt,maxwall`."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 3]
     return [
         Quality(name=name, priority=_count(priority), preempts=_words(preempts), time_max=parse_time(wall))
@@ -159,7 +159,7 @@ def parse_qualities(text: str) -> list[Quality]:
 
 
 def parse_associations(text: str) -> list[Association]:
-    """Of `sacctmgr -nP show assoc where user=NAME format=account,qos,defaultqos`."""
+    """Parse `sacctmgr -nP show assoc where user=NAME format=account,qos,defaultqos`."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 2]
     return [
         Association(account=account, qos=_words(qos), default_qos=default) for account, qos, default in rows if account
@@ -173,7 +173,7 @@ def partition_of(
     qualities: Sequence[Quality],
     config: Mapping[str, str],
 ) -> Partition:
-    """A partition as a profile says it; where its nodes differ, as most of them are."""
+    """Return a partition in a profile's form; if its nodes differ, as most of them are."""
     own = [node for node in nodes if record.name in node.partitions]
     shapes = Counter((node.cpus, node.memory, node.gpus, node.gres, node.arch) for node in own)
     cpus, memory, gpus, gres, arch = shapes.most_common(1)[0][0] if shapes else (0, 0, None, "", "")
@@ -199,7 +199,7 @@ def partition_of(
 def _is_preempted(
     record: PartitionRecord, nodes: Sequence[NodeRecord], others: Sequence[PartitionRecord], config: Mapping[str, str]
 ) -> bool:
-    """Return True when a partition of a higher tier shares nodes with it and tiers decide. Source: slurm.conf(5)."""
+    """Return True if a partition of a higher tier shares its nodes and preemption is by tier. Source: slurm.conf(5)."""
     if config.get("PreemptType") != "preempt/partition_prio" or record.preempt_mode in ("OFF", ""):
         return False
     higher = {other.name for other in others if other.tier > record.tier}
@@ -209,7 +209,7 @@ def _is_preempted(
 def priorities_of(
     partitions: Mapping[str, Partition], qualities: Sequence[Quality], usable: Sequence[str], config: Mapping[str, str]
 ) -> tuple[dict[str, Mapped], Mapped | None]:
-    """Return the QOS of priorities of these names, and what `preemptible` maps to: what others may preempt."""
+    """Return the QOS for each of these priorities, and for `preemptible` the QOS that others may preempt."""
     names = {quality.name: quality for quality in qualities if not usable or quality.name in usable}
     priority: dict[str, Mapped] = {wish: Mapped(qos=wish) for wish in ("low", "high", "urgent") if wish in names}
     if config.get("PreemptType") == "preempt/qos":
@@ -221,7 +221,7 @@ def priorities_of(
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds of `1-02:03:04`, `02:03:04` or `03:04`; None for no limit. Source: sbatch(1), --time."""
+    """Parse `1-02:03:04`, `02:03:04` or `03:04` to seconds; None for no limit. Source: sbatch(1), --time."""
     match = re.fullmatch(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", text)
     if match is None:
         return None
@@ -230,13 +230,13 @@ def parse_time(text: str) -> float | None:
 
 
 def _records(text: str) -> list[dict[str, str]]:
-    """Lines of `Key=value Key=value`, where a value may hold spaces; the first of two equal keys counts."""
+    """Parse lines of `Key=value Key=value`; values may contain spaces, and the first of duplicate keys is used."""
     records = []
     for line in text.splitlines():
         found: dict[str, str] = {}
         matches = list(_KEY.finditer(line))
         ends = [*(match.start() for match in matches[1:]), len(line)]
-        for match, end in zip(matches, ends, strict=False):  # a line without keys has an end all the same
+        for match, end in zip(matches, ends, strict=False):  # so that a line without keys has an end too
             found.setdefault(match.group(1), line[match.end() : end].strip())
         if found:
             records.append(found)
@@ -253,6 +253,6 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    """A number; 0 for UNLIMITED and whatever else."""
+    """Parse a number; 0 for UNLIMITED and any other text."""
     match = re.match(r"[0-9]{1,18}(?![0-9])", text)
     return int(match.group()) if match else 0

@@ -1,4 +1,4 @@
-"""Observation of jobs at a Slurm site: the queue, how jobs ended, and signs of life of those that left the queue."""
+"""Observation of jobs at a Slurm site: the queue, how jobs ended, and heartbeats of jobs that left the queue."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from windlass.supervise.slurm.jobs import JobEnd, SlurmJob
 __all__ = ["FRESH_FOR_S", "Look", "forget", "how_ended", "look", "signs_of_life"]
 
 FRESH_FOR_S = 3.0
-"""So long an answer serves other questions of the same process."""
+"""Seconds for which the process reuses a listing."""
 
 _SILENT_FOR_S = 10.0
-"""So long a controller that did not answer is not asked again: each question to one that is down takes some ten seconds."""
+"""Seconds before an unresponsive controller is queried again: each query to it takes about ten seconds."""
 
 _Key = tuple[str, str, str]
 
@@ -35,14 +35,14 @@ class Look:
     """Content of the queue at one moment.
 
     Attributes:
-        began_at: monotonic time before the question went out; what happened later may be missing.
+        began_at: monotonic time before the query was sent; later changes may be missing.
     """
 
     began_at: float
     by_mark: dict[str, list[SlurmJob]]
 
     def links(self, mark: str) -> Sequence[SlurmJob]:
-        """The links of a job, in order; submissions that Slurm turned down left out."""
+        """Return the links of a job in order, except submissions that Slurm rejected."""
         return self.by_mark.get(mark, [])
 
 
@@ -52,10 +52,10 @@ _lock = threading.Lock()
 
 
 def look(commands: SlurmClient, *, not_before: float | None = None) -> Look:
-    """The newest look at the queue, or a new one; raises UnreachableError.
+    """Return the latest look at the queue, or take a new one; raises UnreachableError.
 
     Args:
-        not_before: monotonic time that the question must not have been asked before; by default some seconds ago.
+        not_before: earliest acceptable monotonic time of the look; by default some seconds ago.
     """
     key, began_at = _key(commands), time.monotonic()
     oldest = began_at - FRESH_FOR_S if not_before is None else not_before
@@ -76,7 +76,7 @@ def look(commands: SlurmClient, *, not_before: float | None = None) -> Look:
 
 
 def forget(commands: SlurmClient) -> None:
-    """Look again next time: we have just changed the queue, or want to know for sure."""
+    """Discard the latest look, because the queue has changed or an up-to-date one is needed."""
     with _lock:
         _looks.pop(_key(commands), None)
         _silences.pop(_key(commands), None)
@@ -91,23 +91,23 @@ def _by_mark(jobs: Sequence[SlurmJob]) -> dict[str, list[SlurmJob]]:
 
 
 def _key(commands: SlurmClient) -> _Key:
-    """Which queue this is: on this machine, SLURM_CONF says it."""
+    """Return a key that identifies the queue; on this machine it includes SLURM_CONF."""
     local = os.environ.get("SLURM_CONF", "") if commands.shell.is_local else ""
     return (commands.shell.name, commands.profile.scheduler.bin, local)
 
 
 _DRAINED_WITHIN_S = 1.0
-"""Slurm drains the node just after the job's end, in a thread that may sleep for so long (slurmctld/agent.c, `_wdog`)."""
+"""Slurm drains the node after the job's end, in a thread that may sleep this many seconds (slurmctld/agent.c, `_wdog`)."""
 
 
 def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobEnd | None:
-    """Return how a job ended; None: not known. May block for a second.
+    """Return how a job ended; None if unknown. May block for a second.
 
     Args:
-        folder: of the job; its link files tell whether a supervisor of ours ran.
+        folder: the job's folder, whose link files show whether a supervisor ran.
 
     Raises:
-        UnreachableError: Slurm does not answer.
+        UnreachableError: Slurm does not respond.
     """
     link = job.link if isinstance(job, SlurmJob) else "*"
     is_number_of_another = isinstance(job, SlurmJob) and _has_begun_as_another(folder, job)
@@ -127,17 +127,17 @@ def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobE
 
 
 def _has_begun_as_another(folder: Path, job: SlurmJob) -> bool:
-    """Return True when another link of the chain started under the same number.
+    """Return True if another link of the chain started with the same id.
 
-    A controller that lost its memory gave the number again while that link ran: it ended what ran, started the number
-    again, was refused by the nodes, and cancelled it. The nodes may be in use again before anybody asks why.
+    A controller that lost its state reused the id while that link ran: it ended the running link, started the id again,
+    was rejected by the nodes, and cancelled it. The nodes may be in use again before the reason is queried.
     """
     others = (path for path in folder.glob("link-*.json") if path.name != f"link-{job.link}.json")
     return any(_number_in(path) == job.id for path in others)
 
 
 def _number_in(path: Path) -> str:
-    """Job id in a link file; empty where the file is missing or not a whole document, as after a full disk."""
+    """Return the job id in a link file; empty if the file is missing or incomplete, as after a full disk."""
     try:
         return str(read_object(path).get("id", ""))
     except (OSError, ValueError):
@@ -146,9 +146,9 @@ def _number_in(path: Path) -> str:
 
 _TIMEOUT_S = 10.0
 _NUM_MISSED = 3
-"""Signs of life that must be missing although Slurm says how the job ended."""
+"""Heartbeats to check for even if Slurm reports how the job ended."""
 
-# A file is opened before it is asked for its time: a client of a network file system asks the server then.
+# Opening a file before reading its time makes a network file system's client ask the server.
 _SCRIPT = r"""
 cd "$1" 2>/dev/null || exit 0
 probe=.probe-client-$$
@@ -162,16 +162,16 @@ exit 0
 
 
 def signs_of_life(shell: SiteShell, document: JobDocument, folder: Path, *, is_known: bool) -> str:
-    """Why something of a job that is not in the queue may run, in words; empty when no sign of it is recent.
+    """Return why parts of a job that left the queue may still run, in words; empty if no sign is recent.
 
-    Blocking: one command at the site, or none where replicas give no signs of life.
+    Blocking: one command at the site, or none if replicas write no heartbeats.
 
     Args:
         folder: the job's folder, on this machine.
-        is_known: whether Slurm says how the job ended; then fewer signs need to be missing.
+        is_known: whether Slurm reports how the job ended; then fewer signs are checked.
 
     Raises:
-        UnreachableError: the site does not answer.
+        UnreachableError: the site does not respond.
     """
     fencing = document.fencing
     if not fencing.renew_s:
@@ -185,7 +185,7 @@ def signs_of_life(shell: SiteShell, document: JobDocument, folder: Path, *, is_k
 
 
 def newest_sign(listing: str, quiet_s: float) -> str:
-    """Read what `_SCRIPT` printed."""
+    """Return the newest sign in the output of `_SCRIPT`, in words; empty if none is recent."""
     rows = [line.split(" ", 1) for line in listing.splitlines()]
     times = [(int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdigit()]
     now = max((at for at, name in times if name == "now"), default=None)

@@ -1,4 +1,4 @@
-"""Ask a machine with Slurm what it is: one script, one round trip, and a profile of what it said."""
+"""Probe of a machine with Slurm: one script, one round trip, and a profile made from its output."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NETWORK_FILE_SYSTEMS = frozenset(
         "pvfs2",
     }
 )
-# `ask NAME COMMAND` prints what a command says between two lines; a command that hangs does not hang the probe.
+# `ask NAME COMMAND` prints a command's output between two marker lines; a command that hangs is timed out.
 SCRIPT = r"""
 ask() { n=$1; shift; printf '\n@@windlass begin %s\n' "$n"; timeout 40 "$@" </dev/null; printf '\n@@windlass end %s\n' "$?"; }
 me=$(id -un)
@@ -90,15 +90,15 @@ class Section:
 
 
 def probe(shell: SiteShell, name: str, *, ssh: str = "", today: str, base: Profile | None = None) -> Profile:
-    """Ask a site and write down what it says. Blocking: seconds, and one round trip; changes nothing there.
+    """Probe a site and return its profile. Blocks for seconds, one round trip; changes nothing there.
 
     Args:
-        ssh: `user@host` of the shell, for the profile; empty: this machine.
-        today: YYYY-MM-DD, the date of the facts.
-        base: a profile whose written parts are kept (variables, modules, overrides); facts that were measured replace its own.
+        ssh: `user@host` of the shell, for the profile; empty for this machine.
+        today: YYYY-MM-DD, the date of the probe.
+        base: a profile whose handwritten parts (variables, modules, overrides) are kept; measured facts replace the rest.
 
     Raises:
-        UnreachableError: the site, or its Slurm, does not answer.
+        UnreachableError: the site or its Slurm does not respond.
         PreconditionError: there is no Slurm there.
     """
     answer = shell.run(["sh"], stdin=SCRIPT.encode(), timeout_s=_TIMEOUT_S)
@@ -113,7 +113,7 @@ def sections_of(text: str) -> dict[str, Section]:
 def profile_of(
     sections: Mapping[str, Section], name: str, *, ssh: str = "", today: str, base: Profile | None = None
 ) -> Profile:
-    """The profile of what a site said; pure. See `probe`."""
+    """Return the profile for a probe's output; pure. See `probe`."""
     _require_slurm(sections, ssh)
     base = base or Profile(name=name)
     partitions = _partitions(sections, base)
@@ -145,7 +145,7 @@ def _require_slurm(sections: Mapping[str, Section], ssh: str) -> None:
         section = sections.get(name, Section(_NOT_THERE, ""))
         if section.code:
             said = (section.text.strip().splitlines() or ["nothing"])[-1]
-            hint = "try it there by hand: scontrol show partition"
+            hint = "run it there yourself: scontrol show partition"
             raise UnreachableError(f"Slurm on {where} does not respond: {said}", hint=hint, code="slurm-down")
 
 
@@ -164,10 +164,10 @@ def _partitions(sections: Mapping[str, Section], base: Profile) -> dict[str, Par
 
 
 def _laid_over(base: Partition, found: Partition) -> Partition:
-    """Return the new values, and the old ones where nothing was found."""
+    """Return the new values, with old ones where the probe found nothing."""
     values = {field.name: getattr(found, field.name) or getattr(base, field.name) for field in fields(Partition)}
     gpus = base.gpus if found.gpus is None else found.gpus
-    # Gres may say `h100` where people say `gh200`: the name that somebody wrote stays.
+    # Gres may say `h100` for a GPU known as `gh200`: a name that a user wrote is kept.
     return Partition(**{**values, "gpus": gpus, "gpu_type": base.gpu_type or found.gpu_type})
 
 
@@ -205,7 +205,7 @@ def _scheduler(
 
 
 def _network(sections: Mapping[str, Section], base: SiteNetwork) -> SiteNetwork:
-    """The fabric that the login node's devices speak of; compute nodes may differ, `site check` tells."""
+    """Return the fabric of the login node's devices; compute nodes may differ, which `site check` reports."""
     names = _text(sections, "network").split()
     if any(name.startswith("hsn") for name in names):
         return replace(base, interface=base.interface or "hsn", interconnect=base.interconnect or "slingshot")
@@ -231,7 +231,7 @@ def _files(sections: Mapping[str, Section], user: str, base: FileSystem) -> File
 
 
 def _for_everybody(path: str, user: str) -> str:
-    """The path with `${user}` where a part of it is the user's name, so that colleagues can use the profile."""
+    """Replace the user's name in a path by `${user}`, so that colleagues can use the profile."""
     parts = posixpath.normpath(path).split("/")
     return "/".join("${user}" if part == user and index > 1 else part for index, part in enumerate(parts))
 
@@ -271,7 +271,7 @@ _ASKED = "as reported by Slurm, asked "
 
 
 def _still_true(base: Profile, profile: Profile) -> list[ProfileSource]:
-    """The base's sources without facts whose fields are gone."""
+    """Return the base's sources, except for fields that no longer exist."""
     kept = [
         replace(source, facts=tuple(fact for fact in source.facts if fact_exists(profile, fact)))
         for source in base.sources
@@ -295,7 +295,7 @@ def _measured(profile: Profile, base: Profile, ssh: str, today: str) -> list[Pro
         guessed.append("net.interface")
     if not guessed:
         return [asked]
-    note = "guessed from the login node; `windlass site check` proves it on compute nodes"
+    note = "guessed from the login node; `windlass site check` verifies it on compute nodes"
     return [asked, ProfileSource(facts=tuple(guessed), seen=today, status="unverified", note=note)]
 
 

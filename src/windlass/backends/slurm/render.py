@@ -1,7 +1,7 @@
 """The batch script of a job: one for all its links, with the link's number as its argument.
 
-Its options are sbatch(1)'s. Between the modules and the supervisors nothing happens: `exec srun` makes the batch shell
-srun itself, so a signal for the batch shell (`--signal=B:USR1@N`) reaches every supervisor; srun(1), SIGNALS.
+Its options are those of sbatch(1). Nothing runs between the modules and the supervisors: `exec srun` replaces the batch
+shell, so a signal for the batch shell (`--signal=B:USR1@N`) reaches every supervisor; srun(1), SIGNALS.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ __all__ = [
 SCRIPT = "job.sbatch"
 ARRAY_SCRIPT = "array.sbatch"
 ARRAY_LIST = "array.txt"
-"""A job per line: its name, its mark and its folder, between blanks."""
+"""List file with one job per line: name, mark and folder, separated by spaces."""
 
 SETUP_NOTE = "setup-failed.txt"
-"""Beside job.json: why links end before any supervisor of ours could run."""
+"""File beside job.json that says why links ended before a supervisor could run."""
 
 FIND_MODULE = """\
 command -v module >/dev/null || for each in "$LMOD_PKG/init/sh" "$MODULESHOME/init/sh" \\
   /etc/profile.d/lmod.sh /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/sh /usr/share/modules/init/sh; do
   if [ -r "$each" ]; then . "$each"; break; fi
 done"""
-"""Shell lines that look for `module` where the profile names no file: a batch shell reads no start-up files, and has none."""
+"""Shell lines that define `module` if the profile names no file: a batch shell reads no start-up files, so it lacks it."""
 
 _NO_MODULE = (
     "there is no `module` command on this node, and the profile names modules: "
@@ -62,28 +62,28 @@ _FORBID_MODULE = (
 )
 _SETUP_FAILED = 76
 _PAUSES_S = (1, 2, 4, 8, 16, 32)
-"""Before a task of an array asks again for its own name; a controller that is started anew is away for so long."""
+"""Pauses before an array task tries again to set its name; they cover a restart of the controller."""
 
 
 def site_folder(document: JobDocument, folder: Path) -> PurePath:
-    """The job's folder as the site sees it."""
+    """Return the job's folder as the site sees it."""
     return PurePath(document.run_dir) / "jobs" / folder.name
 
 
 def submit_argv(document: JobDocument, folder: PurePath, mark: str, link: object) -> tuple[str, ...]:
-    """The command line that queues a link; the mark is all that the scheduler learns of the job's token."""
+    """Return the command line that queues a link; the scheduler sees only the mark, not the job's token."""
     return (*_sbatch(document, mark, link), str(folder / SCRIPT), str(link))
 
 
 def first_argv(document: JobDocument, folder: PurePath, mark: str, *, is_array: bool = False) -> tuple[str, ...]:
-    """The command line that queues link 1, which later links come behind.
+    """Return the command line that queues link 1, which later links follow.
 
     It waits for the tasks before it, and for the job that builds its environment, without holding a node.
 
     Args:
-        folder: where the script is, as the site sees it.
-        mark: of the job, or of the array.
-        is_array: whether it queues link 1 of many jobs, by the array's script.
+        folder: the script's folder, as the site sees it.
+        mark: the mark of the job or the array.
+        is_array: whether it queues link 1 of many jobs with the array's script.
     """
     queue = document.queue
     waits = ["--hold"] if queue.hold else []
@@ -99,7 +99,7 @@ def _sbatch(document: JobDocument, mark: str, link: object) -> tuple[str, ...]:
 
 
 def job_script(document: JobDocument, folder: PurePath, archive: PurePath, version: SlurmVersion) -> str:
-    """The script, byte for byte as it is submitted.
+    """Return the script exactly as it is submitted.
 
     Args:
         folder: the job's folder as the site sees it.
@@ -124,12 +124,12 @@ def array_script(
 ) -> str:
     """Return the script of an array of jobs of one shape: task i is link 1 of the job in line i of `ARRAY_LIST`.
 
-    A task takes its job's name and mark when it starts, so that its later links wait for it and everybody finds it. One
-    that cannot fails: under the array's name a later link would start beside it.
+    A task sets its job's name and mark when it starts, so that its later links wait for it and clients find it. A task
+    that cannot do so fails: under the array's name a later link would start at the same time.
 
     Args:
-        document: one of the jobs; what it asks for, they all do.
-        folder: where the list and the output are.
+        document: any of the jobs, which all make the same request.
+        folder: folder of the list and the output.
     """
     queue = document.queue
     options = [
@@ -142,7 +142,7 @@ def array_script(
         *share_options(queue),
         *queue.options,
     ]
-    task = "JobId=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"  # the last task's own number is that of the whole array
+    task = "JobId=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"  # the last task's id is that of the whole array
     scontrol = shlex.quote(program_path(document.chain.bin, "scontrol"))
     update = f'{scontrol} update "{task}" "Name=$name" "Comment={comment_of("$mark", 1)}"'
     begin = [
@@ -163,7 +163,7 @@ def array_script(
 
 
 def archive_of(script: str) -> PurePath:
-    """The zipapp that a script of ours runs."""
+    """Return the zipapp that a rendered script runs."""
     (line,) = (line for line in script.splitlines() if line.startswith("archive="))
     return PurePath(shlex.split(line.removeprefix("archive="))[0])
 
@@ -197,9 +197,9 @@ def _how(document: JobDocument, *, waits: bool = True) -> list[str]:
 
 
 def _failing(document: JobDocument) -> list[str]:
-    """Lines that make `failed WORDS`, which ends the link; the journal hears of it by our `failed`.
+    """Return lines that define `failed MESSAGE`, which ends the link and records the failure in the journal.
 
-    Where even Python is missing, a note beside job.json is all that can be said, and what is queued is cancelled.
+    If Python is missing, the message is only written to a note beside job.json, and queued links are cancelled.
     """
     cancel = f'{shlex.quote(program_path(document.chain.bin, "scancel"))} --state=PENDING --name="$name"'
     return [
@@ -214,7 +214,7 @@ def _failing(document: JobDocument) -> list[str]:
 
 
 def _setup(document: JobDocument) -> list[str]:
-    """Lines that make modules, each of which ends the link when it fails."""
+    """Return lines that load modules; each ends the link if it fails."""
     lines: list[str] = []
     if document.queue.setup:
         lines += ['said=$(mktemp) || said="$folder/setup-$SLURM_JOB_ID.log"', 'exec 3>&2 2>"$said"']
@@ -234,16 +234,16 @@ def _is_module(line: str) -> bool:
 
 
 def _finding_module(setup: Sequence[str]) -> list[str]:
-    """Lines without which there may be no `module`; a file that the profile names is what counts."""
+    """Return lines that define `module`; a file that the profile names takes precedence."""
     if any(line.startswith(". ") for line in setup):
         return []
     return [FIND_MODULE, f"command -v module >/dev/null || failed {shlex.quote(_NO_MODULE)}"]
 
 
 def _checked(line: str) -> list[str]:
-    """A line that ends the link when it fails; Tcl modules of old answer 0 for a module that they do not find.
+    """Return lines that run a line and end the link if it fails; old Tcl modules exit 0 for a missing module.
 
-    `command` takes from `.` the right to end the shell when there is no such file.
+    `command` keeps `.` from ending the shell if the file is missing.
     """
     said = '"$(tail -n 5 "$said")"'
     failure = f"failed {shlex.quote(f'`{line}` failed: ')}{said}"
@@ -255,7 +255,7 @@ def _checked(line: str) -> list[str]:
 
 
 def _step(document: JobDocument, version: SlurmVersion) -> str:
-    """Return the step that starts one supervisor per node; the exit of one ends no other, the leader decides."""
+    """Return the step that starts one supervisor per node; one that exits does not end the others."""
     queue = document.queue
     argv = [
         program_path(document.chain.bin, "srun"),
@@ -276,7 +276,7 @@ def _step(document: JobDocument, version: SlurmVersion) -> str:
 
 
 def _literal(folder: PurePath) -> str:
-    """A folder for a file name pattern; sbatch(1), FILENAME PATTERN."""
+    """Escape a folder for a file name pattern; sbatch(1), FILENAME PATTERN."""
     return str(folder).replace("%", "%%")
 
 
@@ -284,12 +284,12 @@ _MIB = 1 << 20
 
 
 def option_lines(options: Iterable[str]) -> list[str]:
-    """The lines of a batch script that say these options."""
+    """Return the lines of a batch script that set these options."""
     return [f"#SBATCH {_quoted(option)}" for option in options]
 
 
 def where_options(queue: QueueRequest) -> list[str]:
-    """Return the options for where a job may run, and on whose account."""
+    """Return the options for where a job may run, and for its account."""
     words = {
         "partition": queue.partition,
         "qos": queue.qos,
@@ -316,7 +316,7 @@ def share_options(queue: QueueRequest) -> list[str]:
 
 
 def gpu_options(per_node: int, option: str, gres_type: str) -> list[str]:
-    """Return the options that request GPUs, as the site wants it; see `QueueRequest.gpu_option`."""
+    """Return the options that request GPUs in the site's form; see `QueueRequest.gpu_option`."""
     if not per_node or option == "none":
         return []
     name = "gres=gpu:" if option == "gres" else "gpus-per-node="
@@ -324,14 +324,14 @@ def gpu_options(per_node: int, option: str, gres_type: str) -> list[str]:
 
 
 def time_option(seconds: float) -> list[str]:
-    """A walltime in whole minutes, rounded up as Slurm does (sbatch(1), --time); 0: nothing is said."""
+    """Return a walltime in minutes, rounded up as Slurm does (sbatch(1), --time); none for 0."""
     hours, minutes = divmod(math.ceil(seconds / 60), 60)
     days, hours = divmod(hours, 24)
     return [f"--time={days}-{hours:02}:{minutes:02}:00"] if seconds else []
 
 
 def _quoted(option: str) -> str:
-    """An option as a line of the script says it; sbatch takes blanks between double quotes."""
+    """Quote an option for the script; sbatch accepts spaces inside double quotes."""
     name, equals, value = option.partition("=")
     if not any(letter in value for letter in " \t\"'\\#"):
         return option

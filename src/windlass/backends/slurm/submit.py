@@ -1,8 +1,9 @@
-"""Queueing a job exactly once, whatever dies in between.
+"""Submission of a job exactly once, even if a process dies in between.
 
-Before the first sbatch the job's folder is on disk. Whoever finds it and no result (after a crash, on another machine)
-looks for a job with our mark: in the queue, in the job's folder (a link that began has written its id there), in accounting; only then it submits again. A
-duplicate that appears even later finds `link-1.json` taken and leaves before it has done anything.
+The job's folder is on disk before the first sbatch. A client that finds it without a result (after a crash, on another
+machine) searches for a job with our mark: in the queue, in the job's folder (where a started link writes its id), and
+in accounting. Only if there is none does it submit again. A duplicate that appears later finds `link-1.json` taken and
+exits before it has done anything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 Push = Callable[[Path, PurePath], None]
-"""Brings a job's folder here to that folder at the site; blocks, and raises UnreachableError. Idempotent."""
+"""Copies a local job folder to a folder at the site. Blocks; raises UnreachableError; idempotent."""
 
 _SUBMITTED = "submitted.json"
 _LOCK = "submit.lock"
@@ -39,7 +40,7 @@ _LOCK_S = 300.0
 
 
 def submission_of(profile_name: str, number: str, mark: str, folder: Path) -> Submission:
-    """A job as we name it: Slurm's id of its first link; the mark finds all of them."""
+    """Return a job's submission: its id is the first link's id in Slurm, and the mark finds all links."""
     return Submission(backend_id=number, locator=f"slurm://{profile_name}/{number}#{mark}", folder=folder)
 
 
@@ -66,12 +67,12 @@ def submit(commands: SlurmClient, rendered: Rendered, push: Push | None) -> Subm
 
 
 def was_written(folder: Path) -> bool:
-    """Return True when an earlier call or another machine may have queued this job."""
+    """Return True if an earlier call or another machine may have queued this job."""
     return folder.exists() and any(entry.name != _LOCK for entry in folder.iterdir())
 
 
 def write_files(rendered: Rendered) -> JobDocument:
-    """Put a rendered job into its folder; what it says."""
+    """Write a rendered job into its folder; return its document."""
     rendered.folder.mkdir(parents=True, exist_ok=True)
     for name, content in rendered.files.items():
         write_atomic(rendered.folder / name, content.encode(), syncs_folder=name == SCRIPT)
@@ -79,12 +80,12 @@ def write_files(rendered: Rendered) -> JobDocument:
 
 
 def note_submission(job: Submission) -> None:
-    """Remember that a job is queued."""
+    """Record that a job is queued."""
     write_json(job.folder / _SUBMITTED, {"id": job.backend_id, "locator": job.locator})
 
 
 def known_submission(folder: Path) -> Submission | None:
-    """The job that an earlier call queued, or None; raises PreconditionError when its note is damaged."""
+    """Return the job that an earlier call queued, or None; raises PreconditionError if its record is damaged."""
     if not (folder / _SUBMITTED).exists():
         return None
     try:
@@ -96,7 +97,7 @@ def known_submission(folder: Path) -> Submission | None:
 
 
 def _queue(commands: SlurmClient, document: JobDocument, folder: Path, found: Mapping[int, str]) -> dict[int, str]:
-    """The links that are there already and those that are missing, by number."""
+    """Queue the missing links; return all links by number."""
     links = dict(found)
     try:
         for number in range(1, max(1, document.queue.num_queued) + 1):
@@ -104,7 +105,7 @@ def _queue(commands: SlurmClient, document: JobDocument, folder: Path, found: Ma
                 links[number] = _queue_one(commands, document, folder, number)
     except PreconditionError:
         if links and document.chain.can_submit:
-            return links  # the links that run queue what is missing, or say why they cannot
+            return links  # running links queue the missing ones, or report why they cannot
         if links:
             commands.cancel(list(links.values()))
         raise
@@ -122,7 +123,7 @@ def _queue_one(commands: SlurmClient, document: JobDocument, folder: Path, numbe
 
 
 def _find(commands: SlurmClient, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:
-    """Links of an earlier call whose reply was lost, and whether the chain still lives (or never began)."""
+    """Return links of an earlier call whose reply was lost, and whether the chain is alive or never began."""
     name, mark = document.queue.name, document.chain.mark
     ours = [job for job in commands.jobs(name) if job.mark == mark and not job.was_refused]
     if ours:

@@ -1,4 +1,4 @@
-"""Code pins: a folder to a commit or an exact snapshot, and back to files."""
+"""Code pins: from a folder to a commit or an exact snapshot, and back to files."""
 
 from __future__ import annotations
 

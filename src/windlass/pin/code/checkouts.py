@@ -1,4 +1,4 @@
-"""A run's own checkout: the pinned tree, in a fresh folder that later edits cannot reach."""
+"""Checkout for one run: the pinned tree in a new folder that later edits do not affect."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def resolve_code_folder(pin: CodePin, folder: Path, destination: Path) -> Path:
 
 
 def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | None = None) -> Path:
-    """Write the pinned tree to `destination`, whole or not at all; returns the code folder.
+    """Write the pinned tree to `destination` atomically; return the code folder.
 
-    Holds executable bits, symbolic links, submodules and LFS files, and no `.git`. Files carry the commit's time.
+    Includes executable bits, symbolic links, submodules and LFS files, but no `.git`. Files have the commit's time.
     Idempotent: an existing checkout of the same tree is kept. For `in-place` nothing is written.
 
     Args:
         folder: the folder that was pinned; its repository holds the commit.
-        store: our own repository, for snapshots of folders outside any repository.
+        store: windlass's repository, for snapshots of folders outside any repository.
 
     Raises:
         NotFoundError: the commit is in neither repository.
@@ -70,7 +70,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
 
 
 def find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Repository, Commit]:
-    """The repository that holds the pinned commit: the folder's, else our own store; and the commit."""
+    """Return the commit and the repository that has it: the folder's, else windlass's store."""
     candidates = [folder] if folder.is_dir() else []
     if store is not None and (store / "HEAD").is_file():
         candidates.append(store.absolute())
@@ -91,7 +91,7 @@ def _write_tree(repository: Repository, commit: str, destination: Path, *, is_ex
         done = git.call("read-tree", "--no-sparse-checkout", "--reset", "-u", commit)
         if done.code != 0:
             raise _explain(done, commit)
-        # A submodule is an empty folder so far, and git leaves no other empty folders.
+        # At this point a submodule is an empty folder, and git creates no other empty folders.
         for link in index_gitlinks(git) if _has_empty_folder(destination) else ():
             submodule = find_submodule(repository, commit, link)
             _write_tree(submodule, link.commit, destination / link.path, is_exact=False)
@@ -99,7 +99,7 @@ def _write_tree(repository: Repository, commit: str, destination: Path, *, is_ex
 
 @contextlib.contextmanager
 def _own_index(repository: Repository, destination: Path, *, is_exact: bool) -> Iterator[Git]:
-    """Git with `destination` as its working tree and an empty index of its own."""
+    """Yield git with `destination` as its working tree and a new, empty index."""
     destination.mkdir(parents=True, exist_ok=True)
     lfs = _LFS_PROCESS + _LFS_SETTINGS if shutil.which("git-lfs") is not None else _NO_LFS_SETTINGS
     with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
@@ -111,10 +111,10 @@ def _own_index(repository: Repository, destination: Path, *, is_exact: bool) -> 
 
 
 def _without_conversion(git: Git, repository: Repository, skeleton: Path) -> Git:
-    """The same git through an empty repository on the same objects, whose own attributes outrank those in the tree.
+    """Yield git on an empty repository with the same objects, whose attributes override those in the tree.
 
-    A snapshot holds the bytes that were on disk, so line ends, `ident` and encodings must not be applied again; filters
-    (LFS, encryption) still are, from the repository's own configuration.
+    A snapshot has the bytes that were on disk, so line endings, `ident` and encodings must not be applied again; filters
+    (LFS, encryption) still are, from the repository's configuration.
     """
     for name in ("info", "refs", "objects"):
         (skeleton / name).mkdir(parents=True)
@@ -136,13 +136,13 @@ def _explain(done: Completed, commit: str) -> PreconditionError:
         )
     return PreconditionError(
         f"git could not check out {commit[:12]}: {last}",
-        hint="run `git fsck`, and `git lfs fetch` where LFS is used",
+        hint="run `git fsck`, and `git lfs fetch` if LFS is used",
         code="checkout-failed",
     )
 
 
 def _check_same(repository: Repository, pin: CodePin, destination: Path) -> None:
-    """Raise unless the tracked files in `destination` are exactly the pinned tree's."""
+    """Raise unless the tracked files in `destination` are exactly those of the pinned tree."""
     with _own_index(repository, destination, is_exact=pin.kind == "snapshot") as git:
         git.text("read-tree", "--no-sparse-checkout", pin.commit)
         git.call("update-index", "-q", "--refresh")
@@ -160,7 +160,7 @@ def _has_empty_folder(folder: Path) -> bool:
 
 
 def _set_times(folder: Path, seconds: int) -> None:
-    """Give every file the commit's time, so that two checkouts of one tree are alike."""
+    """Set every file's time to the commit's, so that checkouts of one tree are identical."""
     for root, _, names in os.walk(folder):
         for name in names:
             os.utime(os.path.join(root, name), (seconds, seconds), follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Which files of code differ: between two pins, and between a pin and what lies in its folder now."""
+"""Comparison of code files: between two pins, or between a pin and its folder's current content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FileChange:
     Attributes:
         path: relative to the repository's root.
         status: `A` added, `D` deleted, `M` changed, `T` of another type.
-        num_added, num_deleted: lines; -1 where they were not counted (a binary file, a folder that is looked at).
+        num_added, num_deleted: lines; -1 if not counted (in a binary file, or a comparison with a folder).
     """
 
     path: str
@@ -38,18 +38,18 @@ class FileChange:
 def changed_since(
     pin: CodePin, folder: Path, *, root: Path | None = None, store: Path | None = None
 ) -> list[FileChange]:
-    """Files that are not as they were pinned; untracked ones count, ignored ones do not. Only reads.
+    """Return files that differ from the pin, including untracked but not ignored ones. Read-only.
 
     Args:
         folder: the folder that was pinned; its repository holds the commit.
-        root: a checkout to compare instead, where files that are new do not count.
-        store: our own repository, for snapshots of folders outside any repository.
+        root: a checkout to compare instead, where new files are ignored.
+        store: windlass's repository, for snapshots of folders outside any repository.
 
     Raises:
-        NotFoundError: there is no such folder, or the commit is in neither repository.
+        NotFoundError: the folder does not exist, or the commit is in neither repository.
     """
     folder = folder.expanduser().absolute()
-    present = open_repository(folder) if root is None else None  # a checkout outlives the folder that it is of
+    present = open_repository(folder) if root is None else None  # a checkout can outlive its source folder
     own = present.toplevel if present is not None and present.toplevel is not None else folder
     repository, _ = find_repository(pin, folder, store)
     with _own_index(repository, root or own, is_exact=pin.kind == "snapshot") as git:
@@ -65,7 +65,7 @@ def changed_since(
 def changes_between(
     before: CodePin, after: CodePin, folder: Path, *, store: Path | None = None
 ) -> list[FileChange] | None:
-    """Files that differ between two pins, with their lines; None where no repository here holds both."""
+    """Return files that differ between two pins, with line counts; None if no local repository has both."""
     for git in _repositories(folder, store):
         if git.read_commit(before.commit) is not None and git.read_commit(after.commit) is not None:
             pair = ("-r", "--no-renames", before.commit, after.commit)
@@ -84,7 +84,7 @@ def changes_between(
 
 
 def _repositories(folder: Path, store: Path | None) -> Iterator[Git]:
-    """Git on the folder's own repository, then on our store, and on the two together, as far as they are there."""
+    """Yield git on the folder's repository, on windlass's store, and on both together, if they exist."""
     found = None
     with contextlib.suppress(WindlassError):
         found = open_repository(folder.expanduser().absolute())

@@ -1,6 +1,6 @@
-"""Calls of git without its hooks, its index, its configuration files or its prompts.
+"""Calls of git without the user's hooks, index, configuration files or prompts.
 
-Names come back C-quoted (core.quotePath) and are unquoted here, so file names of any bytes survive.
+Git returns names C-quoted (core.quotePath); they are unquoted here, so file names may contain any bytes.
 Source: git-config(1), git(1) section "Environment variables".
 """
 
@@ -38,7 +38,7 @@ _SETTINGS = (
     "advice.detachedHead=false",
     "color.ui=false",
 )
-# What a caller's own git (a hook, `git rebase --exec`) sets to point its children at *its* repository.
+# Variables that a calling git (a hook, `git rebase --exec`) sets to point its children to *its* repository.
 _LOCAL_VARIABLES = frozenset(
     [
         "GIT_DIR",
@@ -80,12 +80,12 @@ _QUESTIONS = (
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 
 _LIMIT_BYTES = 1 << 30
-"""Of what git prints: the list of a tree with millions of files takes some 100 MB."""
+"""Limit of git's output: the list of a tree with millions of files takes about 100 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Git:
-    """A folder to call git in, and the variables and settings that aim it."""
+    """Folder to call git in, with variables and settings that select the repository."""
 
     folder: Path
     variables: tuple[tuple[str, str], ...] = ()
@@ -93,23 +93,23 @@ class Git:
     included: Path | None = None
 
     def aimed(self, **variables: str) -> Git:
-        """The same git with more variables."""
+        """Return a copy with more variables."""
         return replace(self, variables=tuple({**dict(self.variables), **variables}.items()))
 
     def set(self, *settings: str) -> Git:
-        """The same git with more settings (`core.fileMode=true`)."""
+        """Return a copy with more settings (`core.fileMode=true`)."""
         return replace(self, settings=self.settings + settings)
 
     def including(self, config: Path) -> Git:
-        """The same git with the settings of a configuration file, which all of ours outrank."""
+        """Return a copy with a configuration file's settings, which all of ours override."""
         return replace(self, included=config)
 
     def at(self, folder: Path) -> Git:
-        """The same git, called in another folder."""
+        """Return a copy that is called in another folder."""
         return replace(self, folder=folder)
 
     def call(self, *arguments: str, stdin: bytes | None = None, timeout_s: float = 3600.0) -> Completed:
-        """Run git and return how it ended, whatever the code."""
+        """Run git and return the result, whatever its exit code."""
         argv = ["git"] if self.included is None else ["git", "-c", f"include.path={self.included}"]
         for setting in _SETTINGS + self.settings:
             argv += ["-c", setting]
@@ -123,7 +123,7 @@ class Git:
         )
 
     def text(self, *arguments: str, stdin: bytes | None = None) -> str:
-        """Return git's output; raises when it failed, with git's last lines."""
+        """Return git's output; if it fails, raise an error with its last lines."""
         done = self.call(*arguments, stdin=stdin)
         if done.code != 0:
             said = last_lines(done.stderr) or "no message"
@@ -135,11 +135,11 @@ class Git:
         return done.stdout
 
     def lines(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
-        """Return git's output by line, without the line ends."""
+        """Return the lines of git's output, without line endings."""
         return [line for line in self.text(*arguments, stdin=stdin).split("\n") if line]
 
     def read_commit(self, commit: str) -> Commit | None:
-        """A commit's tree and time; None where it is not there."""
+        """Return a commit's tree and time; None if the commit is missing."""
         done = self.call("cat-file", "commit", commit)
         if done.code != 0:
             return None
@@ -147,7 +147,7 @@ class Git:
         return Commit(tree=header["tree"], time_s=int(header["committer"].split()[-2]))
 
     def has(self, name: str) -> bool:
-        """Return True when an object (`<commit>^{commit}`, `<tree>:<path>`) exists."""
+        """Return True if an object (`<commit>^{commit}`, `<tree>:<path>`) exists."""
         return self.call("cat-file", "-e", name).code == 0
 
 
@@ -161,7 +161,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A git repository as seen from one folder in it."""
+    """Git repository as seen from one folder in it."""
 
     git: Git
     git_dir: Path
@@ -172,12 +172,12 @@ class Repository:
 
     @property
     def aimed(self) -> Git:
-        """Git on this repository's database, from anywhere."""
+        """Return git on this repository's database, for any folder."""
         return self.git.aimed(GIT_DIR=str(self.git_dir))
 
 
 def open_repository(folder: Path) -> Repository | None:
-    """The repository that holds `folder`, or None when there is none.
+    """Return the repository that contains `folder`, or None.
 
     Raises:
         NotFoundError: no such folder.
@@ -188,7 +188,7 @@ def open_repository(folder: Path) -> Repository | None:
     git = Git(folder=folder)
     found = git.call("rev-parse", *_QUESTIONS)
     answers = found.stdout.split("\n")
-    if found.code != 0 and answers[0] != "false":  # without a working tree, only the last question fails
+    if found.code != 0 and answers[0] != "false":  # without a working tree, only the last query fails
         _explain_missing(folder, found.stderr)
         return None
     is_inside, git_dir, common_dir, objects, prefix, top = answers[:6]
@@ -205,7 +205,7 @@ def open_repository(folder: Path) -> Repository | None:
 
 @contextlib.contextmanager
 def private_index(repository: Repository) -> Iterator[Git]:
-    """Git on a copy of the index, in which nothing is hidden; the user's own is only read.
+    """Yield git on a copy of the index without hidden edits; the user's index is only read.
 
     The copy keeps the index's modification time: git needs it to tell entries written in the same instant (racy git).
     """
@@ -220,7 +220,7 @@ def private_index(repository: Repository) -> Iterator[Git]:
 
 
 def quote(name: str) -> bytes:
-    """A file name as git reads it from a line of input: C-quoted where it must be."""
+    """Return a file name as git reads it from an input line: C-quoted if necessary."""
     raw = os.fsencode(name)
     if all(32 <= byte < 127 and byte not in b'"\\' for byte in raw):
         return raw
@@ -228,7 +228,7 @@ def quote(name: str) -> bytes:
 
 
 def unquote(text: str) -> str:
-    """A file name from git's output, C-quoted or not."""
+    """Return the file name in git's output, C-quoted or not."""
     if not text.startswith('"'):
         return text
     raw, position, body = bytearray(), 0, text[1:-1]
@@ -247,7 +247,7 @@ def unquote(text: str) -> str:
 
 
 def last_lines(text: str, count: int = 5) -> str:
-    """The last lines of a program's output that say something."""
+    """Return the last non-empty lines of a program's output."""
     return "\n".join([line.rstrip() for line in text.split("\n") if line.strip()][-count:])
 
 
@@ -265,7 +265,7 @@ def _check_folder(folder: Path) -> None:
         )
     if not folder.is_dir():
         raise PreconditionError(
-            f"{folder} is not a folder", hint="`code:` names the folder that holds the code", code="code-missing"
+            f"{folder} is not a folder", hint="`code:` names the folder of the code", code="code-missing"
         )
     if not os.access(folder, os.R_OK | os.X_OK):
         raise AccessError(f"cannot read the folder {folder}", hint=f"chmod u+rx {folder}", code="unreadable")

@@ -1,6 +1,6 @@
-"""A pinned commit as one file of git objects, to take it to a machine that has no clone of its repository.
+"""A pinned commit as one file of git objects, for a machine that has no clone of its repository.
 
-The pack holds the commit and its whole tree, not its history, and the same commit gives the same bytes.
+The pack has the commit and its whole tree, not its history; equal commits give equal bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pack_commit(pin: CodePin, folder: Path, target: Path, *, store: Path | None 
 
 
 def author_of(pin: CodePin, folder: Path, *, store: Path | None = None) -> str:
-    """The name of the commit's author as git has it; empty where there is none, as for a snapshot."""
+    """Return the name of the commit's author; empty if there is none, as for a snapshot."""
     if pin.kind != "commit":
         return ""
     try:
@@ -56,10 +56,10 @@ def author_of(pin: CodePin, folder: Path, *, store: Path | None = None) -> str:
 
 
 def take_in_commit(pin: CodePin, pack: Path, store: Path) -> None:
-    """Put the objects of a pack into our own repository; idempotent. Its parents are known not to be there.
+    """Add a pack's objects to windlass's repository as a shallow commit; idempotent.
 
     Raises:
-        PreconditionError: the pack is broken, or holds another commit or tree (`archive-damaged`).
+        PreconditionError: the pack is broken, or contains another commit or tree (`archive-damaged`).
     """
     with lock(store.with_name(f"{store.name}.lock")):
         ensure_store(store)
@@ -71,7 +71,7 @@ def take_in_commit(pin: CodePin, pack: Path, store: Path) -> None:
             if done.code:
                 raise _broken(pin, last_lines(done.stderr, 1))
             (store / "objects" / "pack").mkdir(exist_ok=True)
-            for suffix in (".pack", ".idx"):  # git looks for the index, so it comes last
+            for suffix in (".pack", ".idx"):  # git looks for the index, so it is written last
                 name = f"pack-{done.stdout.split()[-1]}{suffix}"
                 os.replace(copy.with_suffix(suffix), store / "objects" / "pack" / name)
         commit = git.read_commit(pin.commit)
@@ -90,7 +90,7 @@ def _broken(pin: CodePin, said: str) -> PreconditionError:
 
 
 def _mark_shallow(git: Git, store: Path, commit: str) -> None:
-    """Tell git that a commit's parents are not there, so that it asks for none. Source: gitrepository-layout(5), shallow."""
+    """Mark a commit's parents as absent, so that git does not request them. Source: gitrepository-layout(5), shallow."""
     parents = git.call("cat-file", "commit", commit).stdout.partition("\n\n")[0].count("\nparent ")
     known = (store / "shallow").read_text().split() if (store / "shallow").exists() else []
     if parents and commit not in known:

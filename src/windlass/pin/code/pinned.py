@@ -1,4 +1,4 @@
-"""The code pin: which tree of files a run executes."""
+"""Code pin: the tree of files that a run executes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SNAPSHOT_REFS = "refs/windlass/snapshots/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePin:
-    """An immutable reference to code (or, for `in-place`, the truth about what was not pinned).
+    """Immutable reference to code (or, for `in-place`, a record of what was not pinned).
 
     Attributes:
-        commit: the commit to check out; for `in-place` the commit the edits sit on.
+        commit: the commit to check out; for `in-place` the commit that the edits are based on.
         tree: id of the whole tree; empty for `in-place`, whose files may change at any time.
-        ref: our own ref that keeps a snapshot alive; empty otherwise.
+        ref: ref that keeps a snapshot from being deleted; empty otherwise.
         subdir: the code folder inside the repository, `a/b`; empty for the root.
         remote: url of `origin`, credentials stripped.
         branch: empty on a detached head and for explicit commits.
-        base: the commit a snapshot was taken on top of; empty when there is none.
+        base: the commit that a snapshot is based on; empty if there is none.
         dirty_files: names that differed from the commit, relative to the repository's root.
     """
 

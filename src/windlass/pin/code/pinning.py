@@ -1,4 +1,4 @@
-"""From a folder to a code pin."""
+"""Pinning of the code in a folder."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def pin_code(
     revision: str = "",
     store: Path | None = None,
 ) -> CodePin:
-    """Pin the code in `folder`: a commit, an exact snapshot, or the truth about an unpinned tree.
+    """Pin the code in `folder`: a commit, an exact snapshot, or a record of an unpinned tree.
 
     The user's index, HEAD, branches, hooks and configuration are never touched.
 
     Args:
         snapshot: store a dirty tree (or a folder outside a repository) exactly.
         allow_dirty: record a dirty tree and run in place.
-        write: False for a plan: nothing is left anywhere, the ids are the same.
-        revision: pin this commit, branch or tag, whatever the working tree looks like.
-        store: our own bare repository for folders outside any repository; made when needed.
+        write: False for a plan: nothing is written, the ids are the same.
+        revision: pin this commit, branch or tag, whatever the state of the working tree.
+        store: windlass's bare repository for folders outside any repository; created when needed.
 
     Raises:
         NotFoundError: no such folder or revision.
@@ -83,7 +83,7 @@ def pin_code(
 
 
 def strip_credentials(url: str) -> str:
-    """A remote's url without user, password, query or fragment; `git@host:path` stays as it is."""
+    """Return a remote's URL without user, password, query or fragment; `git@host:path` is unchanged."""
     if not re.match(r"[a-z][a-z0-9+.-]*://", url, re.IGNORECASE):
         return re.sub(r"\A([^/@:]+):[^/@]*@", r"\1@", url)
     parts = urlsplit(url)
@@ -148,7 +148,7 @@ def _dirty(repository: Repository, seen: WorkingTree) -> PreconditionError:
 
 
 def _pin_commit(repository: Repository, commit: str, *, branch: str = "", remote: str = "") -> CodePin:
-    """Pin a commit after making sure that all of it can be checked out later."""
+    """Pin a commit after checking that all of it can be checked out later."""
     found = repository.aimed.read_commit(commit)
     if found is None:
         raise PreconditionError(
@@ -181,7 +181,7 @@ def _pin_revision(repository: Repository, folder: Path, revision: str) -> CodePi
 
 
 def _pin_loose(folder: Path, *, snapshot: bool, allow_dirty: bool, write: bool, store: Path | None) -> CodePin:
-    """Pin a folder that no repository holds."""
+    """Pin a folder outside any repository."""
     if allow_dirty:
         return CodePin(kind="in-place", is_dirty=True)
     if not snapshot:
@@ -199,12 +199,14 @@ def _pin_loose(folder: Path, *, snapshot: bool, allow_dirty: bool, write: bool, 
 
 @contextlib.contextmanager
 def loose_repository(folder: Path, store: Path | None, *, write: bool) -> Iterator[Repository]:
-    """Our own bare repository, with `folder` as its working tree."""
+    """Return windlass's bare repository, with `folder` as its working tree."""
     with contextlib.ExitStack() as stack:
         if not write:
             store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windlass-store-")))
         if store is None:
-            raise UsageError(f"a snapshot of {folder} needs a store: no repository has it", hint="set WINDLASS_HOME")
+            raise UsageError(
+                f"a snapshot of {folder} needs a store, because it is in no repository", hint="set WINDLASS_HOME"
+            )
         ensure_store(store)
         excludes = store / "info" / "windlass-excludes"
         if not excludes.exists():
@@ -218,7 +220,7 @@ def loose_repository(folder: Path, store: Path | None, *, write: bool) -> Iterat
 
 
 def ensure_store(store: Path) -> None:
-    """Make our own bare repository; idempotent, safe when several processes start together."""
+    """Create windlass's bare repository; idempotent, safe for concurrent processes."""
     if (store / "HEAD").is_file():
         return
     store.mkdir(parents=True, exist_ok=True)
@@ -227,7 +229,7 @@ def ensure_store(store: Path) -> None:
 
 
 def _resolve(git: Git, revision: str) -> str:
-    """The commit that a revision names, or an empty string."""
+    """Return the commit that a revision names, or an empty string."""
     found = git.call("rev-parse", "-q", "--verify", "--end-of-options", revision + "^{commit}")
     if found.code not in (0, 1, 128):
         raise PreconditionError(

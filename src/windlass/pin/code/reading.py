@@ -1,4 +1,4 @@
-"""Read files of a pinned tree without a checkout, also where a dry plan stored no snapshot."""
+"""Read files of a pinned tree without a checkout, even if a dry plan stored no snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TreeFile", "TreeReader", "read_tree"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeFile:
-    """An entry of a tree: mode (`100644`, `100755`, `120000`, `160000` for a submodule), object, path."""
+    """Entry of a tree: mode (`100644`, `100755`, `120000`, `160000` for a submodule), object, path."""
 
     mode: str
     object_id: str
@@ -27,14 +27,14 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReader:
-    """The code folder of a pinned tree; paths are relative to it."""
+    """Reader of a pinned tree's code folder; paths are relative to it."""
 
     git: Git
     tree: str
     subdir: str = ""
 
     def files(self, folder: str = "") -> list[TreeFile]:
-        """Everything below a folder, with paths relative to it, sorted; empty where there is no such folder."""
+        """Return all files below a folder, sorted, with relative paths; empty if the folder does not exist."""
         below = "/".join(part for part in (self.subdir, folder) if part not in ("", "."))
         done = self.git.call("ls-tree", "-r", f"{self.tree}:{below}" if below else self.tree)
         if done.code != 0:
@@ -48,7 +48,7 @@ class TreeReader:
         return sorted(found, key=lambda file: os.fsencode(file.path))
 
     def text(self, path: str) -> str | None:
-        """The text of a small file; None where it is not there, or is no file."""
+        """Return the text of a small file; None if it is missing or not a file."""
         name = f"{self.subdir}/{path}" if self.subdir else path
         done = self.git.call("cat-file", "blob", f"{self.tree}:{name}")
         return done.stdout if done.code == 0 else None
@@ -56,11 +56,11 @@ class TreeReader:
 
 @contextlib.contextmanager
 def read_tree(pin: CodePin, folder: Path, *, store: Path | None = None) -> Iterator[TreeReader]:
-    """The pinned tree of a folder, for as long as the context lasts. A few calls of git, no checkout.
+    """Yield a reader of a folder's pinned tree, valid inside the context. A few calls of git, no checkout.
 
     Args:
-        folder: what was pinned.
-        store: our own repository, for folders outside any.
+        folder: the folder that was pinned.
+        store: windlass's repository, for folders outside any repository.
 
     Raises:
         PreconditionError: the code runs in place, so there is no tree (`image-code-in-place`).
@@ -82,7 +82,7 @@ def read_tree(pin: CodePin, folder: Path, *, store: Path | None = None) -> Itera
 
 @contextlib.contextmanager
 def _unstored(repository: Repository | None, folder: Path, store: Path | None) -> Iterator[tuple[Git, str]]:
-    """The snapshot that a dry plan did not store, made again."""
+    """Yield the snapshot that a dry plan did not store, recreated."""
     from windlass.pin.code.pinning import loose_repository  # lazy: a commit needs no snapshot
     from windlass.pin.code.snapshot import unstored_tree  # lazy: as above
 

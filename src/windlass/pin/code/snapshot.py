@@ -1,10 +1,10 @@
-"""Snapshots: the exact tree of a working folder as one git commit under our own ref.
+"""Snapshots: the exact tree of a working folder as one git commit under a ref of windlass.
 
 The tree holds tracked and untracked-but-not-ignored files byte for byte (no filters, no line-end conversion),
-executable bits and symbolic links; nested repositories and submodules are grafted in as plain folders, so one object is
-the whole truth. Same tree, same commit: author and dates are fixed and there is no parent. Files that the base commit
-already holds unchanged are not judged again; what would be stored anew is refused when it is large or has a name that
-credentials have.
+executable bits and symbolic links; nested repositories and submodules are included as plain folders, so one object
+contains everything. Same tree, same commit: author and dates are fixed and there is no parent. Files that are
+unchanged in the base commit are not checked again; a new file is rejected if it is large or named like a
+credential.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["MAX_FILE_BYTES", "Snapshot", "is_credential_name", "take_snapshot", 
 MAX_FILE_BYTES = 100_000_000
 _LIKE_CREDENTIALS = ("file looks like a credential and is", "files look like credentials and are")
 _TOO_LARGE = ("file is over 100 MB and is", "files are over 100 MB and are")
-_SNAPSHOT_DATE = "946684800 +0000"  # 2000-01-01; any fixed date serves
+_SNAPSHOT_DATE = "946684800 +0000"  # 2000-01-01; any fixed date works
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "windlass",
     "GIT_AUTHOR_EMAIL": "windlass@localhost",
@@ -96,7 +96,7 @@ _HARMLESS_SUFFIXES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A stored tree: its commit, its tree and the ref that keeps it."""
+    """Stored tree: its commit, its tree and the ref that keeps it."""
 
     commit: str
     tree: str
@@ -106,7 +106,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Database:
-    """Folders of objects while a snapshot is made: where new ones go, and where else they are read from."""
+    """Object folders while a snapshot is made: one for new objects, and others to read from."""
 
     target: Path
     borrowed: list[Path] = field(default_factory=list)
@@ -118,10 +118,10 @@ class _Database:
 
 
 def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
-    """Store the exact working tree; idempotent, and with `write=False` nothing is left behind.
+    """Store the exact working tree; idempotent. With `write=False` nothing is left behind.
 
     Raises:
-        PreconditionError: a file is too large, looks like a credential, or is neither file nor link.
+        PreconditionError: a file is too large, looks like a credential, or is neither a file nor a link.
         AccessError: a file cannot be read.
     """
     with _database(repository, write=write) as database:
@@ -144,14 +144,14 @@ def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
 
 @contextlib.contextmanager
 def unstored_tree(repository: Repository) -> Iterator[tuple[Git, str]]:
-    """Git that reads the exact working tree, and the tree's id; nothing is left behind."""
+    """Yield git that reads the exact working tree, and the tree's id; nothing is left behind."""
     with _database(repository, write=False) as database:
         tree, _ = _build(repository, database)
         yield database.aim(repository.aimed), tree
 
 
 def is_credential_name(path: str) -> bool:
-    """Return True when a file's name is one that keys and passwords are kept under."""
+    """Return True if a file name is typical of files with keys or passwords."""
     name = path.rpartition("/")[2].lower()
     return not name.endswith(_HARMLESS_SUFFIXES) and any(
         fnmatch.fnmatchcase(name, pattern) for pattern in _CREDENTIAL_NAMES
@@ -160,7 +160,7 @@ def is_credential_name(path: str) -> bool:
 
 @contextlib.contextmanager
 def _database(repository: Repository, *, write: bool) -> Iterator[_Database]:
-    """A database in which objects wait until all of them are known to be wanted; what is refused is never stored."""
+    """Yield a temporary object database; its objects are stored only once all are accepted."""
     if write and not os.access(repository.objects, os.W_OK):
         raise AccessError(
             f"cannot write into the repository's objects: {repository.objects}",
@@ -176,7 +176,7 @@ def _database(repository: Repository, *, write: bool) -> Iterator[_Database]:
 
 
 def _store(repository: Repository, git: Git, commit: str) -> None:
-    """Put everything that the commit needs and the repository lacks into one pack; whole or not at all."""
+    """Atomically store one pack of the objects that the commit needs and the repository lacks."""
     known = repository.aimed.lines(
         "for-each-ref", "--count=20", "--sort=-creatordate", "--format=%(objectname)", SNAPSHOT_REFS
     )
@@ -186,7 +186,7 @@ def _store(repository: Repository, git: Git, commit: str) -> None:
 
 
 def _build(repository: Repository, database: _Database) -> tuple[str, list[str]]:
-    """Write one repository's tree; returns it and the names that changed."""
+    """Write one repository's tree; return it and the names that changed."""
     folder = repository.git.folder
     with private_index(repository) as own:
         changes = list_changes(own, is_exact=True)
@@ -204,7 +204,7 @@ def _build(repository: Repository, database: _Database) -> tuple[str, list[str]]
 
 
 def _graft(git: Git, folder: Path, name: str, database: _Database) -> None:
-    """Put a nested repository's exact tree below `name`."""
+    """Add a nested repository's exact tree below `name`."""
     nested = open_repository(folder) if os.path.lexists(folder / ".git") else None
     if nested is None:
         raise PreconditionError(
@@ -218,7 +218,7 @@ def _graft(git: Git, folder: Path, name: str, database: _Database) -> None:
 
 
 def _refuse(folder: Path, names: list[str]) -> None:
-    """Refuse by name what must not be stored."""
+    """Raise for files that must not be stored."""
     present = [name for name in names if os.path.lexists(folder / name)]
     secrets = [name for name in present if is_credential_name(name)]
     if secrets:
@@ -241,7 +241,7 @@ def _refuse(folder: Path, names: list[str]) -> None:
 
 
 def _update_index(git: Git, names: list[str], *, removed: list[str]) -> None:
-    """Make the index entries of `names` equal to what is on disk, byte for byte."""
+    """Set the index entries of `names` to the exact bytes on disk."""
     gone, regular, links = list(removed), [], []
     for name in names:
         mode = os.lstat(git.folder / name).st_mode if os.path.lexists(git.folder / name) else 0
@@ -280,7 +280,7 @@ def _hash_files(git: Git, names: list[str]) -> list[str]:
 
 
 def _hash_links(git: Git, names: list[str]) -> list[str]:
-    """Store the targets of symbolic links; git would follow the links, so their texts go through files."""
+    """Store the targets of symbolic links, through files: git would follow the links."""
     with tempfile.TemporaryDirectory(prefix="windlass-links-") as temporary:
         paths = []
         for number, name in enumerate(names):

@@ -37,7 +37,7 @@ _STATUS = (
     "--no-renames",
 )
 _NUM_FIELDS = {"1": 8, "u": 10, "?": 1}
-"""Fields before the name, by the kind of a line; source: git-status(1), "Porcelain Format Version 2"."""
+"""Number of fields before the name, by kind of line; source: git-status(1), "Porcelain Format Version 2"."""
 _CHANGED_SUBMODULE = re.compile(r"S.(?:M.|.U)")
 """The third field of a submodule that has modified or untracked files."""
 _LFS_POINTER = "^version https://git-lfs.github.com/spec/v1"
@@ -45,14 +45,14 @@ _LFS_POINTER = "^version https://git-lfs.github.com/spec/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gitlink:
-    """A submodule's place in a tree: its path and the commit it stands at."""
+    """Submodule in a tree: its path and its commit."""
 
     path: str
     commit: str
 
 
 def name_some(names: tuple[str, ...] | list[str], limit: int = 10) -> str:
-    """The first names and how many more: `a, b and 3 more`."""
+    """Join the first names and the number of the rest: `a, b and 3 more`."""
     shown = ", ".join(printable(name) for name in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
@@ -65,8 +65,8 @@ class WorkingTree:
         head: the commit; empty before the first.
         branch: empty on a detached head.
         changes: see `list_changes`.
-        untracked: those of the changes that git does not know.
-        submodules: those of the changes that are submodules with changed files of their own.
+        untracked: the changes that are untracked files.
+        submodules: the changes that are submodules with changed files.
     """
 
     head: str
@@ -77,15 +77,15 @@ class WorkingTree:
 
 
 def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
-    """Names that differ from HEAD: staged, modified, deleted, untracked but not ignored; sorted."""
+    """Return sorted names that differ from HEAD: staged, modified, deleted, untracked but not ignored."""
     return look_at(git, is_exact=is_exact).changes
 
 
 def look_at(git: Git, *, is_exact: bool = False) -> WorkingTree:
-    """HEAD, branch and changes in one call of git.
+    """Return HEAD, branch and changes, with one call of git.
 
     Args:
-        is_exact: also executable bits, where the repository is told to ignore them.
+        is_exact: include executable bits even if the repository is set to ignore them.
     """
     aimed = git.set("core.fileMode=true") if is_exact else git
     done = aimed.call("status", *_STATUS)
@@ -118,7 +118,7 @@ def look_at(git: Git, *, is_exact: bool = False) -> WorkingTree:
 
 
 def changed_files(git: Git, seen: WorkingTree) -> list[str]:
-    """The changes of a working tree, with the files of changed submodules instead of the submodules; sorted."""
+    """Return the sorted changes of a working tree, with changed submodules replaced by their changed files."""
     names = []
     for name in seen.changes:
         if name not in seen.submodules:
@@ -134,7 +134,7 @@ def changed_files(git: Git, seen: WorkingTree) -> list[str]:
 
 
 def list_converted(git: Git, own_attributes: Path) -> list[str]:
-    """Tracked files whose bytes on disk are by design not those in git: line ends, `ident`, encodings (not filters)."""
+    """Return tracked files whose bytes on disk differ from git's by design: line endings, `ident`, encodings (not filters)."""
     listed = git.lines("ls-files", "--cached", "--others", "--exclude-standard", "--", ":(glob)**/.gitattributes")
     files = [own_attributes, *(git.folder / unquote(name) for name in listed)]
     if not any(path.is_file() and _CONVERTING.search(path.read_bytes()) for path in files):
@@ -149,15 +149,15 @@ def list_converted(git: Git, own_attributes: Path) -> list[str]:
 
 
 def index_gitlinks(git: Git) -> list[Gitlink]:
-    """Submodules in the index that `git` is aimed at."""
+    """Return the submodules in the index that `git` uses."""
     return [_gitlink(line) for line in git.lines("ls-files", "--stage") if line.startswith("160000 ")]
 
 
 def find_submodule(repository: Repository, tree: str, link: Gitlink) -> Repository:
-    """The repository of a submodule that holds the commit of `link`.
+    """Return the repository of a submodule that has the commit of `link`.
 
     Raises:
-        PreconditionError: it is not initialised, or the commit is not there.
+        PreconditionError: it is not initialised, or the commit is missing.
     """
     for folder in _candidates(repository, tree, link.path):
         found = open_repository(folder)
@@ -180,7 +180,7 @@ def check_submodules(repository: Repository, tree: str) -> None:
 
 
 def check_lfs(git: Git, tree: str) -> None:
-    """Raise when `tree` holds LFS pointer files and git-lfs is not there to fetch what they point at."""
+    """Raise if `tree` has LFS pointer files and git-lfs is not installed to fetch their content."""
     if shutil.which("git-lfs") is not None:
         return
     if not _grep(git, "-F", "filter=lfs", tree, "--", ":(glob)**/.gitattributes"):
@@ -210,7 +210,7 @@ def _gitlink(line: str, commit: int = 1) -> Gitlink:
 
 
 def _candidates(repository: Repository, tree: str, path: str) -> list[Path]:
-    """Return where a submodule's repository may be: in the working tree, or below the repository's own `modules`."""
+    """Return the folders where a submodule's repository may be: in the working tree, or below `.git/modules`."""
     found = []
     if repository.toplevel is not None and os.path.lexists(repository.toplevel / path / ".git"):
         found.append(repository.toplevel / path)

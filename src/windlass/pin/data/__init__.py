@@ -1,6 +1,6 @@
-"""Data pins: where data comes from, and the digest of what it held; remote data is fetched into the store.
+"""Data pins: the source of data and the digest of its content; remote data is fetched into the store.
 
-The rule for digests is that of `windlass.store.version`, for every source.
+Digests of every source follow the rule of `windlass.store.version`.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ _TAGS = ("VersionId", "generation", "ETag", "etag", "LastModified", "updated", "
 
 
 def list_bucket(name: str, url: str) -> Listing:
-    """The objects behind a URL; one that is both an object and a prefix is the object.
+    """Return the objects at a URL; an object takes precedence over a prefix of the same name.
 
     Raises:
-        NotFoundError, AccessError, UnreachableError: as the store says.
-        PreconditionError: a key that can be no path of a file.
+        NotFoundError, AccessError, UnreachableError: as the store reports.
+        PreconditionError: a key is not a valid file path.
     """
     url = full_url(url)
     system, path = file_system(url)
@@ -36,7 +36,7 @@ def list_bucket(name: str, url: str) -> Listing:
         inner = key.removeprefix(f"{path}/")
         if any(part in ("", ".", "..") for part in inner.split("/")):
             raise PreconditionError(
-                f"data `{name}`: the key `{key}` is not a valid path of a file",
+                f"data `{name}`: the key `{key}` is not a valid file path",
                 hint="rename it at the source",
                 code="data-special-file",
             )

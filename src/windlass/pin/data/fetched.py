@@ -1,4 +1,4 @@
-"""Fetch a source into the store: what is known by its etag, commit or digest is not fetched again."""
+"""Fetch a source into the store; content with a known etag, commit or digest is not fetched again."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def fetch_source(
     find_secret: Callable[[str], str] = no_secret,
     progress: Progress = lambda num_bytes: None,
 ) -> tuple[Version, str]:
-    """The version of a source, in the store when this returns; and the revision that was found. Blocks; idempotent.
+    """Ensure that a source is in the store; return its version and revision. Blocks; idempotent.
 
     Args:
-        needs_digest: refuse `http(s):` without a stated digest, since what is there may change unseen.
+        needs_digest: reject `http(s):` without a stated digest, because its content may change unnoticed.
         find_secret: see `DataPlaces`.
-        progress: told of every piece that arrives.
+        progress: called for every chunk that arrives.
 
     Raises:
-        PreconditionError: other bytes than stated (`digest-mismatch`), no space, no digest stated.
-        NotFoundError, AccessError, UnreachableError: as the place says.
+        PreconditionError: the bytes differ from the stated digest (`digest-mismatch`), no space, no digest stated.
+        NotFoundError, AccessError, UnreachableError: as the source reports.
     """
     address, _, fragment = source.partition("#")
     stated = _stated(name, source, fragment)
@@ -106,7 +106,7 @@ def _fetch(name: str, address: str, listing: Listing, store: LocalStore, stated:
         def one(file: RemoteFile) -> VersionEntry:
             sha256 = file.sha256 or known.get(file)
             if sha256 and not file.sha256 and not store.has_object(sha256, file.blob.size_bytes):
-                sha256 = ""  # only a hint: the object is gone, and bytes of a changed object may come
+                sha256 = ""  # only a hint: the object may be gone or changed
             found, size = fetch.get(file.blob, sha256=sha256)
             if not sha256:
                 _check_same(name, file)
@@ -141,7 +141,7 @@ def _size(store: LocalStore, sha256: str) -> int:
 
 
 def _check_same(name: str, file: RemoteFile) -> None:
-    """A large object is read in several requests: it must be the same one in all of them."""
+    """Raise if an object changed between the requests that read it."""
     if not isinstance(file.blob, BucketBlob):
         return
     from windlass.pin.data.buckets import tag_now  # lazy: beside its one use
@@ -155,7 +155,7 @@ def _check_same(name: str, file: RemoteFile) -> None:
 
 
 class _Known:
-    """Digests of a source's files by the tags that they had; saved now and then, so that a killed fetch goes on."""
+    """Digests of a source's files by tag; saved from time to time, so that a killed fetch can resume."""
 
     def __init__(self, path: Path, address: str) -> None:
         self._path = path
@@ -167,7 +167,7 @@ class _Known:
             self._before = dict(content["files"]) if isinstance(content, dict) else {}
 
     def get(self, file: RemoteFile) -> str:
-        """The digest that a file with this tag had; empty: not known."""
+        """Return the known digest of a file with this tag; empty if unknown."""
         before = self._before.get(_key(file), ["", ""])
         return before[1] if before[0] == file.blob.tag and is_digest(before[1]) else ""
 
@@ -178,7 +178,7 @@ class _Known:
                 self.close()
 
     def close(self) -> None:
-        """Write down what is known."""
+        """Save the known digests."""
         found = {**self._before, **dict(self._found)}
         if found != self._before:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""`hf:` sources: a repository of models or data on the Hugging Face hub, pinned to a commit.
+"""`hf:` sources: a model or dataset repository on the Hugging Face hub, pinned to a commit.
 
     hf:ORG/NAME[@REVISION][/PATH]            a model
     hf:datasets/ORG/NAME[@REVISION][/PATH]   a dataset
 
-The token is that of the variable HF_TOKEN, else the secret HF_TOKEN of the vault, else that of `hf auth login`.
+The token is the variable HF_TOKEN, else the vault's secret HF_TOKEN, else the token of `hf auth login`.
 
-Source: https://huggingface.co/docs/hub/api. HF_ENDPOINT, HF_TOKEN and HF_HOME are those of the hub's own tools.
+Source: https://huggingface.co/docs/hub/api. HF_ENDPOINT, HF_TOKEN and HF_HOME have the same meaning as for the hub's own tools.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _ENDPOINT = "https://huggingface.co"
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 256 << 20
-"""Of a list of files; a million of them take about 200 MB."""
+"""Size limit of a list of files; a million files take about 200 MB."""
 
 
 def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_secret) -> Listing:
-    """Return the files of a repository at the commit that its revision names now.
+    """Return the files of a repository at the current commit of its revision.
 
     Args:
         find_secret: see `DataPlaces`.
 
     Raises:
-        NotFoundError, AccessError, UnreachableError: as the hub says.
+        NotFoundError, AccessError, UnreachableError: as the hub reports.
         PreconditionError: the source does not name a repository.
     """
     kind, repository, revision, inner = _parts(name, source)
@@ -56,7 +56,7 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
     try:
         files = [_file(each, prefix, commit, headers) for each in siblings]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        message = f"{address} is not a list of files as the hub returns it: {error!r:.200}"
+        message = f"{address} did not return a list of files in the hub's format: {error!r:.200}"
         raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-failed") from error
     if inner:
         single = [file for file in files if file.path == inner]
@@ -78,7 +78,7 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
 
 
 def _parts(name: str, source: str) -> tuple[str, str, str, str]:
-    """(models or datasets, ORG/NAME, revision, path)."""
+    """Return (models or datasets, ORG/NAME, revision, path)."""
     text = source.removeprefix("hf:").strip("/")
     kind = "datasets" if text.startswith("datasets/") else "models"
     text = text.removeprefix("datasets/").removeprefix("models/")

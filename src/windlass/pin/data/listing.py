@@ -1,4 +1,4 @@
-"""Listing of a remote source, before anything of it is fetched."""
+"""Listing of a remote source, made before anything is fetched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Listing", "RemoteFile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """File of a source.
+    """File of a remote source.
 
     Attributes:
         path: within the source; empty for a source that is a single file.
-        sha256: where the source itself states it; else empty.
+        sha256: as stated by the source; empty if it is not.
     """
 
     path: str
@@ -26,10 +26,10 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The files of a source.
+    """List of a source's files.
 
     Attributes:
-        revision: what names this state of it: a commit, an etag; may be empty.
+        revision: identifies this state of the source: a commit or an etag; may be empty.
     """
 
     kind: Literal["file", "folder"]

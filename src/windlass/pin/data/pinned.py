@@ -1,4 +1,4 @@
-"""The pin of a dataset, and where data is kept on this machine."""
+"""Pin of a dataset, and the folders of data on this machine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _IN_PLACE = ("file", "run")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPin:
-    """An immutable reference to data: where it was, and the digest of what it held.
+    """Immutable reference to data: its source and the digest of its content.
 
     Attributes:
-        revision: what the source resolved to, where that says more than `source`: a commit, an etag.
+        revision: the commit or etag that the source resolved to, if any.
     """
 
     name: str
@@ -34,7 +34,7 @@ class DataPin:
 
     @property
     def is_stored(self) -> bool:
-        """Return True when its bytes are in the store; else they are used where they are."""
+        """Return True if its bytes are in the store; otherwise they are used in place."""
         return self.source.partition(":")[0] not in _IN_PLACE
 
     @property
@@ -46,20 +46,20 @@ class DataPin:
 
 
 def no_secret(name: str) -> str:
-    """Return nothing: there is no vault to look in."""
+    """Return an empty string: there is no vault."""
     return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPin:
-    """Prepared data before a launch: named by the key of its build, and what is known of it at the place.
+    """Prepared data before a launch: the key of its build, and what is known of it at the site.
 
     Attributes:
         code: digest of the code that the build runs.
-        is_hit: it was there when the plan was made.
-        digest: of its content, where it is a hit; the same rule as for a folder that is named by `file:`.
-        size_bytes, num_files: of a hit; else what is to be expected, where `expected` says what that is.
-        expected: `last build` of data of this name, or its `inputs`; empty: nothing is known, or it is a hit.
+        is_hit: whether it existed when the plan was made.
+        digest: of its content, if it is a hit; by the same rule as for a `file:` folder.
+        size_bytes, num_files: actual for a hit, otherwise estimates from the source that `expected` names.
+        expected: `last build` of data of this name, or its `inputs`; empty for a hit or if nothing is known.
     """
 
     name: str
@@ -80,7 +80,7 @@ class DataPlaces:
         placed: folder of read-only trees that jobs read.
         digests: cache of digests by file times.
         runs: folder of runs, for `run:` sources.
-        find_secret: returns the user's secret of a name, empty if there is none; asked only where a source needs a token
+        find_secret: returns the user's secret of a name, empty if there is none; called only if a source needs a token
             that is not in the environment.
     """
 

@@ -1,4 +1,4 @@
-"""Pin data by content, find it again, and check that it is what was pinned."""
+"""Pin data by content, locate it later, and check that it is unchanged."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def pin_data(
     places: DataPlaces | None = None,
     progress: Callable[[int], None] = lambda num_bytes: None,
 ) -> DataPin:
-    """Pin data by content; reads or fetches everything that is not known yet. Blocks.
+    """Pin data by content; reads or fetches everything without a known digest. Blocks.
 
     Args:
         name: the key below `data:`; errors name it.
         source: `file:<path>`, relative to `base`, or another source.
         cache: folder for digests by (path, size, times, inode), so that the next pin reads only what changed.
-        places: where remote data is kept; only `file:` does without.
-        progress: told of every piece that is fetched, in bytes; from several threads.
+        places: folders for remote data; only `file:` works without.
+        progress: called with the size of every fetched chunk, from several threads.
 
     Raises:
-        NotFoundError: nothing there.
+        NotFoundError: the source does not exist.
         AccessError: something cannot be read, or the source does not allow it.
-        UnreachableError: the source fails again and again.
-        PreconditionError: an unknown scheme, other bytes than stated, a link that leaves the folder, a pipe or a device.
+        UnreachableError: the source fails repeatedly.
+        PreconditionError: an unknown scheme, a digest mismatch, a link that leaves the folder, a pipe or a device.
     """
     if _scheme(name, source) in _STORED:
         from windlass.pin.data.fetched import fetch_source  # lazy: most runs pin only files
@@ -80,16 +80,16 @@ def pin_data(
 
 
 def check_data(pin: DataPin, base: Path, *, cache: Path | None = None, places: DataPlaces | None = None) -> None:
-    """Read the data again and raise when it is not what was pinned, naming what changed.
+    """Read the data again and raise if it differs from the pin, naming what changed.
 
-    Data in the store is checked as it is placed for jobs; where it is not placed, in the store.
+    Stored data is checked in the copy placed for jobs, or in the store if it is not placed.
 
     Args:
-        cache: only used to name a folder's changed files (its manifest lies there); nothing is taken on trust.
+        cache: only used to name a folder's changed files, by its manifest there; all data is read again.
 
     Raises:
         PreconditionError: `data-changed`, or `store-damaged`.
-        NotFoundError: it is gone.
+        NotFoundError: it no longer exists.
     """
     if pin.is_stored:
         _check_stored(pin, _needed(places))
@@ -108,7 +108,7 @@ def check_data(pin: DataPin, base: Path, *, cache: Path | None = None, places: D
 
 
 def resolve_data(name: str, source: str, base: Path, *, places: DataPlaces | None = None) -> Path:
-    """The path of data that is used where it lies (`file:`, `run:`), links at its end followed."""
+    """Return the path of data that is used in place (`file:`, `run:`), with a final link resolved."""
     scheme = _scheme(name, source)
     if scheme == "run":
         return resolve_output(name, source, _needed(places).runs)
@@ -204,11 +204,11 @@ def _shortened(changes: list[str]) -> str:
 
 
 def resolve_output(name: str, source: str, runs: Path) -> Path:
-    """The path of an output; the run is named by its whole id.
+    """Return the path of an output; the run is given by its full id.
 
     Raises:
         NotFoundError: no such run, task or file.
-        PreconditionError: it leaves the run's output, or the task has not recorded it yet.
+        PreconditionError: it is outside the run's output, or the task has not recorded it yet.
     """
     folder, inner = _parts(name, source, runs)
     if not folder.exists():
@@ -231,7 +231,7 @@ def resolve_output(name: str, source: str, runs: Path) -> Path:
 
 
 def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEntry]) -> None:
-    """Raise when an output is not what its task recorded when it succeeded.
+    """Raise if an output differs from what its task recorded when it succeeded.
 
     Raises:
         PreconditionError: `no-output`, or `data-changed` with the files that differ.
@@ -263,7 +263,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
 
 
 def _parts(name: str, source: str, runs: Path) -> tuple[Path, str]:
-    """The folder of the task's output, and the path in it."""
+    """Return the folder of the task's output, and the path in it."""
     run, _, rest = source.removeprefix("run:").strip("/").partition("/")
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if parts and parts[0] == "out" and not (runs / run / "out" / "out").exists():
@@ -278,7 +278,7 @@ def _parts(name: str, source: str, runs: Path) -> tuple[Path, str]:
 
 
 def place_data(pin: DataPin, base: Path, places: DataPlaces) -> Path:
-    """The path of pinned data; what is stored is placed as a read-only tree, and fetched again where it is gone. Blocks.
+    """Return the path of pinned data; stored data is placed as a read-only tree, refetched if missing. Blocks.
 
     Raises:
         PreconditionError: it changed at its source (`data-changed`), the store is damaged, no space.

@@ -1,4 +1,4 @@
-"""Environment pins: a lock file or an interpreter to a cached environment that is built once."""
+"""Environment pins: from a lock file or an interpreter to a cached environment, built once."""
 
 from __future__ import annotations
 

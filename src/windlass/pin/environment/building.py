@@ -25,7 +25,7 @@ __all__ = ["IGNORED_FOLDERS", "build_failure", "ensure_built", "ensure_overlay",
 def ensure_built(
     pin: EnvironmentPin, code_folder: Path, cache: Path, log: Callable[[str], None], tree: str
 ) -> BuiltEnvironment:
-    """The environment of a `uv` pin; see `ensure_environment`."""
+    """Return the environment of a `uv` pin; see `ensure_environment`."""
     built = build_once(
         cache / "envs" / pin.key, "bin/python", lambda folder: _build(pin, code_folder, folder, log), log
     )
@@ -48,7 +48,7 @@ def _describe(pin: EnvironmentPin, code_folder: Path, built: Cached, overlay: Ca
 
 
 def _build(pin: EnvironmentPin, code_folder: Path, folder: Path, log: Callable[[str], None]) -> dict[str, object]:
-    """Fill `folder` with a virtual environment; returns the marker's notes."""
+    """Create a virtual environment in `folder`; return notes for the marker."""
     log_file = folder.parent.with_name(pin.key + ".log")
     log_file.write_text("")
     log(f"building the environment {pin.key[:12]} (log: {log_file})")
@@ -80,7 +80,7 @@ def _check_lock(pin: EnvironmentPin, code_folder: Path) -> Path:
 
 
 def _interpreter(pin: EnvironmentPin, code_folder: Path) -> str:
-    """The pinned interpreter, or on another machine one of the same version."""
+    """Return the pinned interpreter, or on another machine one of the same version."""
     if os.path.exists(pin.interpreter) and ask_interpreter(Path(pin.interpreter)).version == pin.python_version:
         return pin.interpreter
     done = run_uv(["python", "find", "--system", pin.python_version], cwd=code_folder)
@@ -95,7 +95,7 @@ def _interpreter(pin: EnvironmentPin, code_folder: Path) -> str:
 
 def _sync_project(pin: EnvironmentPin, code_folder: Path, folder: Path, interpreter: str, log_file: Path) -> None:
     chosen = [f"--extra={each}" for each in pin.extras] + [f"--group={each}" for each in pin.groups]
-    # Every local package stays out: a link from the shared environment into one checkout would reach all runs.
+    # Local packages are left out: a link from the shared environment into one checkout would affect all runs.
     local = [f"--no-install-package={package.name}" for package in pin.local_packages]
     arguments = [
         "sync",
@@ -152,10 +152,10 @@ IGNORED_FOLDERS = (
 def ensure_overlay(
     pin: EnvironmentPin, code_folder: Path, tree: str, python: Path, cache: Path, log: Callable[[str], None]
 ) -> Cached:
-    """Build and install the checkout's packages into a folder of their own; cached by environment and tree.
+    """Build and install the checkout's packages into a separate folder, cached by environment and tree.
 
     Args:
-        tree: id of the code's tree; empty for code that runs in place, which is then stamped by names, sizes and times.
+        tree: id of the code's tree; empty for code that runs in place, which is identified by names, sizes and times.
     """
     stamp = tree or tree_stamp(code_folder)
     place = cache / "overlays" / f"{pin.key[:16]}-{stamp[:40]}"
@@ -174,7 +174,7 @@ def ensure_overlay(
 
 
 def tree_stamp(folder: Path) -> str:
-    """A quick stamp of a folder's files by name, size and time; ignored folders left out."""
+    """Return a quick stamp of a folder's files by name, size and time, except ignored folders."""
     digest = hashlib.sha256()
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in IGNORED_FOLDERS)
@@ -190,7 +190,7 @@ def tree_stamp(folder: Path) -> str:
 
 
 def build_failure(what: str, code: int, log_file: Path) -> PreconditionError:
-    """The error for a failed uv command, with its last lines and where all of them are."""
+    """Return the error for a failed uv command, with its last lines and the log's path."""
     text = log_file.read_text(errors="replace") if log_file.exists() else ""
     lines = [line.rstrip() for line in text.split("\n") if line.strip()][-12:]
     said = "\n".join(f"  uv: {line}" for line in lines) or "  uv: (no output)"
@@ -204,12 +204,12 @@ def build_failure(what: str, code: int, log_file: Path) -> PreconditionError:
         else "read the log"
     )
     return PreconditionError(
-        f"{what} failed: uv ended with code {code}\n{said}\n  log: {log_file}", hint=hint, code="env-build-failed"
+        f"{what} failed: uv exited with code {code}\n{said}\n  log: {log_file}", hint=hint, code="env-build-failed"
     )
 
 
 def _install(name: str, source: Path, target: Path, python: Path, stamp: str, log_file: Path) -> None:
-    """Build from a copy, so that nothing is written into the checkout."""
+    """Build and install from a copy, so that nothing is written into the checkout."""
     if not source.is_dir():
         raise PreconditionError(
             f"the local package `{name}` is not in the checkout: {source}",
@@ -219,7 +219,7 @@ def _install(name: str, source: Path, target: Path, python: Path, stamp: str, lo
     with tempfile.TemporaryDirectory(prefix="windlass-build-") as temporary:
         copy = Path(temporary) / source.resolve().name
         shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns(*IGNORED_FOLDERS))
-        # A checkout has no .git, so version-from-git backends are told a version (setuptools-scm, hatch-vcs).
+        # A checkout has no .git, so backends that read the version from git are given one (setuptools-scm, hatch-vcs).
         scm = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
         variables = {scm: os.environ.get(scm, f"0.0.0+g{stamp[:12]}")}
         done = run_uv(

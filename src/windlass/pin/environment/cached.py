@@ -1,10 +1,10 @@
-"""Build something once, however many processes ask for it, and never mistake a half-built one for a whole one.
+"""Build something once for any number of processes, and never use an incomplete build.
 
     <place>.lock            held while building
-    <place>/<generation>/   the thing itself, built where it stays (a virtual environment cannot be moved)
+    <place>/<generation>/   the build itself, made in its final place (a virtual environment cannot be moved)
     <place>/complete.json   written last, atomically; names the generation
 
-Every build gets a fresh generation, so a builder's orphan (killed -9, its uv still writing) cannot touch a later build.
+Every build gets a new generation, so the orphan of a killed builder (a uv that still writes) cannot affect a later build.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MARKER = "complete.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cached:
-    """A finished build: its folder, what the builder noted, and whether it was there already."""
+    """Finished build: its folder, the builder's notes, and whether it already existed."""
 
     folder: Path
     notes: dict[str, object]
@@ -36,14 +36,14 @@ class Cached:
 
 
 def find_built(place: Path, proof: str) -> Cached | None:
-    """The finished build at `place`, or None; `proof` is a file in it that must (still) be there."""
+    """Return the finished build at `place`, or None; `proof` is a file in it that must exist."""
     try:
         marker = read_json(place / _MARKER)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     if not isinstance(marker, dict) or not (place / str(marker.get("generation")) / proof).exists():
         return None
-    with contextlib.suppress(OSError):  # a shared cache may be read-only; the time only orders `windlass gc`
+    with contextlib.suppress(OSError):  # a shared cache may be read-only; the time is only used by `windlass gc`
         os.utime(place / _MARKER)
     return Cached(folder=place / str(marker["generation"]), notes=marker, is_hit=True)
 
@@ -51,11 +51,11 @@ def find_built(place: Path, proof: str) -> Cached | None:
 def build_once(
     place: Path, proof: str, build: Callable[[Path], Mapping[str, object]], log: Callable[[str], None]
 ) -> Cached:
-    """The finished build at `place`; built under a lock when it is not there. Blocks while another process builds.
+    """Return the build at `place`, built under a lock if missing. Blocks while another process builds.
 
     Args:
-        proof: a file below the build whose absence means that it is broken (its base interpreter was deleted).
-        build: fills the folder it is given and returns notes for the marker; a raise leaves nothing behind.
+        proof: a file in the build; without it the build is broken (its base interpreter was deleted).
+        build: fills the given folder and returns notes for the marker; if it raises, nothing is left behind.
     """
     found = find_built(place, proof)
     if found is not None:
@@ -94,10 +94,10 @@ def build_once(
 
 
 def _clear(place: Path) -> None:
-    """Remove what killed builders left; the marker first, so that nobody takes it for whole."""
+    """Remove leftovers of killed builders, the marker first, so that none is taken for complete."""
     place.mkdir(parents=True, exist_ok=True)
     (place / _MARKER).unlink(missing_ok=True)
     for entry in place.iterdir():
         if entry.is_dir() and not entry.is_symlink():
-            # An orphan may still be writing; what is left now goes at the next build.
+            # An orphan may still be writing; the next build removes what is left.
             shutil.rmtree(entry, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Check that the locked PyTorch runs on a partition's GPU driver, before anything is queued.
 
-Source: NVIDIA, "CUDA Compatibility": within one major version a newer toolkit runs on an older driver, a newer major
+Source: NVIDIA, "CUDA Compatibility": within a major version, a newer toolkit runs on an older driver; a newer major
 version does not.
 """
 
@@ -21,14 +21,14 @@ __all__ = ["DriverFinding", "check_driver", "look_at_driver"]
 _LOCAL_CUDA = re.compile(r"\+cu(\d{2,3})\b")
 _INDEX_CUDA = re.compile(r"(?:^|/)cu(\d{2,3})(?:/|$)")
 _RUNTIMES = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?|cuda-toolkit")
-# PyTorch's indexes of wheels, by the CUDA version that they were built with, newest first.
+# PyTorch's wheel indexes by the CUDA version of their builds, newest first.
 _TAGS = ("130", "129", "128", "126", "124", "121", "118")
 _Version = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFinding:
-    """A locked package whose CUDA is newer than the driver's.
+    """Locked package whose CUDA version is newer than the driver's.
 
     Attributes:
         level: `error` for a newer major version, which cannot run; `warning` for a newer minor one, which should.
@@ -49,10 +49,10 @@ def look_at_driver(
     arch: str,
     today: str = "",
 ) -> DriverFinding | None:
-    """The locked torch against the partition's `cuda`; None where it fits, or where one of the two is not known; pure.
+    """Compare the locked torch with the partition's `cuda`; None if compatible or either is unknown; pure.
 
     Args:
-        overrides: of the site; one that replaces torch is judged instead of the lock file.
+        overrides: the site's; one that replaces torch is checked instead of the lock file.
         today: date for the proposed override, YYYY-MM-DD.
     """
     driver = _parse(partition.cuda)
@@ -76,7 +76,7 @@ def look_at_driver(
 
 
 def check_driver(finding: DriverFinding | None, site: str) -> None:
-    """Raise for a wheel that cannot run; the hint is the override, ready for the profile."""
+    """Raise for a wheel that cannot run; the hint has the override to add to the profile."""
     if finding is not None and finding.level == "error":
         raise PreconditionError(
             finding.message,
@@ -98,7 +98,7 @@ def _proposal(torch: str, driver: _Version, partition: Partition, today: str) ->
 
 
 def _cuda_of_overrides(overrides: Iterable[Override]) -> _Version | None:
-    """CUDA version of the torch that an override brings; (0, 0) where it brings one of an unknown version."""
+    """Return the CUDA version of the torch that an override installs; (0, 0) if unknown."""
     for each in overrides:
         if normalize(each.package.partition("==")[0].strip()) == "torch":
             told = _LOCAL_CUDA.search(each.package) or _INDEX_CUDA.search(each.index)
@@ -107,7 +107,7 @@ def _cuda_of_overrides(overrides: Iterable[Override]) -> _Version | None:
 
 
 def _cuda_of(torch: LockedPackage, packages: Iterable[LockedPackage], arch: str) -> _Version | None:
-    """CUDA version of a locked torch: from its local version, else from the CUDA runtime that it depends on."""
+    """Return the CUDA version of a locked torch, from its local version, else from its CUDA runtime dependency."""
     told = _LOCAL_CUDA.search(torch.version)
     if told is not None:
         return _tag_version(told.group(1))

@@ -1,4 +1,4 @@
-"""Version, platform and installed packages of a Python interpreter, as it reports them."""
+"""Version, platform and installed packages of a Python interpreter, as reported by itself."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if len(sys.argv) > 1:
     facts["packages"] = sorted(seen.values())
 print(json.dumps(facts))
 """
-"""Program that an interpreter runs to describe itself, and with an argument its packages. Valid in old Pythons too."""
+"""Program that an interpreter runs to describe itself and, with an argument, its packages. Also runs on old Pythons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """Python interpreter: path, version (`3.11.7`), tag (`cpython-311`), platform; packages where they were
+    """Python interpreter: path, version (`3.11.7`), tag (`cpython-311`), platform, and packages if
     requested.
     """
 
@@ -50,7 +50,7 @@ class Interpreter:
 
 
 def find_interpreter(place: Path) -> Path:
-    """The interpreter that `place` names: the program itself, or a virtual environment's (or prefix's) folder."""
+    """Return the interpreter at `place`: a program, or the folder of a virtual environment or prefix."""
     if place.is_dir():
         for name in ("bin/python", "bin/python3", "python"):
             if (place / name).exists():
@@ -78,7 +78,7 @@ def find_interpreter(place: Path) -> Path:
 
 
 def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
-    """Start an interpreter once and let it describe itself; about 20 ms, more with many packages."""
+    """Run an interpreter once to describe itself; takes about 20 ms, more with many packages."""
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
     }
@@ -98,7 +98,7 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
 
 
 def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
-    """Return an interpreter from the answer to `QUESTION` of the one at `path`."""
+    """Return the interpreter at `path` from its output for `QUESTION`."""
     try:
         facts = decode_json(out)
         return Interpreter(

@@ -1,4 +1,4 @@
-"""Content of a lock file: names, versions, architectures; enough to check it, not to install it."""
+"""Content of a lock file: names, versions, architectures; enough to check it, not to install from it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LockedPackage:
     """Package of a lock file.
 
     Attributes:
-        marker: when it is installed, where the lock file says so beside the package itself.
-        requires: names of the packages it depends on, with the marker of each.
+        marker: condition for installing it, if the lock file states one with the package.
+        requires: names of its dependencies, each with its marker.
     """
 
     name: str
@@ -33,7 +33,7 @@ class LockedPackage:
 
 
 def locked_packages(text: str, file_name: str) -> tuple[LockedPackage, ...]:
-    """The packages of a uv.lock, pylock.toml or requirements.txt, all extras and platforms together; pure.
+    """Return the packages of a uv.lock, pylock.toml or requirements.txt for all extras and platforms; pure.
 
     Raises:
         PreconditionError: `lock-broken`.
@@ -71,7 +71,7 @@ def _tables(value: object) -> Iterable[dict[str, object]]:
 
 
 def wants_architecture(marker: str, arch: str) -> bool:
-    """Return True when a marker can hold on Linux of that architecture; its other conditions count as true."""
+    """Return True if a marker can hold on Linux of that architecture; other conditions are taken as true."""
     if "sys_platform == 'win32'" in marker and " or " not in marker:
         return False
     told = _MACHINE.findall(marker)

@@ -1,4 +1,4 @@
-"""Lock files: which one a project has, and whether it is whole, hashed and up to date."""
+"""Lock files of projects, checked to be complete, hashed and up to date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPTION = re.compile(r"\s--(?:hash|config-settings|global-option)\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockFile:
-    """A lock file that has been read and found good."""
+    """Lock file that was read and checked."""
 
     kind: LockKind
     path: Path
@@ -32,7 +32,7 @@ class LockFile:
 
 
 def find_lock_file(folder: Path) -> LockFile:
-    """The project's lock file: uv.lock (a workspace's is in its root), pylock.toml or hashed requirements.txt.
+    """Return the project's lock file: uv.lock (in a workspace's root), pylock.toml or a hashed requirements.txt.
 
     Raises:
         PreconditionError: `lock-missing`, `lock-broken`, `lock-stale`, `lock-unhashed`, `lock-local`.
@@ -66,19 +66,19 @@ def find_lock_file(folder: Path) -> LockFile:
 
 
 def check_is_current(lock: LockFile, python: str) -> None:
-    """Ask uv whether uv.lock is whole and matches the project; offline, and only then with the network.
+    """Check with uv that uv.lock is complete and matches the project; first offline, then with the network.
 
     Args:
-        python: path of the interpreter to think with; finding one would take uv longer than the question.
+        python: path of the interpreter to use; finding one would take uv longer than the check.
 
     Raises:
-        PreconditionError: `lock-broken` or `lock-stale`, with uv's own words.
+        PreconditionError: `lock-broken` or `lock-stale`, with uv's message.
     """
     if lock.kind != "uv.lock":
         return
     done = run_uv(["lock", "--check", "--offline", "--python", python], cwd=lock.folder)
     if done.code != 0 and "network was disabled" in done.stderr and not os.environ.get("UV_OFFLINE"):
-        # A lock that needs a look at the index is nearly always stale; only the index can say.
+        # A lock that needs the index is nearly always stale, but only the index can confirm it.
         done = run_uv(["lock", "--check", "--python", python], cwd=lock.folder)
     if done.code == 0:
         return
@@ -117,7 +117,7 @@ def _check_text(path: Path, folder: Path, manifest: ProjectManifest | None) -> N
 
 
 def _check_pylock(path: Path) -> set[str]:
-    """Names of the packages of a PEP 751 lock file in which everything is hashed."""
+    """Return the package names of a PEP 751 lock file after checking that everything is hashed."""
     hint = "write it again: uv export --format pylock.toml -o " + path.name
     tables = read_toml(path, code="lock-broken", hint=hint)
     packages = tables.get("packages", [])
@@ -146,7 +146,7 @@ def _check_pylock(path: Path) -> set[str]:
 
 
 def _check_requirements(path: Path, manifest: ProjectManifest | None) -> set[str]:
-    """Names of the packages of a requirements file in which every line is pinned and hashed."""
+    """Return the package names of a requirements file after checking that each line is pinned and hashed."""
     text = re.sub(r"\\\r?\n", " ", path.read_text(encoding="utf-8", errors="replace"))
     lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.split("\n")]
     target = "requirements.txt"
@@ -181,7 +181,7 @@ def _check_requirements(path: Path, manifest: ProjectManifest | None) -> set[str
 
 
 def _check_names(locked: set[str], path: Path, manifest: ProjectManifest | None) -> None:
-    """Raise when the manifest asks for a package that is not locked: the one cheap sign of a stale lock file."""
+    """Raise if the manifest requires a package that is not locked, the only cheap sign of a stale lock file."""
     wanted = manifest.table("project").get("dependencies", []) if manifest is not None else []
     missing = []
     for requirement in wanted if isinstance(wanted, list) else []:

@@ -1,4 +1,4 @@
-"""The environment pin: which packages and which Python a run sees."""
+"""Environment pin: the packages and the Python that a run uses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ EnvironmentKind = Literal["uv", "python", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPackage:
-    """A package whose source lies in the run's own checkout (the project, a workspace member, a path dependency).
+    """Package whose source is in the run's checkout (the project, a workspace member, a path dependency).
 
     Attributes:
         path: relative to the code folder; `.` is the project itself.
-        must_be_installed: it cannot be imported from its folder as it is.
+        must_be_installed: whether it cannot be imported directly from its folder.
     """
 
     name: str
@@ -30,18 +30,18 @@ class LocalPackage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentPin:
-    """An immutable reference to an environment.
+    """Immutable reference to an environment.
 
     Attributes:
-        lock_file: path of the lock file relative to the project folder; empty but for `uv`.
-        manifest_sha256: of pyproject.toml; empty where there is none.
+        lock_file: path of the lock file relative to the project folder; empty except for `uv`.
+        manifest_sha256: of pyproject.toml; empty if there is none.
         python_version: full version of the interpreter, `3.11.7`.
-        interpreter: its path on this machine; no part of the key.
+        interpreter: its path on this machine; not part of the key.
         platform: operating system, processor and C library, `linux-x86_64-glibc2.36`.
         unhashed: packages pinned by version outside the lock file, `torch==2.13.0`.
         key: names the cached virtual environment; equal keys mean equal environments.
-        packages: frozen list `name==version` of a `python` environment (a `uv` one has its lock file).
-        local_packages: what comes from the checkout and never enters the cached environment.
+        packages: `name==version` of each package of a `python` environment; a `uv` one has its lock file.
+        local_packages: packages used from the checkout, which are never in the cached environment.
     """
 
     kind: EnvironmentKind
@@ -72,19 +72,19 @@ class EnvironmentPin:
 
     @property
     def has_build_step(self) -> bool:
-        """Return True when something from the checkout must be built and installed, once per tree."""
+        """Return True if packages of the checkout must be built and installed, once per tree."""
         return any(package.must_be_installed for package in self.local_packages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltEnvironment:
-    """An environment that is there.
+    """Existing environment.
 
     Attributes:
         bin: folder of its programs.
-        bins: folders that belong at the front of PATH; empty for kind `none`.
-        path_entries: folders that belong at the front of PYTHONPATH, in this order.
-        is_hit: nothing had to be built.
+        bins: folders to prepend to PATH; empty for kind `none`.
+        path_entries: folders to prepend to PYTHONPATH, in this order.
+        is_hit: whether nothing had to be built.
     """
 
     python: Path
@@ -99,7 +99,7 @@ NO_ENVIRONMENT = EnvironmentPin(kind="none")
 
 
 def path_entries(pin: EnvironmentPin, code_folder: Path) -> tuple[Path, ...]:
-    """`src` and the folder of the code, then of each other local package; without repeats."""
+    """Return the `src` and root folders of the code, then of each other local package, without duplicates."""
     found: list[Path] = []
     for path in (".", *(package.path for package in pin.local_packages)):
         folder = Path(os.path.normpath(code_folder / path))

@@ -1,4 +1,4 @@
-"""From a project folder (or an interpreter) to an environment pin."""
+"""Pinning of the environment of a project folder or an interpreter."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def pin_environment(
     """Pin an environment; starts uv or the interpreter, needs no network when the lock file is up to date.
 
     Args:
-        folder: for `uv` the project's folder; for `python` what a relative `python` is relative to.
-        extras, groups: on top of what `uv sync` installs by itself (tool.uv.default-groups).
-        python: for `uv` the wanted version (`3.12`), empty for what the project asks for; for `python` the
-            interpreter or virtual environment.
+        folder: for `uv` the project's folder; for `python` the base of a relative `python`.
+        extras, groups: in addition to the default groups (tool.uv.default-groups).
+        python: for `uv` the version (`3.12`), empty for the project's; for `python` the interpreter or
+            virtual environment.
         unhashed: packages pinned by version (`torch==2.13.0`) installed after the lock file's, for a package
-            whose wheel differs from place to place; they are part of the key.
+            whose wheel differs between sites; they are part of the key.
 
     Raises:
         PreconditionError: lock file missing, broken, stale or unhashed; no such extra, group or Python.
@@ -115,7 +115,7 @@ def _pin_interpreter(folder: Path, python: str) -> EnvironmentPin:
 
 
 def pin_of_interpreter(found: Interpreter) -> EnvironmentPin:
-    """The pin of an interpreter that is used as it is, wherever it was asked for itself and its packages."""
+    """Return the pin of an interpreter that is used unchanged, here or at a site."""
     frozen = "\n".join(found.packages)
     identity: dict[str, object] = {
         "format": _KEY_FORMAT,
@@ -162,7 +162,7 @@ def _check_choices(lock: LockFile, extras: Sequence[str], groups: Sequence[str])
 
 
 def _find_python(folder: Path, wanted: str) -> str:
-    """Path of the interpreter that uv would choose, virtual environments left out."""
+    """Return the path of the interpreter that uv would choose, ignoring virtual environments."""
     done = run_uv(["python", "find", "--system", "--no-python-downloads", *([wanted] if wanted else [])], cwd=folder)
     if done.code == 0:
         return done.stdout.strip()
@@ -175,7 +175,7 @@ def _find_python(folder: Path, wanted: str) -> str:
 
 
 def _local_packages(lock: LockFile, extras: tuple[str, ...], groups: tuple[str, ...]) -> tuple[LocalPackage, ...]:
-    """Packages that live in the checkout and are used by this choice of extras and groups."""
+    """Return the packages in the checkout that these extras and groups use."""
     folders = [lock.folder]
     if lock.kind == "uv.lock":
         chosen = [f"--extra={each}" for each in extras] + [f"--group={each}" for each in groups]
@@ -209,7 +209,7 @@ def _exported_folders(exported: str, lock: LockFile) -> list[Path]:
     for line in exported.split("\n"):
         text = line.partition(" ; ")[0].removeprefix("-e ").strip()
         text = text.rpartition(" @ ")[2].removeprefix("file://")
-        # Relative paths are relative to where uv ran; a wheel or an archive is installed from the lock file as it is.
+        # Relative paths are relative to uv's folder; a wheel or an archive is installed from the lock file.
         if text.startswith((".", "/")) and (lock.folder / text).is_dir():
             found.append(Path(os.path.normpath(lock.folder / text)))
     return found

@@ -1,4 +1,4 @@
-"""A Python project's own files: its manifest, its local packages, and which of them must be built."""
+"""Files of a Python project: its manifest, and its local packages and which of them must be built."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _COMPILING_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectManifest:
-    """A pyproject.toml as read."""
+    """Parsed pyproject.toml."""
 
     path: Path
     tables: dict[str, object]
 
     def table(self, *names: str) -> dict[str, object]:
-        """A nested table, empty where it is missing or no table."""
+        """Return a nested table; empty if it is missing or not a table."""
         value: object = self.tables
         for name in names:
             value = value.get(name, {}) if isinstance(value, dict) else {}
@@ -53,24 +53,24 @@ class ProjectManifest:
 
     @property
     def is_package(self) -> bool:
-        """Return True when uv would install the project itself; source: uv, "Build systems", tool.uv.package."""
+        """Return True if uv would install the project itself; source: uv, "Build systems", tool.uv.package."""
         told = self.table("tool", "uv").get("package")
         return told if isinstance(told, bool) else "build-system" in self.tables
 
     @property
     def settings(self) -> str:
-        """Return the settings that decide what is installed besides the lock file, as canonical text."""
+        """Return the settings that, besides the lock file, affect what is installed, as canonical text."""
         chosen = {"requires-python": self.table("project").get("requires-python"), "uv": self.table("tool", "uv")}
         return json.dumps(chosen, sort_keys=True, default=str)
 
 
 def normalize(name: str) -> str:
-    """A package's name as indexes compare it; source: PEP 503."""
+    """Return a package name in normalized form; source: PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_toml(path: Path, *, code: str, hint: str) -> dict[str, object]:
-    """The tables of a TOML file, or an error that names the place."""
+    """Return the tables of a TOML file; an error names its position."""
     try:
         return load_toml(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -78,7 +78,7 @@ def read_toml(path: Path, *, code: str, hint: str) -> dict[str, object]:
 
 
 def read_manifest(folder: Path) -> ProjectManifest | None:
-    """The project's pyproject.toml, or None when the folder has none."""
+    """Return the project's pyproject.toml, or None if the folder has none."""
     path = folder / "pyproject.toml"
     if not path.is_file():
         return None
@@ -105,7 +105,7 @@ def check_choices(manifest: ProjectManifest, extras: Iterable[str], groups: Iter
 
 
 def describe_package(folder: Path, base: Path) -> LocalPackage | None:
-    """A local package as a run must treat it; None for a project that is no package."""
+    """Describe how a run uses a local package; None for a project that is not a package."""
     manifest = read_manifest(folder)
     if manifest is None:
         must_be_installed, name = (folder / "setup.py").is_file(), folder.name
@@ -140,13 +140,13 @@ def _compiles(manifest: ProjectManifest, folder: Path) -> bool:
 
 
 def _generates_files(manifest: ProjectManifest) -> bool:
-    """Return True when a build writes files that the source does not have, such as `_version.py`."""
+    """Return True if a build writes files that the source does not have, such as `_version.py`."""
     scm = manifest.table("tool", "setuptools_scm")
     return bool(scm.get("version_file") or scm.get("write_to") or manifest.table("tool", "hatch", "build", "hooks"))
 
 
 def _is_importable(name: str, folder: Path) -> bool:
-    """Return True when the package's name can be imported with the folder or its `src` on the path."""
+    """Return True if the package can be imported with the folder or its `src` on the path."""
     module = normalize(name).replace("-", "_")
     for root in (folder / "src", folder):
         entries = {entry.name.lower(): entry for entry in os.scandir(root)} if root.is_dir() else {}

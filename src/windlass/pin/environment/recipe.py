@@ -1,4 +1,4 @@
-"""From an environment pin and a site's profile to the recipe that its builder follows; pure."""
+"""Recipe for the builder, from an environment pin and a site's profile; pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ProjectFiles:
 
     Attributes:
         lock: text of the pinned lock file.
-        settings: what besides the lock file decides what is installed (`Manifest.settings`).
-        folder: the project's folder on the target.
+        settings: settings that, besides the lock file, affect what is installed (`ProjectManifest.settings`).
+        folder: the project's folder at the site.
         tree: id of the code's tree; names the overlay of packages that must be built.
     """
 
@@ -44,15 +44,15 @@ class ProjectFiles:
     tree: str = ""
 
     def packages(self, pin: EnvironmentPin) -> tuple[LockedPackage, ...]:
-        """Return the packages of the lock file, all extras and platforms together."""
+        """Return the packages of the lock file for all extras and platforms."""
         return locked_packages(self.lock, PurePosixPath(pin.lock_file).name)
 
 
 def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment, arch: str) -> EnvironmentRecipe:
     """Return the recipe of a `uv` pin's environment for a machine of that architecture; pure.
 
-    Overrides for packages that the lock file does not hold are left out, so they change no key. `site.uv`,
-    `module_init` and the project's place are no part of the key: they say how, not what.
+    Overrides for packages that are not in the lock file are left out and do not change the key. `site.uv`,
+    `module_init` and the project's folder are not part of the key: they do not affect what is installed.
 
     Raises:
         PreconditionError: `override-index`, or `lock-broken`.
@@ -128,7 +128,7 @@ def _identity(
     overrides: tuple[PackageOverride, ...],
     patches: tuple[StartupPatch, ...],
 ) -> Mapping[str, object]:
-    """Return what makes two environments differ; a reason or a date does not."""
+    """Return the values that distinguish environments, without reasons and dates."""
     return {
         "format": _KEY_FORMAT,
         "lock": pin.lock_sha256,

@@ -1,6 +1,6 @@
-"""The one door to uv: which binary, with which variables.
+"""Interface to uv: its binary and its variables.
 
-A user's own UV_* stay (index, cache, offline, certificates), except those that aim uv at another project.
+The user's UV_* variables apply (index, cache, offline, certificates), except those that select another project.
 Source: uv reference, "Environment variables".
 """
 
@@ -18,7 +18,7 @@ from windlass.supervise.builds.recipe import AIMING_VARIABLES
 __all__ = ["content_variables", "find_uv", "run_uv"]
 
 BUILD_TIMEOUT_S = 4 * 3600.0
-# They change what is installed from one and the same lock file, so they are part of an environment's key.
+# They change what one lock file installs, so they are part of an environment's key.
 _CONTENT = [
     "UV_NO_DEV",
     "UV_DEV",
@@ -34,7 +34,7 @@ _CONTENT = [
 
 
 def find_uv() -> str:
-    """Path of the uv binary that was installed with windlass, else of the one on PATH."""
+    """Return the path of the uv binary installed with windlass, else of the one on PATH."""
     try:
         import uv  # lazy: only environments need it
 
@@ -54,11 +54,11 @@ def run_uv(
     log_file: Path | None = None,
     is_sync: bool = False,
 ) -> Completed:
-    """Run uv to its end, whatever the code.
+    """Run uv until it exits, whatever its exit code.
 
     Args:
-        log_file: everything it prints is appended there as it is printed (and not captured).
-        is_sync: it installs, so local wheels that pip is told of (PIP_FIND_LINKS) serve uv too.
+        log_file: receives its output as it is printed, instead of capturing it.
+        is_sync: whether it installs, so that uv also uses pip's local wheels (PIP_FIND_LINKS).
     """
     environment = {name: value for name, value in os.environ.items() if name not in AIMING_VARIABLES}
     environment |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
@@ -72,5 +72,5 @@ def run_uv(
 
 
 def content_variables() -> dict[str, str]:
-    """The user's UV_* that decide what is installed."""
+    """Return the user's UV_* variables that affect what is installed."""
     return {name: os.environ[name] for name in _CONTENT if os.environ.get(name)}

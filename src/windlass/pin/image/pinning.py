@@ -92,8 +92,8 @@ def pin_built(
     Reads the pinned tree, not the working folder. A second or less: a few calls of git, one of the engine for each base.
 
     Args:
-        folder: what was pinned.
-        store: our own repository, for folders outside any.
+        folder: the folder that was pinned.
+        store: windlass's repository, for folders outside any repository.
         log: gets a line before a registry is asked.
 
     Raises:
