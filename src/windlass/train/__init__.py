@@ -2,14 +2,14 @@
 
     windlass train llama-1m data.sources='[{path: text.txt}]' stop=100steps
 
-or from Python, also without a windlass launch:
+or from Python, with or without a windlass launch:
 
     from windlass import train
 
     trainer = train.Trainer(module, loader, duration=train.Duration.steps(100))
     trainer.fit()
 
-Nothing here imports torch until something is built: recipes are data.
+Importing this package does not import torch: recipes are plain data.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["IGNORE", "Batch"]
 
 IGNORE = -100
-"""Label of a position that does not count in the loss."""
+"""Label of a position that is excluded from the loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class Batch:
 
     Attributes:
         tokens_BT: int64 token ids.
-        labels_BT: int64; at each position the token after it, IGNORE where that does not count. The last position of a
-            row has none.
-        documents_BT: int32 number of each token's document within its row, rising from 0 (padding has a number of its
-            own); None if every token may attend to all before it.
-        rows: numbers of the rows in the order of the epoch, for logs and for random numbers per sample.
+        labels_BT: int64; the token after each position, or IGNORE where it is excluded from the loss, as at the end of
+            each row.
+        documents_BT: int32 index of each token's document within its row, from 0 (padding counts as a separate
+            document); None if every token may attend to all tokens before it.
+        rows: indices of the rows in the epoch's order, for logs and for per-sample random numbers.
         num_rows_step: rows of one microbatch; B is a multiple of it.
     """
 
@@ -38,7 +38,7 @@ class Batch:
     num_rows_step: int
 
     def pinned(self) -> Batch:
-        """A copy in page-locked memory."""
+        """Return a copy in page-locked memory."""
         documents_BT = None if self.documents_BT is None else self.documents_BT.pin_memory()
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""From a recipe to a trainer: cheap checks first, then data, then weights."""
+"""Building a trainer from a recipe: cheap checks first, then data, then weights."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = ["build_trainer", "building", "checkpoint_folder", "ensure_folder", "r
 
 
 def checkpoint_folder(folder: str, name: str) -> str:
-    """Return the folder of checkpoints: the recipe's, else the task's own, else one in the working directory."""
+    """Return the checkpoint folder: the recipe's, else the task's, else one in the working directory."""
     if folder:
         return folder
     return str(report.place().checkpoints) if report.is_active() else str(Path("checkpoints") / name)
@@ -65,7 +65,7 @@ def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
     """Create the folder and check that a checkpoint fits; URLs are left to the store. Collective, idempotent.
 
     Args:
-        need_bytes: of one checkpoint.
+        need_bytes: size of one checkpoint.
 
     Raises:
         PreconditionError: it is not writable, or has too little space.
@@ -79,7 +79,7 @@ def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
 
 @contextmanager
 def removing_if_refused(folder: str, world: World) -> Iterator[None]:
-    """Remove the empty folders above `folder` that this run created, if it is refused; rank 0 only."""
+    """Remove the empty folders that this run created for `folder` if building fails; rank 0 only."""
     place = Path(folder).expanduser().absolute()
     is_local = world.is_main and bool(folder) and "://" not in folder
     new = [path for path in (place, *place.parents) if not path.exists()] if is_local else []
@@ -116,7 +116,7 @@ def _problem(folder: Path, need_bytes: int) -> PreconditionError | None:
 
 @contextmanager
 def building(recipe: Recipe | ResolvedRecipe) -> Iterator[Trainer[Any]]:
-    """Build a recipe's trainer in the process group of torchrun's variables; leave the group at the end.
+    """Build a recipe's trainer in torchrun's process group, and destroy the group at the end.
 
         with train.building(recipe) as trainer:
             trainer.add_callback("mine", Mine())
@@ -137,9 +137,9 @@ def building(recipe: Recipe | ResolvedRecipe) -> Iterator[Trainer[Any]]:
 
 
 def build_trainer(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
-    """Build the trainer of a recipe. Collective; raises as `building`.
+    """Build a recipe's trainer. Collective; raises the same errors as `building`.
 
-    If it raises, the checkpoint folder is removed if it was created here.
+    If it fails, a checkpoint folder that it created is removed.
     """
     chosen = recipe.recipe if isinstance(recipe, ResolvedRecipe) else recipe
     folder = "" if chosen.no_checkpoints else checkpoint_folder(chosen.checkpoint.folder, chosen.name)
@@ -196,7 +196,7 @@ def _misfits(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _model(recipe: Recipe) -> nn.Module:
-    """Build a decoder without weights, or a custom model with the initial weights of its own code."""
+    """Build a decoder without weights, or a custom model with the weights that its code initializes."""
     if isinstance(recipe.model, ModelTarget):
         model = build_own_model(recipe, recipe.model)
         mask = isinstance(recipe.data, DataConfig) and recipe.data.mask_documents
@@ -222,7 +222,7 @@ def _vocab_size(recipe: Recipe, model: nn.Module) -> int | None:
 def _loader(recipe: Recipe, world: World, vocab_size: int | None) -> Loader[Any]:
     if isinstance(recipe.data, LoaderTarget):
         return build_own_loader(recipe, recipe.data, world, vocab_size)
-    assert vocab_size is not None  # `_vocab_size` refuses
+    assert vocab_size is not None  # `_vocab_size` rejects None
     return build_loader(
         _data(recipe, recipe.data),
         seed=recipe.seed,
@@ -238,7 +238,7 @@ def _schedule(recipe: Recipe, loader: Loader[Any]) -> ScheduleConfig | Callable[
     rates = Rates(batch_tokens=recipe.data.batch_tokens, batches_per_epoch=batches)
     if isinstance(recipe.schedule, ScheduleTarget):
         return own_schedule(recipe, recipe.schedule, rates)
-    if isinstance(recipe.data, LoaderTarget):  # which has no `batch_tokens` of its own
+    if isinstance(recipe.data, LoaderTarget):  # which has no `batch_tokens`
         return schedule_function(recipe.schedule, recipe.duration, rates)
     return recipe.schedule
 
@@ -262,7 +262,7 @@ def _module(recipe: Recipe, model: nn.Module, world: World, names: Sequence[str]
 
 
 def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
-    """Return the processes with equal whole parameters, between which an optimiser may divide its work."""
+    """Return the processes that hold identical whole parameters, so an optimiser can split its work."""
     names = () if world.mesh is None else world.mesh.mesh_dim_names or ()
     if world.mesh is None or "tp" in names or replicas_of(model) is None or "dp_replicate" not in names:
         return None
@@ -271,7 +271,7 @@ def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
 
 
 def _data(recipe: Recipe, data: DataConfig) -> DataConfig:
-    """Set the microbatch to one shard of the batch in strict mode, for any number of processes."""
+    """Set the microbatch to one shard of the batch in strict mode, whatever the process count."""
     strict = recipe.parallel.strict
     if strict is None:
         return data
@@ -281,7 +281,7 @@ def _data(recipe: Recipe, data: DataConfig) -> DataConfig:
 def _store(recipe: Recipe, model: nn.Module, world: World) -> CheckpointStore | None:
     if recipe.no_checkpoints:
         return None
-    from windlass.train.checkpoint.store import open_store  # lazy: runs without checkpoints need none of it
+    from windlass.train.checkpoint.store import open_store  # lazy: runs without checkpoints do not need it
 
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     folder = checkpoint_folder(recipe.checkpoint.folder, recipe.name)

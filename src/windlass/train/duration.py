@@ -21,8 +21,8 @@ class Duration:
 
     UNITS: ClassVar[tuple[str, ...]] = ("steps", "tokens", "epochs")
 
-    value: Annotated[int, Range(min=0), Doc("How many.")]
-    unit: Annotated[Literal["steps", "tokens", "epochs"], Doc("Of what.")]
+    value: Annotated[int, Range(min=0), Doc("Number of units.")]
+    unit: Annotated[Literal["steps", "tokens", "epochs"], Doc("Unit of length.")]
 
     @classmethod
     def from_shorthand(cls, value: str) -> Duration:
@@ -30,7 +30,7 @@ class Duration:
         match = _FORM.fullmatch(value)
         if match is not None:
             whole, part, power = match[1].replace("_", ""), (match[2] or "").rstrip("0"), int(match[3] or 0)
-            # Whole numbers throughout: floats cannot represent 1.1e18 tokens exactly.
+            # Only integers: floats cannot represent 1.1e18 tokens exactly.
             count = int(whole + part) * 10 ** (power - len(part)) if power >= len(part) else _MAX
             if count < _MAX:
                 return cls(value=count, unit=_UNITS[match[4]])

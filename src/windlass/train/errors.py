@@ -1,4 +1,4 @@
-"""Errors of training; part of the one tree in core.errors.
+"""Errors of training, below those of core.errors.
 
 PreconditionError
 +-- CheckpointError      a checkpoint is torn, changed, unfinished, or of another model

@@ -1,4 +1,4 @@
-"""Help on every field of a recipe: accepted values, value, purpose. From the dataclasses, without torch."""
+"""Help on every recipe field: accepted values, value and purpose, from the dataclasses, without torch."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class FieldHelp:
 
     Attributes:
         path: dotted; NAME and 0 stand for a name and a position of the user's choice.
-        kinds: the kinds of the union around it that have it; empty where all do.
-        takes: in words.
-        value: of the recipe, else the default, as a file would say it; `required` without one.
-        doc: what it is for.
+        kinds: the kinds of the enclosing union that have the field; empty if all do.
+        takes: description of the accepted values.
+        value: the recipe's value, else the default, as written in a file; `required` without one.
+        doc: purpose.
     """
 
     path: str
@@ -52,10 +52,10 @@ class FieldHelp:
 
 
 def field_help(recipe: Recipe | None = None) -> list[FieldHelp]:
-    """All fields in the order of the dataclasses, those of every kind of a union included.
+    """Return all fields in the order of the dataclasses, including every kind of a union.
 
     Args:
-        recipe: whose values are shown where it has that field; without one the defaults are.
+        recipe: recipe whose values are shown; None: the defaults.
     """
     data = None if recipe is None else to_data(recipe, keep_defaults=True)
     found = list(_of_record(Recipe if recipe is None else type(recipe), (), (), data))
@@ -66,7 +66,7 @@ def field_help(recipe: Recipe | None = None) -> list[FieldHelp]:
 
 
 def _of_target(where: str, part: str, config: TargetConfig) -> Iterator[FieldHelp]:
-    """Arguments of code of the user's own."""
+    """Yield the arguments of the user's own code."""
     for name, field in fields_of(read_signature(config.target, OFFERS[part]).schema).items():
         value = _shown(config.args[name]) if name in config.args else default_text(field)
         doc = field.doc or f"Of {config.target}."
@@ -95,7 +95,7 @@ def _of_record(
 
 
 def _inside(field_type: FieldType, path: tuple[str, ...], kinds: tuple[str, ...], data: object) -> Iterator[FieldHelp]:
-    """Fields of the mappings that a field holds."""
+    """Yield the fields of the mappings that a field holds."""
     match field_type:
         case RecordType():
             yield from _of_record(field_type.cls, path, kinds, data if isinstance(data, Mapping) else None)
@@ -115,7 +115,7 @@ def _inside(field_type: FieldType, path: tuple[str, ...], kinds: tuple[str, ...]
 def _of_union(
     options: list[RecordType], path: tuple[str, ...], kinds: tuple[str, ...], data: object
 ) -> Iterator[FieldHelp]:
-    """Fields that several kinds share stand once, where the first of them has them."""
+    """Yield the fields of a union; fields that several kinds share occur once, with the first kind."""
     if len(options) < 2:
         for option in options:
             yield from _inside(option, path, kinds, data)
@@ -158,7 +158,7 @@ def _is_written_whole(field_type: FieldType) -> bool:
 
 
 def _is_measure(field_type: FieldType) -> bool:
-    """Return whether it is a length of training, or a list of these, usually written as one word."""
+    """Return whether it is a training length or a list of these, usually written as one word."""
     if isinstance(field_type, ListType):
         return _is_measure(field_type.item)
     options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)
@@ -193,12 +193,12 @@ def _bounds(field_type: IntegerType | FloatType) -> str:
 
 
 def default_text(field: Field) -> str:
-    """A field's default as a file would say it."""
+    """Return a field's default as written in a file."""
     return "required" if field.is_required else _shown(plain(field.default(), field.type, keep_defaults=True))
 
 
 def _shown(data: object) -> str:
-    """Plain data in one short word or two."""
+    """Return plain data in one or two short words."""
     if isinstance(data, Mapping):
         if list(data) == ["value", "unit"]:
             return f"{data['value']} {data['unit']}"

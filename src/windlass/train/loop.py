@@ -1,8 +1,8 @@
-"""The loop: fetch, agree, step; whatever concerns all processes happens at the boundary between two steps.
+"""The training loop: fetch, agree, step; processes coordinate only at the boundary between two steps.
 
 Each boundary has one small host all-reduce: the weight and the tokens of the next batch, requests to stop or to save,
-and whether all recorded the same metrics. Metrics are collected, checkpoints written and stops obeyed there, and
-nowhere else, so no process can miss one.
+and whether all recorded the same metrics. Metrics are collected, checkpoints written and stops performed only
+there, so no process can miss one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Boundary:
 
 
 class Loop(Generic[T]):
-    """The running part of a trainer."""
+    """Running state of a trainer."""
 
     def __init__(self, trainer: Trainer[T]) -> None:
         self.trainer = trainer
@@ -55,7 +55,7 @@ class Loop(Generic[T]):
         self._step_s = 0.0
 
     def run(self) -> StopReason | None:
-        """Train to the end (None) or to a stop. Collective."""
+        """Train until completion (returns None) or a stop (returns the reason). Collective."""
         trainer = self.trainer
         self.agreed_stop = None
         if self._position is not None:
@@ -81,7 +81,7 @@ class Loop(Generic[T]):
 
     @property
     def position(self) -> Mapping[str, int | str]:
-        """The loader's state behind the last step, whatever was fetched since."""
+        """Return the loader's state after the last step, even if more was fetched since."""
         return self._position if self._position is not None else self.trainer.loader.state_dict()
 
     def request_save(self, *, is_permanent: bool) -> None:
@@ -92,7 +92,7 @@ class Loop(Generic[T]):
             self._wants_ephemeral = True
 
     def agree_on_stop(self) -> bool:
-        """Return whether any process requests a stop; once true it stays true. Collective."""
+        """Return whether any process has requested a stop; once true, it stays true. Collective."""
         if self.agreed_stop is None:
             mine = self.trainer.stopper.reason()
             flags = [float(mine is reason) for reason in _REASONS]
@@ -110,7 +110,7 @@ class Loop(Generic[T]):
             _tell_end(callback, error)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of training at this boundary. Collective."""
+        """Return the training position at this boundary. Collective."""
         trainer = self.trainer
         return {
             "format": 1,
@@ -242,7 +242,7 @@ def _tell_end(callback: TrainerCallback, error: BaseException) -> None:
     try:
         callback.on_error(error)
         callback.on_end()
-    except Exception as second:  # noqa: BLE001 - the first error is what counts
+    except Exception as second:  # noqa: BLE001 - the first error matters more
         error.add_note(f"{type(callback).__name__} then failed too: {second}")
 
 
@@ -251,7 +251,7 @@ def _first_reason(counts: Sequence[float]) -> StopReason | None:
 
 
 def _epoch(step: int, batches_per_epoch: int | None, position: Mapping[str, int | str]) -> int:
-    """Passes that are done: as the loader says, else by its number of batches."""
+    """Return the completed passes: as the loader reports, else from its number of batches."""
     said = position.get("epoch")
     if isinstance(said, int):
         return said

@@ -1,4 +1,4 @@
-"""Values of steps: they stay on the device until collected, then go over all processes in one reduction.
+"""Values of steps: kept on the device until collected, then reduced over all processes at once.
 
 Legend: N values, P processes.
 """
@@ -23,7 +23,7 @@ __all__ = ["DIGEST_RANGE", "MetricStore", "Reduce", "StepMetrics", "refuse_bad_l
 Reduce: TypeAlias = Literal["mean", "sum", "max", "min", "none"]
 
 DIGEST_RANGE = 1 << 20
-"""Digests are below it: their squares, summed over thousands of processes, are exact in float64."""
+"""Upper bound of digests: sums of their squares over thousands of processes are exact in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class StepMetrics:
 
 @dataclass(slots=True)
 class MetricStore:
-    """Records of steps that were not collected yet.
+    """Records of steps that have not been collected yet.
 
-    Reductions: `mean` and `max`, `min` over all processes; `sum` over data-parallel ones (processes that share their
-    rows hold equal values, or parts of a sum, and count once); `none` takes the value of rank 0.
+    Reductions: `mean`, `max` and `min` over all processes; `sum` over data-parallel ones (processes that share
+    rows hold equal values or partial sums, and count once); `none` uses rank 0's value.
     """
 
     world: World
@@ -48,7 +48,7 @@ class MetricStore:
     _digest: int = 0
 
     def record(self, step: int, name: str, value: float | Tensor, reduce: Reduce = "mean") -> None:
-        """Record a value of a step; a tensor stays on its device, without a sync. The last of a name counts."""
+        """Record a value of a step; a tensor stays on its device, without a sync. A later value of a name replaces the earlier."""
         self._keys.append((step, name, reduce))
         self._values.append(value.detach() if isinstance(value, Tensor) else value)
         if self.world.size > 1:
@@ -63,7 +63,7 @@ class MetricStore:
         return len(self._keys)
 
     def collect(self, *, is_uniform: bool = True) -> list[StepMetrics]:
-        """Everything since the last time, a mapping for each step, in order. Collective; waits for the device.
+        """Return the metrics of each step since the last call, in order. Collective; waits for the device.
 
         Args:
             is_uniform: whether all processes recorded the same names; if not, names are exchanged first.
@@ -83,7 +83,7 @@ class MetricStore:
         return [StepMetrics(step=step, values=values) for step, values in sorted(steps.items())]
 
     def _stacked(self) -> Tensor:
-        """All values in one vector, on the device if any is; one copy for those of the host."""
+        """Stack all values in one vector, on the device if any value is; host values need one copy."""
         device = self.world.device
         vector_N = torch.tensor([0.0 if isinstance(v, Tensor) else float(v) for v in self._values], dtype=torch.float64)
         places = [place for place, value in enumerate(self._values) if isinstance(value, Tensor)]
@@ -96,7 +96,7 @@ class MetricStore:
         return vector_N
 
     def _united(self, values_N: Tensor) -> tuple[list[tuple[int, str, Reduce]], Tensor, Tensor]:
-        """Values in the order of all names that any process has, and which of them are here."""
+        """Return all processes' names, the values in that order, and which of them this process has."""
         everyone: list[list[tuple[int, str, Reduce]]] = [[] for _ in range(self.world.size)]
         dist.all_gather_object(everyone, self._keys)
         union = sorted({key for keys in everyone for key in keys})
@@ -110,7 +110,7 @@ class MetricStore:
     def _reduced(
         self, keys: Sequence[tuple[int, str, Reduce]], values_N: Tensor, present_N: Tensor | None
     ) -> list[float]:
-        """Gather once and reduce in float64; the arithmetic is the same on every process."""
+        """Gather once and reduce in float64, with the same arithmetic on every process."""
         mine_N = values_N if present_N is None else torch.cat((values_N, present_N))
         gathered = [torch.empty_like(mine_N) for _ in range(self.world.size)]
         dist.all_gather(gathered, mine_N)

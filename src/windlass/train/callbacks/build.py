@@ -1,4 +1,4 @@
-"""Building callbacks from a recipe, including those that every run has."""
+"""Building a recipe's callbacks, and those that every run has."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOMES = {
 
 
 def mandatory_kinds() -> tuple[str, ...]:
-    """Return the kinds of callbacks that every trainer has, besides the checkpointer."""
+    """Return the kinds of callbacks that every trainer has, except the checkpointer."""
     return ("console", "garbage", "speed", *(("report",) if report.is_active() else ()))
 
 
@@ -54,7 +54,7 @@ def build_callbacks(
 ) -> dict[str, TrainerCallback | None]:
     """Build a recipe's callbacks and the mandatory ones, by name; None means disabled.
 
-    A mandatory callback is not added beside one of the same kind, even if that has another name or is disabled.
+    A mandatory callback is not added if the recipe has one of that kind, even a disabled one or one with another name.
 
     Args:
         makers: builders by kind, for kinds that need more than their settings (evaluations).

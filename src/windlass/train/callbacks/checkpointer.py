@@ -33,9 +33,9 @@ class _Moment:
 
 
 class Checkpointer(TrainerCallback):
-    """Requests saves when they are due, and performs those that all processes agreed on.
+    """Requests saves when they are due, and performs the saves that all processes agreed on.
 
-    At most one save is under way: the next one waits for it.
+    At most one save runs at a time: the next one waits for it.
 
     Attributes:
         save_s: seconds from the start of the last save to its commit; None before the first.
@@ -67,14 +67,14 @@ class Checkpointer(TrainerCallback):
         return self._pending is not None and self._pending.is_done()
 
     def on_load(self, path: str) -> None:
-        """Record what was loaded, so that a checkpoint of this run is not saved again."""
+        """Record the loaded checkpoint, so that it is not saved again."""
         for item in self.store.committed():
             if item.path == path and item.step == self.trainer.step:
                 self._saved, self.last_path = (item.step, item.is_permanent), path
                 self._take_compiled(path)
 
     def on_start(self) -> None:
-        """Count from here."""
+        """Start counting intervals at the current position."""
         self._before, self._last_at = self._moment(), self._now()
         if self.config.at_start and self.trainer.step == 0:
             self.trainer.request_save()
@@ -89,7 +89,7 @@ class Checkpointer(TrainerCallback):
             self.trainer.request_save(is_permanent=False)
 
     def save(self, *, is_permanent: bool) -> None:
-        """Save this step, unless it was saved already. Collective; blocks until weights may change again.
+        """Save this step unless it is already saved. Collective; blocks until weights may change again.
 
         Raises:
             TrainingError: a weight is not finite, and `stop_on_nan` is set.
@@ -119,7 +119,7 @@ class Checkpointer(TrainerCallback):
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the save under way, then remove checkpoints that retention no longer keeps. Collective."""
+        """Wait for the running save, then remove the checkpoints past retention. Collective."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -133,12 +133,12 @@ class Checkpointer(TrainerCallback):
         report.progress("step", step=self.trainer.step)
 
     def _compiled(self) -> dict[str, bytes]:
-        """Return the compiler's cache of this process; all processes have the same one."""
+        """Return this process's compiler cache; it is identical on all processes."""
         made = cache_artifacts() if self.keeps_compiled and self.trainer.world.is_main else None
         return {} if made is None else {_COMPILED: made}
 
     def _take_compiled(self, path: str) -> None:
-        """Load the compiler's cache before the first batch; from this run's own folder only, since it is executed."""
+        """Load the compiler's cache before the first batch; only from this run's folder, since it is executed."""
         made = self.store.read_extra(path, _COMPILED) if self.keeps_compiled else None
         if made is not None:
             load_artifacts(made)
@@ -160,7 +160,7 @@ class Checkpointer(TrainerCallback):
         return False
 
     def _is_time(self) -> bool:
-        """Return whether the clock of rank 0, or windlass, requests a save; a save under way answers both."""
+        """Return whether rank 0's clock or windlass requests a save; a running save satisfies both."""
         if not self.trainer.world.is_main or self._pending is not None:
             return False
         every_s = self.config.every_time

@@ -1,7 +1,7 @@
 """Settings of callbacks in a recipe, as data; importable without torch.
 
-A recipe's `callbacks` is a mapping from a name of the user's choice to one of these. The mandatory ones (console, speed,
-garbage, checkpointer) are always added; naming one changes its settings.
+A recipe's `callbacks` maps names that the user chooses to one of these. The mandatory ones (console, speed,
+garbage, checkpointer) are always added; list one to change its settings.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class ConsoleConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedConfig(_Common):
-    """Tokens per second, share of the device's peak (MFU), time spent waiting for data."""
+    """Tokens per second, share of the device's peak (MFU), and time spent waiting for data."""
 
     kind: Literal["speed"] = "speed"
     peak_tflops: Annotated[
-        float | None, Range(above=0), Doc("Peak of one device; null: from a table, by the device's name.")
+        float | None, Range(above=0), Doc("Peak TFLOPS of one device; null: looked up by the device's name.")
     ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageConfig(_Common):
-    """Python's garbage collection, at the same step on all processes."""
+    """Python garbage collection at the same step on all processes."""
 
     kind: Literal["garbage"] = "garbage"
     every: Annotated[int, Range(min=1), Doc("Steps between collections.")] = 1000
@@ -79,11 +79,11 @@ class GarbageConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientsConfig(_Common):
-    """Norms of gradients and parameters, per parameter, and how far loss and norm deviate from recent steps."""
+    """Per-parameter norms of gradients and weights, and deviation of the loss and norm from recent steps."""
 
     kind: Literal["gradients"] = "gradients"
     every: Annotated[int, Range(min=1), Doc("Steps between measurements.")] = 100
-    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs over parameter names.")] = ("*",)
+    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs of parameter names.")] = ("*",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class ProfilerConfig(_Common):
     start: Annotated[int, Range(min=0), Doc("Steps before the trace, counted from the start of this process.")] = 5
     steps: Annotated[int, Range(min=1), Doc("Steps in the trace.")] = 3
     ranks: Annotated[tuple[int, ...], Doc("Ranks that write a trace.")] = (0,)
-    has_memory: Annotated[bool, Doc("Whether memory is traced too.")] = False
+    has_memory: Annotated[bool, Doc("Also trace memory.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class LMEvalConfig(_Common):
         value=1000, unit="steps"
     )
     max_tokens: Annotated[int | None, Range(min=1), Doc("Batches of each source; null: all.")] = None
-    at_start: Annotated[bool, Doc("Evaluate before the first step, too.")] = False
+    at_start: Annotated[bool, Doc("Also evaluate before the first step.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +131,12 @@ class DownstreamConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeConfig(_Common):
-    """A growing batch; optionally the learning rate grows by the square root of the factor."""
+    """A growing batch; the learning rate can grow with the square root of the batch."""
 
     kind: Literal["batch-size"] = "batch-size"
     at: Annotated[tuple[Duration, ...], Doc("When.")]
-    tokens: Annotated[tuple[int, ...], Doc("Batch size from each moment on.")]
-    scale_lr: Annotated[bool, Doc("Multiply the learning rate by the square root of the growth.")] = False
+    tokens: Annotated[tuple[int, ...], Doc("Batch size from each of these points on.")]
+    scale_lr: Annotated[bool, Doc("Multiply the learning rate by the square root of the batch's growth.")] = False
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -145,11 +145,13 @@ class BatchSizeConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceLengthConfig(_Common):
-    """Short rows first: rows are cut, the number of tokens of a batch stays."""
+    """Short rows first: rows are cut, but a batch keeps its number of tokens."""
 
     kind: Literal["sequence-length"] = "sequence-length"
     at: Annotated[tuple[Duration, ...], Doc("When.")]
-    lengths: Annotated[tuple[int, ...], Doc("Tokens of a row from there on; divisors of the full length.")]
+    lengths: Annotated[
+        tuple[int, ...], Doc("Tokens per row from each of these points on; divisors of the full length.")
+    ]
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -196,7 +198,7 @@ class JsonLinesConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig(_Common):
-    """Metrics and progress for windlass, if windlass launched this."""
+    """Metrics and progress for windlass, if windlass launched this run."""
 
     kind: Literal["report"] = "report"
 
@@ -208,7 +210,7 @@ class PythonConfig(_Common, TargetConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsentConfig:
-    """A disabled callback: `enabled: false` alone, under a name without other settings."""
+    """A disabled callback: a name whose only setting is `enabled: false`."""
 
     BARE: ClassVar[Mapping[str, object]] = {"enabled": False}
 

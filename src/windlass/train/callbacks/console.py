@@ -24,19 +24,19 @@ SHORT_NAMES = {
     "speed/tokens_per_s": "tok/s",
     "speed/mfu": "mfu",
 }
-"""Short names of common metrics; others lose the part before the first slash, except `eval/`."""
+"""Short names of common metrics; for other metrics, the part before the first slash is dropped, except `eval/`."""
 
 
 class Console(TrainerCallback):
     """Writes progress, metrics and the remaining time to standard error on rank 0.
 
-    On a terminal a line is cut to its width, whole fields at a time; in a file it is kept whole. Steps with an `eval/`
-    metric that is shown get a line too, and so does the last step that was collected.
+    On a terminal, fields that do not fit the width are dropped; a file has whole lines. Steps with a shown `eval/`
+    metric also get a line, and so does the last collected step.
 
     Args:
-        every: steps between lines; the first step of a process has one.
-        metrics: globs over names; printed in this order.
-        stream: None: standard error as it is when a line is written.
+        every: steps between lines; a process's first step always has one.
+        metrics: globs of metric names; printed in this order.
+        stream: None: the `sys.stderr` of the moment when a line is written.
         now: a monotonic clock in seconds.
     """
 
@@ -54,7 +54,7 @@ class Console(TrainerCallback):
         self._waiting: list[str] = []
 
     def on_start(self) -> None:
-        """Print that training begins; record the step and the time."""
+        """Print a start line; record the step and the time."""
         self._begin_s, self._begin_share, self._is_first = self._now(), self._share(), True
         world = self.trainer.world
         if world.is_main:
@@ -73,7 +73,7 @@ class Console(TrainerCallback):
             self._waiting = fields
 
     def on_end(self) -> None:
-        """Print the line of the last step, unless it was printed."""
+        """Print the last step's line, unless it was already printed."""
         if self._waiting:
             self._write(self._waiting)
             self._waiting = []
@@ -128,7 +128,7 @@ def format_metric(name: str, value: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Seconds as `12s`, `4m10s`, `3h05m` or `2d03h`."""
+    """Format seconds as `12s`, `4m10s`, `3h05m` or `2d03h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -162,7 +162,7 @@ def _fitting(fields: Sequence[str], width: int) -> str:
 
 
 def _share_done(end: Duration, step: int, tokens: int, last_step: int | None) -> float:
-    if end.unit == "tokens":  # where epochs are counted, not where batches would end
+    if end.unit == "tokens":  # epochs are counted exactly, not rounded to whole batches
         return min(1.0, tokens / end.value) if end.value else 1.0
     if last_step is None:
         return 0.0
@@ -173,7 +173,7 @@ class Compiling(TrainerCallback):
     """Reports the start of compilation and the duration of the first step.
 
     Args:
-        stream: None: standard error as it is when a line is written.
+        stream: None: the `sys.stderr` of the moment when a line is written.
         now: a monotonic clock in seconds.
     """
 
@@ -188,7 +188,7 @@ class Compiling(TrainerCallback):
         """Report the start of compilation before this process's first step."""
         if not self._is_done and self._began_s is None:
             self._began_s = self._now()
-            report.progress("init", step=self.trainer.step)  # compiling is not a stall
+            report.progress("init", step=self.trainer.step)  # so that compiling does not look like a stall
             self._tell(
                 "compiling the model; the first step can take minutes (disable it with `parallel.compile=false`)"
             )

@@ -9,12 +9,12 @@ __all__ = ["PEAKS", "Peak", "peak_flops"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """A device's peak.
+    """Peak rate of a device.
 
     Attributes:
-        words: all of them occur in the driver's name of the device, in lower case.
+        words: lower-case words that must all occur in the driver's device name.
         tflops: 1e12 floating point operations per second.
-        source: data sheet with the figure.
+        source: data sheet that states the figure.
     """
 
     words: tuple[str, ...]
@@ -54,7 +54,7 @@ PEAKS = (
     Peak(words=("mi300x",), tflops=1307.4, source="AMD Instinct MI300X datasheet, dense BF16"),
     Peak(words=("mi250x",), tflops=191.5, source="AMD Instinct MI250X datasheet, BF16, one of its two dies"),
 )
-"""The first match counts, so narrower names come first."""
+"""The first match is used, so more specific names come first."""
 
 
 def peak_flops(name: str) -> float | None:

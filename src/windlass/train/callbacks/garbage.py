@@ -1,4 +1,4 @@
-"""Python's garbage collection at the same step on all processes, so that none waits for another's pause."""
+"""Python garbage collection at the same step on all processes, so that their pauses coincide."""
 
 from __future__ import annotations
 

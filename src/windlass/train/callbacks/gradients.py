@@ -1,4 +1,4 @@
-"""Norms of gradients and weights, per parameter, and how far loss and gradient norm deviate from recent steps.
+"""Per-parameter norms of gradients and weights, and deviation of loss and gradient norm from recent steps.
 
 Legend: N parameters.
 """
@@ -22,7 +22,7 @@ from windlass.train.optim.groups import plain_parameters
 __all__ = ["Gradients"]
 
 STRAYS = {"train/loss": "gradients/loss_stray", "optim/grad_norm": "gradients/norm_stray"}
-"""Metric to its score: standard deviations above the mean of the steps before."""
+"""Score of each metric: standard deviations above the mean of the previous steps."""
 
 
 class Gradients(TrainerCallback):
@@ -30,8 +30,8 @@ class Gradients(TrainerCallback):
 
     Args:
         every: steps between norms.
-        match: globs over names of parameters.
-        window: past steps that deviation scores use.
+        match: globs of parameter names.
+        window: number of past steps that deviation scores use.
     """
 
     priority = 100
@@ -42,7 +42,7 @@ class Gradients(TrainerCallback):
         self._watched: list[tuple[str, Tensor]] = []
 
     def on_attach(self) -> None:
-        """Find the parameters. Collective. Raises SpecError if none matches in any pipeline stage."""
+        """Find the parameters. Collective. Raises SpecError if no pipeline stage has a match."""
         named = list(plain_parameters(self.trainer.module.model))
         self._watched = [(name, each) for name, each in named if any(fnmatchcase(name, glob) for glob in self.match)]
         if not self.trainer.world.sum_on_host([len(self._watched)])[0]:
@@ -75,7 +75,7 @@ class Gradients(TrainerCallback):
         return {"past": {name: list(values) for name, values in self._past.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore it."""
+        """Restore the history."""
         for name, values in state.get("past", {}).items():
             if name in self._past:
                 self._past[name].clear()
@@ -88,7 +88,7 @@ class Gradients(TrainerCallback):
 
 
 def _stray(value: float, past: Sequence[float]) -> float | None:
-    """Return standard deviations above the mean; None for fewer than ten values, or equal ones."""
+    """Return standard deviations above the mean; None for fewer than ten values or equal ones."""
     if len(past) < 10:
         return None
     mean = math.fsum(past) / len(past)

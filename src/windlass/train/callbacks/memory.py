@@ -16,14 +16,14 @@ GIB = 1024.0**3
 
 
 class Memory(TrainerCallback):
-    """Records the largest value of all processes: `memory/resident_gib`, on a GPU also peak, reserved and retries.
+    """Records the maximum over processes of resident memory; on a GPU also of peak, reserved and retries.
 
-    The peak is that of the last step; a retry means that the allocator had to give memory back to the driver, which is
-    slow, and that the next step may fail.
+    The peak covers the last step only. A retry means that the allocator had to return memory to the driver: it is
+    slow, and the next step may fail.
     """
 
     def on_start(self) -> None:
-        """Count peaks from here."""
+        """Reset the peak statistics."""
         if self.trainer.world.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.trainer.world.device)
 

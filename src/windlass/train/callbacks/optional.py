@@ -1,4 +1,4 @@
-"""Optional packages, imported when they are used."""
+"""Import of optional packages when they are first used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_there(name: str) -> bool:
 
 
 def ensure_there(name: str, package: str, user: str) -> None:
-    """Raise if a package is missing, without importing it: for processes that will not use it.
+    """Raise if a package is missing, without importing it, for processes that do not use it.
 
     Raises:
         PreconditionError: it is not installed.

@@ -20,13 +20,13 @@ class Profiler(TrainerCallback):
 
     Args:
         start: steps before the trace, counted from the start of this process, as a warm-up.
-        steps: in the trace.
-        ranks: processes that write one.
-        has_memory: whether allocations are traced too; larger and slower.
+        steps: number of steps in the trace.
+        ranks: processes that write a trace.
+        has_memory: whether to trace allocations too, which is slower and makes a larger file.
         folder: empty: as above.
 
     Attributes:
-        path: of the trace; None before it is written.
+        path: path of the trace; None before it is written.
     """
 
     priority = 200
@@ -47,7 +47,7 @@ class Profiler(TrainerCallback):
         self._profile: Any = None
 
     def on_step_start(self, batch: Any) -> None:
-        """Begin the trace when it is due."""
+        """Start the trace when it is due."""
         if self._profile is None and self.path is None and self._done >= self.start and self._is_chosen():
             activities = [ProfilerActivity.CPU]
             if self.trainer.world.device.type == "cuda":

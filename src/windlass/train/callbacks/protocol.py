@@ -16,51 +16,51 @@ class TrainerCallback:
 
     Attributes:
         trainer: set before the first hook.
-        priority: its place among callbacks.
+        priority: position among the callbacks; high runs first.
     """
 
     trainer: Trainer[Any]
     priority: int = 0
 
     def on_attach(self) -> None:
-        """The trainer is built, nothing is loaded yet; may add callbacks or raise for invalid settings."""
+        """Run when the trainer is built and nothing is loaded; may add callbacks, or raise for invalid settings."""
 
     def on_load(self, path: str) -> None:
-        """State came from a checkpoint."""
+        """Run after state was loaded from a checkpoint."""
 
     def on_start(self) -> None:
-        """Training begins or resumes."""
+        """Run when training begins or resumes."""
 
     def on_epoch(self, epoch: int) -> None:
-        """A pass over the data begins."""
+        """Run when a pass over the data begins."""
 
     def on_step_start(self, batch: Any) -> None:
-        """A batch was fetched, nothing is computed yet."""
+        """Run when a batch has been fetched, before anything is computed."""
 
     def on_optim(self) -> None:
-        """Gradients are complete; the optimiser has not stepped yet."""
+        """Run when gradients are complete, before the optimiser's step."""
 
     def on_step_end(self) -> None:
-        """The optimiser has stepped; `trainer.step` counts this step."""
+        """Run after the optimiser's step; `trainer.step` includes this step."""
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Metrics of a step, reduced over processes; several steps may come at once, in order. Rank 0 only.
+        """Receive a step's metrics, reduced over processes; several steps may come at once, in order. Rank 0 only.
 
-        All callbacks get the same dict, so one of a high priority may add to it.
+        All callbacks get the same dict, so a callback with a high priority can add to it.
         """
 
     def on_save(self, path: str, step: int) -> None:
-        """A checkpoint is committed."""
+        """Run after a checkpoint is committed."""
 
     def on_error(self, error: BaseException) -> None:
-        """Training ends with an error."""
+        """Run when training ends with an error."""
 
     def on_end(self) -> None:
-        """Training ends: complete, stopped or with an error; runs on all processes unless one died."""
+        """Run when training completes, stops or fails; on all processes unless one died."""
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-safe state that goes into checkpoints."""
+        """Return JSON-safe state to save in checkpoints."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore that state."""
+        """Restore the state that `state_dict` returned."""

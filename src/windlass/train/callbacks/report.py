@@ -1,4 +1,4 @@
-"""Metrics and heartbeats for windlass, if windlass launched this."""
+"""Metrics and heartbeats for windlass, if windlass launched this run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Report"]
 
 
 class Report(TrainerCallback):
-    """Each step's metrics to the run's journal, and progress at most every `every_s` seconds; nothing elsewhere.
+    """Writes metrics to the run's journal, and progress at most every `every_s` seconds, under windlass only.
 
     Args:
         every_s: seconds between heartbeats.
@@ -24,15 +24,15 @@ class Report(TrainerCallback):
         self._said_at = -float("inf")
 
     def on_attach(self) -> None:
-        """Building has begun: a slow start is no stall."""
+        """Report that building has begun, so that a slow start does not look like a stall."""
         report.progress("init")
 
     def on_load(self, path: str) -> None:
-        """State was loaded."""
+        """Report that state was loaded."""
         report.progress("load", step=self.trainer.step)
 
     def on_start(self) -> None:
-        """Report the position of training at once."""
+        """Report the training position immediately."""
         self._said_at = -float("inf")
 
     def on_step_end(self) -> None:

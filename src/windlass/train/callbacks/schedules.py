@@ -1,4 +1,4 @@
-"""Batch size and row length that change at given moments of training."""
+"""Batch size and row length that change at given points of training."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["BatchSize", "SequenceLength", "current_value", "moment_findings"]
 
 
 def current_value(first: int, at: Sequence[Duration], values: Sequence[int], progress: TrainingProgress) -> int:
-    """Return the value of the last moment reached; `first` before any."""
+    """Return the value at the last moment reached; `first` before the first one."""
     reached = [value for moment, value in zip(at, values, strict=True) if is_reached(moment, progress)]
     return reached[-1] if reached else first
 
 
 def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Diagnostic]:
-    """Check moments against their values; `name` is the field of the values."""
+    """Yield problems with moments and their values; `name` is the field of the values."""
     if len(at) != len(values):
         message = f"{count(len(at), 'moment')} for {len(values)} {name}"
         yield "at", message, "wrong-value", f"give `at` and `{name}` the same number of values"
@@ -36,13 +36,13 @@ def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) ->
 
 
 class BatchSize(TrainerCallback):
-    """Calls the loader's `set_batch(tokens)` at the moments given, and again after a restart.
+    """Calls the loader's `set_batch(tokens)` at the given moments, and again after a restart.
 
     Args:
-        at: when; a moment is reached at the end of a step, so the next batch is the first of the new size.
-        tokens: the batch from there on, over all processes.
-        scale_lr: whether the learning rate is multiplied by the square root of the growth.
-    Source: the root: Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient algorithms".
+        at: moments of change; each is reached at the end of a step, so the next batch is the first of the new size.
+        tokens: batch size from each moment on, over all processes.
+        scale_lr: whether to multiply the learning rate by the square root of the batch's growth.
+    Source: for the square root, Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient algorithms".
     """
 
     def __init__(self, *, at: Sequence[Duration], tokens: Sequence[int], scale_lr: bool = False) -> None:
@@ -50,7 +50,7 @@ class BatchSize(TrainerCallback):
         self._first = self._now = 0
 
     def on_attach(self) -> None:
-        """Try all sizes. Raises SpecError if the loader cannot change its batch, or refuses one of them."""
+        """Try all sizes. Raises SpecError if the loader cannot change its batch, or rejects a size."""
         loader = self.trainer.loader
         set_batch = getattr(loader, "set_batch", None)
         self._first = self._now = int(getattr(loader, "batch_tokens", 0))
@@ -76,18 +76,18 @@ class BatchSize(TrainerCallback):
         tokens = current_value(self._first, self.at, self.tokens, self.trainer)
         if tokens != self._now:
             self._now = tokens
-            self.trainer.loader.set_batch(tokens)  # type: ignore[attr-defined]  # on_attach saw that it has it
+            self.trainer.loader.set_batch(tokens)  # type: ignore[attr-defined]  # on_attach checked that it exists
 
     def _scaled(self, schedule: Callable[[int, int], float]) -> Callable[[int, int], float]:
         return lambda step, tokens: schedule(step, tokens) * math.sqrt(self._now / self._first)
 
 
 class SequenceLength(TrainerCallback):
-    """Calls the loader's `set_length(tokens)` at the moments given, and again after a restart.
+    """Calls the loader's `set_length(tokens)` at the given moments, and again after a restart.
 
     Args:
-        at: when; `0 steps` for a length from the start.
-        lengths: tokens of a row from there on; divisors of the full length.
+        at: moments of change; `0 steps` sets the initial length.
+        lengths: tokens per row from each moment on; divisors of the full length.
     """
 
     def __init__(self, *, at: Sequence[Duration], lengths: Sequence[int]) -> None:
@@ -95,7 +95,7 @@ class SequenceLength(TrainerCallback):
         self._first = self._now = 0
 
     def on_attach(self) -> None:
-        """Try all lengths. Raises SpecError if the loader cannot cut rows, or refuses one of them."""
+        """Try all lengths. Raises SpecError if the loader cannot cut rows, or rejects a length."""
         loader = self.trainer.loader
         set_length = getattr(loader, "set_length", None)
         self._first = self._now = int(getattr(loader, "length", 0))
@@ -118,4 +118,4 @@ class SequenceLength(TrainerCallback):
         length = current_value(self._first, self.at, self.lengths, self.trainer)
         if length != self._now:
             self._now = length
-            self.trainer.loader.set_length(length)  # type: ignore[attr-defined]  # on_attach saw that it has it
+            self.trainer.loader.set_length(length)  # type: ignore[attr-defined]  # on_attach checked that it exists

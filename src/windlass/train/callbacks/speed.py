@@ -17,7 +17,7 @@ __all__ = ["Speed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """Sums up to the end of a step, since this process began."""
+    """Totals at the end of a step, since this process started."""
 
     at_s: float
     tokens: int
@@ -26,15 +26,15 @@ class _Mark:
 
 
 class Speed(TrainerCallback):
-    """Rates over the last steps; `speed/mfu` only if the device's peak is known.
+    """Records rates over the last steps; `speed/mfu` only if the device's peak is known.
 
-    A GPU runs behind the host, so a single step says little: rates are over the steps of one collection of metrics, or
-    `window`. The first step of a process compiles and allocates; it counts in no rate. Evaluations and saves between two
-    steps do.
+    A GPU lags behind the host, so timing a single step is inaccurate: rates cover the steps of one metrics collection, or
+    `window` steps. They exclude a process's first step, which compiles and allocates, but include evaluations and saves
+    between two steps.
 
     Args:
-        peak_tflops: of one device; None: from the table, by its name.
-        window: steps; 0: as many as are collected at once.
+        peak_tflops: peak of one device; None: looked up by the device's name.
+        window: number of steps; 0: as many as are collected at once.
         now: a monotonic clock in seconds.
     """
 
@@ -73,7 +73,7 @@ class Speed(TrainerCallback):
             trainer.record("speed/mfu", (mark.flops - first.flops) / passed_s / self._peak, "mean")
 
     def _own_flops(self) -> float:
-        """Operations of this process; processes that share rows (tensor parallel) share their work."""
+        """Return the operations of this process; tensor-parallel processes share the work of their rows."""
         world = self.trainer.world
         flops: float = self.trainer.module.flops(self.trainer.batch)
         return flops * world.share.world / world.size

@@ -1,4 +1,4 @@
-"""Collectives of checkpoints: small JSON messages in a separate process group, nothing pickled."""
+"""Collectives for checkpoints: small JSON messages in a separate process group, without pickle."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Collectives"]
 
 T = TypeVar("T")
 _TIMEOUT = timedelta(hours=4)
-"""Enough for the slowest upload; a process that dies is detected at once, by its connections."""
+"""Long enough for the slowest upload; a process that dies is detected immediately, by its connections."""
 
 
 class Collectives:
     """A gloo group that only checkpoints use, so that a thread may use it during training.
 
-    Created by all processes together. One message at a time: each waits for the previous one.
+    All processes create it together. Messages are sequential: each waits for the previous one.
     """
 
     def __init__(self, world: World) -> None:
@@ -44,7 +44,7 @@ class Collectives:
         return self.rank == 0
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Gather the JSON-safe values of all processes, by rank; None except on rank 0. Collective."""
+        """Gather all processes' JSON-safe values, by rank; None except on rank 0. Collective."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
@@ -78,7 +78,7 @@ class Collectives:
         return content if self.is_main else _bytes(message)
 
     def everyone(self, is_true: bool) -> bool:
-        """Return whether it is true on all processes. Collective."""
+        """Return whether `is_true` holds on all processes. Collective."""
         if self.size == 1:
             return is_true
         import torch.distributed as dist
@@ -92,14 +92,14 @@ class Collectives:
             The result of `action`; None if it was not called.
 
         Raises:
-            Exception: this process's own error; elsewhere a CheckpointError with that of the lowest rank.
+            Exception: this process's error; on other processes a CheckpointError with the error of the lowest failed rank.
         """
         result: T | None = None
         error: Exception | None = None
         try:
             if on_all or self.is_main:
                 result = action()
-        except Exception as caught:  # noqa: BLE001  raised below, once all know
+        except Exception as caught:  # noqa: BLE001  raised below, once all processes know
             error = caught
         if not self.everyone(error is None):
             errors = self.gather(None if error is None else _to_data(error))

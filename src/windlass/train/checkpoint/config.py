@@ -14,17 +14,24 @@ __all__ = ["CheckpointerConfig", "LoadConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
-    """Source of the first state when the folder has no checkpoint."""
+    """Source of the initial state if the folder has no checkpoint."""
 
     path: Annotated[
-        str, Doc("A checkpoint, a folder of them (the newest), `hf:PATH` (weights), or OLMo-core's; empty: none.")
+        str,
+        Doc(
+            "A checkpoint, a folder of checkpoints (the newest is loaded), `hf:PATH` (weights), or an OLMo-core checkpoint; empty: none."
+        ),
     ] = ""
     strategy: Annotated[
         Literal["if-available", "always", "never"],
-        Doc("if-available: start anew if there is none; always: fail if there is none; never: start anew in any case."),
+        Doc(
+            "if-available: start from scratch if there is no checkpoint; always: fail if there is none; never: always start from scratch."
+        ),
     ] = "if-available"
-    optim: Annotated[bool | None, Doc("Load the optimiser's state; null: if there is one.")] = None
-    trainer: Annotated[bool | None, Doc("Load step, data position and random state; null: if there are any.")] = None
+    optim: Annotated[bool | None, Doc("Load the optimiser's state; null: if the source has it.")] = None
+    trainer: Annotated[
+        bool | None, Doc("Load the step, data position and random state; null: if the source has them.")
+    ] = None
     is_strict: Annotated[bool, Doc("Fail if a weight is missing or unexpected.")] = True
     verifies: Annotated[bool, Doc("Compare checksums of all tensors that are read; sizes are always compared.")] = True
 
@@ -33,7 +40,9 @@ class LoadConfig:
 class CheckpointerConfig:
     """Folder, intervals and retention of checkpoints."""
 
-    folder: Annotated[str, Doc("Local path or fsspec URL; empty: the task's own, else `checkpoints/NAME`.")] = ""
+    folder: Annotated[
+        str, Doc("Local path or fsspec URL; empty: the task's checkpoint folder, else `checkpoints/NAME`.")
+    ] = ""
     every: Annotated[Duration | None, Doc("Length between permanent checkpoints; null: only the last.")] = Duration(
         value=1000, unit="steps"
     )
@@ -41,13 +50,13 @@ class CheckpointerConfig:
         Duration | None, Doc("Length between ephemeral checkpoints, each replaced by the next.")
     ] = None
     every_time: Annotated[float | None, DurationText(), Range(min=1), Doc("Time between ephemeral checkpoints.")] = None
-    at_start: Annotated[bool, Doc("Save before the first step, too.")] = False
+    at_start: Annotated[bool, Doc("Also save before the first step.")] = False
     keep: Annotated[int | None, Range(min=1), Doc("Number of newest permanent checkpoints to keep; null: all.")] = None
     is_async: Annotated[bool, Doc("Write in the background while training continues.")] = True
-    load: Annotated[LoadConfig, Doc("Source of the first state.")] = LoadConfig()
+    load: Annotated[LoadConfig, Doc("Source of the initial state.")] = LoadConfig()
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check rules that no range expresses."""
+        """Check rules that ranges cannot express."""
         for name, every in (("every", self.every), ("ephemeral_every", self.ephemeral_every)):
             if every is not None and every.value == 0:
                 yield name, f"invalid `{name}` `{every}`: it must be above 0", "out-of-range", "write null for none"

@@ -1,7 +1,7 @@
-"""Parser of the pickled `.metadata` of torch's distributed checkpoints; nothing it names is imported or called.
+"""Parser of the pickled `.metadata` of torch's distributed checkpoints, without importing or calling what it names.
 
-This module executes the few opcodes that such a file uses. Classes become `PickledObject`s, calls are
-those four that torch's metadata needs, and everything else is refused. Source: pickletools; torch.distributed.checkpoint
+This module executes the few opcodes that such a file uses. Classes become `PickledObject`s, only the four calls
+that torch's metadata needs are allowed, and everything else is rejected. Source: pickletools; torch.distributed.checkpoint
 .metadata and .filesystem, torch 2.13.
 """
 
@@ -55,7 +55,7 @@ _DTYPES = frozenset(
 
 
 class UnsafeMetadataError(ValueError):
-    """The file contains something that metadata never does; none of it was executed."""
+    """Error for a file with content that metadata never has; nothing in it was executed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +66,7 @@ class PickledObject:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def get(self, name: str) -> Any:
-        """A field, None where it is missing."""
+        """Return a field; None if it is missing."""
         return self.fields.get(name)
 
 
@@ -93,9 +93,9 @@ _CALLS: dict[tuple[str, str], Callable[[tuple[Any, ...]], Any]] = {
 
 
 def parse_metadata(content: bytes) -> Any:
-    """Parse a pickle that holds torch's metadata and nothing else.
+    """Parse a pickle that contains only torch's metadata.
 
-    Cost: some microseconds for each opcode; memory in proportion to the file.
+    Cost: a few microseconds per opcode; memory in proportion to the file.
 
     Raises:
         UnsafeMetadataError: it names anything but torch's metadata classes, uses an opcode that such a file never needs,
@@ -185,7 +185,7 @@ class _Machine:
     def _set(self, items: list[Any]) -> None:
         target = _as(dict, self._stack[-1])
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, str | int | PickledObject):  # hashing nested tuples may take exponential time
+            if not isinstance(key, str | int | PickledObject):  # hashing nested tuples can take exponential time
                 raise UnsafeMetadataError(f"a key is a {type(key).__name__}")
             target[key] = value
 

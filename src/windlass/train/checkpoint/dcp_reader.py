@@ -3,7 +3,7 @@
     found = read_dcp("gs://bucket/step1000/model_and_optim")
     found["model.embeddings.weight"].read()
 
-Their `.metadata` is a pickle, which `dcp_metadata` reads as data; each piece of a tensor is a file of torch's, loaded
+Their `.metadata` is a pickle, which `dcp_metadata` reads as data. Each piece of a tensor is a torch file, loaded
 with `weights_only`, or plain bytes.
 """
 
@@ -43,7 +43,7 @@ class DcpTensor:
     """A tensor that can be read, whole or in part.
 
     Attributes:
-        pieces: boxes that fill it, and where each one's bytes are.
+        pieces: boxes that fill the tensor, and the location of each box's bytes.
     """
 
     name: str
@@ -75,7 +75,7 @@ class DcpTensor:
         content = _content(self.files, blob, size)
         if len(content) < size:
             raise self._refused(f"{len(content)} bytes are too few for shape {list(held.shape)}")
-        if len(content) == size and not content.startswith(b"PK\x03\x04"):  # safetensors' way: the bare bytes
+        if len(content) == size and not content.startswith(b"PK\x03\x04"):  # bare bytes, as safetensors stores them
             return torch.frombuffer(bytearray(content), dtype=self.dtype).view(held.shape)
         found = _torch_load(self.files, blob, content)
         if not isinstance(found, Tensor) or tuple(found.shape) != held.shape or found.dtype != self.dtype:
@@ -115,7 +115,7 @@ class DcpCheckpoint(Mapping[str, DcpTensor]):
         """Read a value that is not a tensor: a number, a text, or plain containers of these.
 
         Raises:
-            CheckpointError: it is damaged or something else.
+            CheckpointError: it is damaged, or of another type.
         """
         blob = self._values[name]
         return _torch_load(self._files, blob, _content(self._files, blob, blob.length))
@@ -186,7 +186,7 @@ def _blob(info: PickledObject) -> _Blob:
 
 
 def _content(files: Files, blob: _Blob, size: int) -> bytes:
-    """Read a blob's bytes; never more than its file has."""
+    """Read a blob's bytes, bounded by the size of its file."""
     try:
         held = files.size(blob.file)
         if blob.offset + blob.length > held:
@@ -200,7 +200,7 @@ def _torch_load(files: Files, blob: _Blob, content: bytes) -> Any:
     """Load the content of a `torch.save` file, tensors and plain containers only."""
     try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises nearly everything for a broken file
+    except Exception as error:  # torch raises many kinds of errors for a broken file
         reason = str(error).partition("\n")[0]
         raise _refused(files, f"{blob.file} at byte {blob.offset}: {reason}") from error
 

@@ -1,4 +1,4 @@
-"""Drafts of checkpoints, and cleanup of what killed saves left behind."""
+"""Drafts of checkpoints, and cleanup after killed saves."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Draft:
 
     Attributes:
         parent: folder of the checkpoints.
-        name: the name that it will have, `step-N`.
-        token: hidden name of its folder, or in a bucket of an object that marks it.
+        name: final name, `step-N`.
+        token: hidden name of its folder; in a bucket, of an object that marks it.
         files: where its files are written.
     """
 
@@ -34,12 +34,12 @@ class Draft:
 
     @classmethod
     def of(cls, parent: Files, name: str, token: str) -> Draft:
-        """Return the draft of a token that rank 0 created."""
+        """Return the draft for a token that rank 0 created."""
         files = parent.at(token if parent.can_rename else name)
         return cls(parent=parent, name=name, token=token, files=files)
 
     def begin(self) -> None:
-        """Create its folder and lock it against sweeps; on rank 0, before any process writes."""
+        """Create its folder and lock it against `sweep`; on rank 0, before any process writes."""
         if self.parent.can_rename:
             os.makedirs(self.files.path)
             self._lock = _hold(self.files.path)
@@ -50,7 +50,7 @@ class Draft:
             self.parent.remove(self.name)
 
     def commit(self, marker: bytes) -> None:
-        """Write the marker and rename the checkpoint to its name."""
+        """Write the marker and rename the checkpoint to its final name."""
         with self.files.create(FOLDER_MANIFEST) as file:
             file.write(marker)
         if self.parent.can_rename:
@@ -66,7 +66,7 @@ class Draft:
         self._let_go()
 
     def discard(self) -> None:
-        """Remove all of it."""
+        """Remove the draft with all its files."""
         self.parent.remove(self.name if not self.parent.can_rename else self.token)
         self.parent.remove(self.token)
         self._let_go()
@@ -103,7 +103,7 @@ def drop(parent: Files, name: str, owner: str) -> None:
 def sweep(parent: Files, owner: str) -> list[str]:
     """Remove the files of this owner's killed saves; returns their hidden names.
 
-    Drafts of others are kept, and those locked by a running process on this machine.
+    Keeps other owners' drafts, and drafts locked by a running process on this machine.
     """
     recover(parent, owner)
     removed = []
@@ -154,7 +154,7 @@ def _sweep_objects(parent: Files, name: str, final: str) -> None:
 
 
 def _hold(folder: str) -> int | None:
-    """Lock a folder until this process ends; None if another process holds it, or it is gone."""
+    """Lock a folder until this process ends; None if it is locked by another process or gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Folders of checkpoints, on a file system or in a bucket through fsspec, behind one interface."""
+"""Common interface to checkpoint folders on a file system or, through fsspec, in a bucket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BucketFolder", "Files", "LocalFolder", "open_files"]
 
 
 class Files(Protocol):
-    """A folder. Names are relative, with `/`. Everything blocks; missing files raise FileNotFoundError."""
+    """A folder. Names are relative, with `/`. All methods block; missing files raise FileNotFoundError."""
 
     @property
     def path(self) -> str:
@@ -36,29 +36,29 @@ class Files(Protocol):
         """Return the size of a file in bytes."""
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Read bytes of a file; fewer at its end."""
+        """Read bytes of a file; returns fewer at its end."""
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
         """Fill a buffer with the bytes of a file from `start` on; returns the number of bytes read."""
 
     def create(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Write a new file; whole and durable when the block ends without an error. Makes folders."""
+        """Write a new file, complete and durable when the block ends without an error. Creates folders."""
 
     def sync(self, *, is_deep: bool = False) -> None:
-        """Make its entries durable, and those of its subfolders if `is_deep`."""
+        """Make the folder's entries durable; with `is_deep` also those of its subfolders."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename a folder, if `can_rename`."""
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all in it; idempotent."""
+        """Remove a file, or a folder with its content; idempotent."""
 
 
 def open_files(path: str) -> Files:
-    """Open the folder at a local path or a URL of fsspec, such as `s3://bucket/run`.
+    """Open the folder at a local path or an fsspec URL, such as `s3://bucket/run`.
 
     Raises:
-        PreconditionError: what this kind of URL needs is not installed.
+        PreconditionError: a package for this kind of URL is not installed.
     """
     if "://" in path and not path.startswith("file://"):
         return BucketFolder.open(path)
@@ -66,7 +66,7 @@ def open_files(path: str) -> Files:
 
 
 class LocalFolder:
-    """A folder of a file system that all processes share."""
+    """A folder in a file system that all processes share."""
 
     can_rename = True
 
@@ -98,7 +98,9 @@ class LocalFolder:
         place = 0
         with open(self.folder / name, "rb", buffering=0) as file:
             file.seek(start)
-            while place < len(buffer) and (count := file.readinto(buffer[place:])):  # one read gives at most 2 GiB
+            while place < len(buffer) and (
+                count := file.readinto(buffer[place:])
+            ):  # a single read returns at most 2 GiB
                 place += count
         return place
 
@@ -111,7 +113,7 @@ class LocalFolder:
                 yield _Whole(file)  # type: ignore[misc]
                 os.fsync(file.fileno())
         except OSError as error:
-            if error.filename is None:  # a full disk names no file
+            if error.filename is None:  # a disk-full error has no file name
                 error.filename = str(path)
             raise
 
@@ -132,7 +134,7 @@ class LocalFolder:
 
 
 class _Whole:
-    """A raw file whose `write` writes everything, or raises."""
+    """Raw file whose `write` writes everything or raises."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -177,7 +179,7 @@ class BucketFolder:
             found = self._system.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        except Exception as error:  # each storage raises its own errors, such as for missing credentials
+        except Exception as error:  # each storage has different errors, such as for missing credentials
             raise PreconditionError(
                 f"cannot list {self.path}: {error}",
                 hint="check the URL and the credentials of this storage",
@@ -203,7 +205,7 @@ class BucketFolder:
     def create(self, name: str) -> Iterator[IO[bytes]]:
         try:
             file = self._system.open(self._full(name), "wb")
-        except FileNotFoundError:  # a store with real folders; buckets have none, and some do not allow listing them
+        except FileNotFoundError:  # for a store with real folders; buckets have none, and some cannot be listed
             self._system.makedirs(self._full(name).rpartition("/")[0], exist_ok=True)
             file = self._system.open(self._full(name), "wb")
         try:

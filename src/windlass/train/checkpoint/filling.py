@@ -1,4 +1,4 @@
-"""Filling a state in place from a checkpoint, resharded as needed; checks of names and shapes first."""
+"""In-place load of a state from a checkpoint, resharded as needed, after checks of names and shapes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def check_match(
     is_strict: bool,
     elsewhere: Collection[tuple[str, str]] = (),
 ) -> None:
-    """Compare what a state needs with what a checkpoint holds, in the sections that the state has.
+    """Compare a state's names and shapes with a checkpoint's, in the state's sections.
 
     Args:
-        wanted: shapes by section and name; None for values that are not tensors.
-        found: likewise.
-        is_strict: whether names must match exactly in both directions.
+        wanted: the state's shapes by section and name; None for values that are not tensors.
+        found: the checkpoint's shapes, in the same form.
+        is_strict: whether missing and unexpected names are both errors.
         elsewhere: names that other processes need, such as other pipeline stages.
 
     Raises:
-        CheckpointError: names those that are missing, unexpected or of another shape.
+        CheckpointError: lists the missing and unexpected names, and differing shapes.
     """
     sections = {section for section, _ in wanted}
     missing = sorted(wanted.keys() - found.keys())
@@ -57,7 +57,7 @@ def check_match(
 
 
 def _what(sections: Collection[str]) -> tuple[str, str]:
-    """Describe what differs, by the sections that differ, and what to do."""
+    """Return a description of the difference and a hint, for the sections that differ."""
     compare = "compare `config.json` in the checkpoint with this recipe's"
     if sections == {"optim"}:
         other = (
@@ -101,13 +101,13 @@ def _more(number: int) -> list[str]:
 def fill(
     reader: CheckpointReader, loose: LooseState, *, is_strict: bool, elsewhere: Collection[tuple[str, str]] = ()
 ) -> None:
-    """Fill a state from a checkpoint, in the boxes that this process holds; types may differ, shapes may not.
+    """Fill this process's boxes of a state from a checkpoint; types may differ, shapes may not.
 
     Args:
         elsewhere: names that other processes fill.
 
     Raises:
-        CheckpointError: it does not fit, or a file is damaged; the state may be filled in part.
+        CheckpointError: it does not match, or a file is damaged; the state may be partly filled.
     """
     found = tensors_by_name(reader.layout)
     values = {(section, name): value for section, part in reader.layout.values.items() for name, value in part.items()}

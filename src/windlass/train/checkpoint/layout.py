@@ -1,7 +1,7 @@
 """Layout of a checkpoint: the file and offset of each piece of each tensor; importable without torch.
 
-`layout.json` names every tensor with its type and shape, and for each of its pieces the box that it fills and the bytes
-of a file that hold it. Any process can thus read any box, whatever the number of processes that wrote it.
+`layout.json` lists every tensor with its type and shape and, for each piece, the box that it fills and its bytes in a
+file. Any process can therefore read any box, whatever the number of processes that wrote the checkpoint.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ __all__ = ["BLOCK_BYTES", "Box", "FileSums", "Layout", "Piece", "TensorEntry", "
 
 SCHEMA = 1
 BLOCK_BYTES = 1 << 20
-"""Bytes of a file that share one checksum, so that a part of a file can be read and checked."""
+"""Bytes covered by one checksum, so that part of a file can be read and verified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangular part of a tensor: where it begins and how large it is, by dimension; both empty for a scalar."""
+    """A rectangular part of a tensor: its start and size in each dimension; both empty for a scalar."""
 
     offsets: tuple[int, ...]
     shape: tuple[int, ...]
 
     @property
     def num_elements(self) -> int:
-        """Elements in it; 1 for a scalar."""
+        """Number of elements; 1 for a scalar."""
         return math.prod(self.shape)
 
     @classmethod
@@ -64,7 +64,7 @@ class TensorEntry:
     """A tensor of a checkpoint.
 
     Attributes:
-        dtype: safetensors' name, such as `F32`.
+        dtype: type name of safetensors, such as `F32`.
         pieces: boxes that fill it, without overlap.
     """
 
@@ -75,7 +75,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSums:
-    """CRC-32 of each block of a file, its last block shorter."""
+    """CRC-32 of each block of a file; the last block may be shorter."""
 
     crc32: tuple[int, ...]
 
@@ -95,7 +95,7 @@ class Layout:
     files: Mapping[str, FileSums] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        """The content of `layout.json`."""
+        """Return the content of `layout.json`."""
         names = sorted(self.files)
         index = {name: number for number, name in enumerate(names)}
         data = {
@@ -113,7 +113,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, content: bytes) -> Layout:
-        """Read `to_json` back.
+        """Parse the output of `to_json`.
 
         Raises:
             ValueError: the layout is invalid, or of another schema.

@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: listing, metadata beside the tensors, retention, verification."""
+"""Checkpoints in a folder: listing, metadata files, retention and verification."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def list_committed(files: Files) -> list[Committed]:
 
 
 def list_damaged(files: Files) -> list[tuple[int, CheckpointError]]:
-    """Return committed but damaged checkpoints, by step, that are newer than all whole ones."""
+    """Return committed but damaged checkpoints newer than every undamaged one, by step."""
     found, lost = _listed(files)
     newest = found[-1].step if found else -1
     return sorted((item for item in lost if item[0] > newest), key=lambda item: item[0])
@@ -53,7 +53,7 @@ def _listed(files: Files) -> tuple[list[Committed], list[tuple[int, CheckpointEr
             try:
                 item = _read(files.at(name))
             except CheckpointError as error:
-                if error.code == "checkpoint-damaged":  # the others were never committed
+                if error.code == "checkpoint-damaged":  # other entries were never committed
                     lost.append((int(match[1]), error))
             else:
                 found += [item] if item is not None else []
@@ -79,7 +79,7 @@ def _read(folder: Files) -> Committed | None:
 def small_files(
     committed: Committed, trainer: Mapping[str, Any], config: Mapping[str, Any], extra: Mapping[str, bytes]
 ) -> dict[str, bytes]:
-    """Return the content of all small files of a checkpoint, without layout and marker."""
+    """Return the content of a checkpoint's small files, except layout and marker."""
     told = {
         "schema": 1,
         "step": committed.step,
@@ -99,10 +99,10 @@ def to_remove(found: Sequence[Committed], newest: Committed, *, keep: int | None
     """Return the checkpoints to remove now that `newest` is committed, oldest first.
 
     An ephemeral checkpoint is removed once a later one exists. The newest `keep` permanent ones are kept; None: all.
-    Checkpoints of later steps than `newest` belong to a run that resumed from elsewhere, and are kept.
+    Checkpoints of later steps than `newest` belong to a run that resumed from another checkpoint, and are kept.
 
     Args:
-        found: all that are committed; `newest` may be among them.
+        found: all committed checkpoints; may include `newest`.
     """
     earlier = sorted((item for item in found if item.step < newest.step), key=lambda item: item.step)
     permanent = [item for item in earlier if item.is_permanent]
@@ -120,7 +120,7 @@ def find_checkpoint(files: Files) -> Files:
     """Return the checkpoint itself, or the newest one in a folder of them.
 
     Raises:
-        CheckpointError: the newest one is damaged; names the file.
+        CheckpointError: the newest one is damaged; the message names the file.
     """
     if damaged_ones := list_damaged(files):
         raise damaged_ones[-1][1]
@@ -129,12 +129,12 @@ def find_checkpoint(files: Files) -> Files:
 
 
 def verify_files(files: Files) -> dict[str, int]:
-    """Read every file of a checkpoint and compare it with its sha256; returns names to bytes.
+    """Verify the sha256 of every file of a checkpoint; returns sizes in bytes by name.
 
     Costs one pass over all bytes, and 16 MiB of memory.
 
     Raises:
-        CheckpointError: it is unfinished, or a file is missing, cut or changed; names the file.
+        CheckpointError: it is unfinished, or a file is missing, truncated or changed; the message names the file.
     """
     reader = CheckpointReader.open(files)
     found = {}

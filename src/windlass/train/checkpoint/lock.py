@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 __all__ = ["LOCK_FILE", "sole_trainer"]
 
 LOCK_FILE = ".trainer.lock"
-"""In the folder of checkpoints; never removed; names its last holder."""
+"""Lock file in the checkpoint folder; never removed; contains its last holder."""
 
 _WAIT_S, _WAIT_FOR_OWN_S, _PAUSE_S = 5.0, 60.0, 0.1
-"""Wait for a process that is ending. An attempt of the same task may still be saving on another machine."""
+"""Time to wait for a process that is ending: an attempt of the same task may still be saving on another machine."""
 
 _held: set[int] = set()
 
 
 @contextlib.contextmanager
 def sole_trainer(store: CheckpointStore | None, world: World) -> Iterator[None]:
-    """Lock a store's folder against a second trainer. Collective when entered; only rank 0 holds the lock.
+    """Lock a store's folder against a second trainer. Collective on entry; only rank 0 holds the lock.
 
     Buckets and other stores have no locks: a second trainer is not detected there.
 
     Raises:
-        PreconditionError: on every process, when another trainer uses the folder.
+        PreconditionError: another trainer uses the folder; raised on every process.
     """
     descriptor: int | None = None
     error: PreconditionError | None = None
@@ -85,13 +85,13 @@ def _take(folder: Path) -> int | None:
 
 
 def _lock_in_time(descriptor: int, path: Path) -> bool:
-    """Wait briefly for a holder that is ending; False, with a message, if training continues without the lock."""
+    """Wait briefly for a holder that is ending; prints a message and returns False to continue without the lock."""
     began_at, is_told = time.monotonic(), False
     while True:
         try:
             take_lock(descriptor, path)
             return True
-        except PreconditionError as error:  # a file system without locks
+        except PreconditionError as error:  # the file system has no locks
             _tell(f"{error.message}; a second trainer in this folder will not be detected")
             return False
         except BlockingIOError:

@@ -11,7 +11,7 @@ __all__ = ["CheckpointStore", "Committed", "PendingSave"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A checkpoint that is whole.
+    """A complete checkpoint.
 
     Attributes:
         path: folder or URL.
@@ -25,17 +25,17 @@ class Committed:
 
 
 class PendingSave(Protocol):
-    """A save under way."""
+    """A save in progress."""
 
     def is_done(self) -> bool:
-        """Return whether the save has ended, successful or not; costs microseconds, not collective."""
+        """Return whether the save has finished or failed; costs microseconds, not collective."""
 
     def wait(self) -> Committed:
-        """Block until it is committed. Collective. Raises the save's error on every process."""
+        """Block until the save is committed. Collective. Raises its error on every process."""
 
 
 class CheckpointStore(Protocol):
-    """A folder or URL of checkpoints. Every method but `is_done` is called by all processes together."""
+    """A folder or URL of checkpoints. All processes call every method together."""
 
     def committed(self) -> Sequence[Committed]:
         """Return the checkpoints with a valid marker, oldest first."""
@@ -54,18 +54,19 @@ class CheckpointStore(Protocol):
     ) -> PendingSave:
         """Write `state` (nested mappings of tensors and DTensors) and `trainer` (JSON-safe, equal on all processes).
 
-        `extra` are small files of rank 0 by name. Returns when the tensors may change again. The checkpoint is valid once its marker exists.
+        `extra` holds rank 0's small files by name. Returns when the tensors may change again. The checkpoint is valid
+        once its marker exists.
         """
 
     def load(self, path: str, state: Mapping[str, Any], *, is_strict: bool = True) -> Mapping[str, Any]:
         """Fill `state` in place, resharded as needed; returns the trainer's state.
 
         Raises:
-            CheckpointError: damaged, unfinished, or of another model; names the file or weight.
+            CheckpointError: damaged, unfinished, or of another model; the message names the file or weight.
         """
 
     def read_extra(self, path: str, name: str) -> bytes | None:
-        """Return one of the `extra` files of a checkpoint; None if it has none of that name. Not collective."""
+        """Return one of a checkpoint's `extra` files; None if there is no such file. Not collective."""
 
     def drop(self, path: str) -> None:
         """Remove a checkpoint; its marker goes first. Idempotent."""

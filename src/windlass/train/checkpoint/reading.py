@@ -1,4 +1,4 @@
-"""Reading a checkpoint: marker, layout, and any box of any tensor; every byte read is checked."""
+"""Reading a checkpoint: marker, layout, and any box of any tensor, with verified checksums."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ MAX_READ_BYTES = 32 * BLOCK_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Rows of a piece in a file, and the target of some of their columns.
+    """Rows of a piece in a file, and the destination of some of their columns.
 
     Attributes:
         start, end: bytes of the file.
         shape: of the rows.
         columns: (first, number) for each dimension after the rows.
-        target: where they go; of the type and on the device of the state.
+        target: destination, with the state's type and device.
     """
 
     file: str
@@ -57,7 +57,7 @@ class Cut:
     target: Tensor
 
     def copy(self, content: bytearray, start: int) -> None:
-        """Copy the values from a read that began at byte `start` of the file."""
+        """Copy the values out of a read that began at byte `start` of the file."""
         count = math.prod(self.shape)
         rows = torch.frombuffer(content, dtype=torch.uint8, count=self.end - self.start, offset=self.start - start)
         if rows.storage_offset() % self.dtype.itemsize or rows.data_ptr() % self.dtype.itemsize:
@@ -137,7 +137,7 @@ _NUM_READERS = 4
 
 
 def read_marker(files: Files) -> Manifest:
-    """Read the marker, which is written last, as a manifest.
+    """Read the manifest, which is written last and marks the checkpoint as complete.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -186,10 +186,10 @@ class CheckpointReader:
         """Open a checkpoint: check its marker, the size of each file, its layout.
 
         Args:
-            verifies: whether the checksums of tensors are compared as they are read; sizes always are.
+            verifies: whether to compare tensors' checksums as they are read; sizes are always compared.
 
         Raises:
-            CheckpointError: it is unfinished, torn or changed; names the file.
+            CheckpointError: it is unfinished, truncated or changed; the message names the file.
         """
         reader = cls(files, read_marker(files), Layout(world=0, tensors={}), verifies=verifies)
         reader._check_sizes()
@@ -226,7 +226,7 @@ class CheckpointReader:
             raise damaged(self.files, name, str(error)) from error
 
     def read_trainer(self) -> dict[str, Any]:
-        """Read the trainer's file, whose `state` is an object; raises CheckpointError as `read_object`."""
+        """Read the trainer's file, whose `state` is an object; raises CheckpointError like `read_object`."""
         found = self.read_object(TRAINER_FILE)
         if not isinstance(found.get("state"), dict):
             raise damaged(self.files, TRAINER_FILE, "it has no `state`")
@@ -237,7 +237,7 @@ class CheckpointReader:
         return list(self._entries)
 
     def fill(self, entry: TensorEntry, box: Box, target: Tensor) -> None:
-        """Copy a box of a tensor into `target`, which has the box's shape and may be of another type or device.
+        """Copy a box of a tensor into `target` of the same shape; its type and device may differ.
 
         Raises:
             CheckpointError: a file is damaged, or the pieces do not fill the box.
@@ -245,7 +245,7 @@ class CheckpointReader:
         self.fill_all([(entry, box, target)])
 
     def fill_all(self, wanted: Iterable[tuple[TensorEntry, Box, Tensor]]) -> None:
-        """Copy boxes of tensors into targets, several reads at a time; at most 128 MiB of memory.
+        """Copy boxes of tensors into targets, with concurrent reads; uses at most 128 MiB of memory.
 
         Raises:
             CheckpointError: a file is damaged, or the pieces do not fill a box.
@@ -272,7 +272,7 @@ class CheckpointReader:
             cut.copy(content, place)
 
     def _bytes(self, name: str, start: int, end: int) -> tuple[bytearray, int]:
-        """Read bytes of a file; returns them and their start. Whole blocks are read if they are verified."""
+        """Read bytes of a file; returns them and their start. Reads whole blocks if it verifies them."""
         if not self.verifies:
             return self._exactly(name, start, end), start
         first, last = start // BLOCK_BYTES, -(-end // BLOCK_BYTES)
@@ -319,7 +319,7 @@ class CheckpointReader:
 
 
 def _fills(entry: TensorEntry) -> bool:
-    """Return whether the pieces lie within the tensor and have as many elements together."""
+    """Return whether the pieces lie within the tensor and have the same number of elements in total."""
     for piece in entry.pieces:
         places = (piece.box.offsets, piece.box.shape, entry.shape)
         if len({len(place) for place in places}) != 1:
@@ -336,5 +336,5 @@ def _blocks(content: bytearray) -> Iterator[memoryview]:
 
 
 def tensors_by_name(layout: Layout) -> Mapping[tuple[str, str], TensorEntry]:
-    """All tensors of a layout by section and name."""
+    """Return a layout's tensors by section and name."""
     return {(section, name): entry for section, entries in layout.tensors.items() for name, entry in entries.items()}

@@ -1,7 +1,7 @@
-"""A save: divide the writing between processes, stage, write, agree, commit; in a thread if it is asynchronous.
+"""A save: divide the writing between processes, stage, write, agree, commit; in a thread if asynchronous.
 
-A partial checkpoint is never visible. On a file system all is written to a hidden folder, then renamed once. In
-a bucket nothing can be renamed: there the marker, which is written last, makes the checkpoint valid.
+A partial checkpoint is never visible. On a file system, everything is written to a hidden folder, which is then renamed.
+A bucket cannot rename, so the marker, which is written last, makes the checkpoint valid.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["AsyncSave", "Holding", "Save", "Staging", "assemble", "share_out"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
-    """State of a save once the tensors may change again; from here on only files and messages.
+    """State of a save once the tensors may change again; what remains uses only files and messages.
 
     Attributes:
-        parts: by section, tensors that this process writes, with their index in its table.
-        tables: tensors that each process holds; on rank 0.
-        values: by section, values that are not tensors.
+        parts: tensors that this process writes, by section, with their index in its table.
+        tables: tensors that each process holds; on rank 0 only.
+        values: values that are not tensors, by section.
         small: content of the small files, by name.
     """
 
@@ -58,7 +58,7 @@ class Save:
         """Write this process's shards, agree, commit. Collective, blocking; may run in a thread.
 
         Raises:
-            CheckpointError: on every process, when any of them failed; nothing was committed.
+            CheckpointError: any process failed; raised on every process, and nothing was committed.
         """
         written, failure = _attempt(self._write)
         reports = self.collectives.gather(written if failure is None else {"error": _describe(failure)})
@@ -112,7 +112,7 @@ class Save:
         self.draft.commit(text.encode("ascii") + b"\n")
 
     def _tell(self) -> None:
-        """Record it in windlass's journal; without a journal the folder still lists it."""
+        """Record the checkpoint in windlass's journal, if there is one."""
         try:
             saving_ended(self.saving, self.committed.path, step=self.committed.step)
         except (OSError, WindlassError) as error:
@@ -120,7 +120,7 @@ class Save:
 
 
 def _merged(values: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Merge the plain values of all processes; for equal names the lowest rank's counts."""
+    """Merge the plain values of all processes; for equal names, the lowest rank's value is used."""
     merged: dict[str, dict[str, Any]] = {}
     for found in values:
         for section, part in found.items():
@@ -131,7 +131,7 @@ def _merged(values: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict
 def _attempt(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
         return call(), None
-    except Exception as error:  # noqa: BLE001  told to all processes, then raised
+    except Exception as error:  # noqa: BLE001  sent to all processes, then raised
         return None, error
 
 
@@ -148,9 +148,9 @@ class Staging:
         self._buffers: dict[tuple[str, str, tuple[int, ...]], Tensor] = {}
 
     def take(self, tensors: Sequence[StateTensor], *, is_async: bool) -> list[StagedTensor]:
-        """Copy the tensors to write. They may change afterwards, but with `is_async` false only after the write.
+        """Copy the tensors to write. They may change afterwards; with `is_async` false, only after the write.
 
-        Cost: one copy; none for contiguous tensors on the host that are written at once. All copies from a GPU are queued, then
+        Cost: one copy; none for contiguous host tensors in a synchronous save. All copies from a GPU are queued, then
         waited for together.
         """
         parts = [StagedTensor(name=item.name, box=item.box, tensor=self._copy(item, is_async)) for item in tensors]
@@ -177,7 +177,7 @@ class Holding:
     """A box of a tensor that a process holds.
 
     Attributes:
-        num_bytes: of the box.
+        num_bytes: size of the box.
     """
 
     section: str
@@ -193,7 +193,7 @@ class Holding:
 
     @classmethod
     def from_data(cls, data: Sequence[Any]) -> Holding:
-        """Read `to_data` back."""
+        """Parse the output of `to_data`."""
         section, name, dtype, shape, offsets, held, num_bytes = data
         box = Box(tuple(offsets), tuple(held))
         return cls(section=section, name=name, dtype=dtype, shape=tuple(shape), box=box, num_bytes=num_bytes)
@@ -202,10 +202,10 @@ class Holding:
 def share_out(tables: Sequence[Sequence[Holding]]) -> list[list[int]]:
     """Assign to each process the entries of its table that it writes.
 
-    A box that several processes hold is written by the least loaded one; large boxes are assigned first.
+    If several processes hold a box, the least loaded one writes it; large boxes are assigned first.
 
     Raises:
-        CheckpointError: processes differ on a tensor's shape or type, or what they hold does not fill it.
+        CheckpointError: processes disagree on a tensor's shape or type, or their parts do not fill it.
     """
     holders: dict[tuple[str, str, Box], list[tuple[int, int]]] = {}
     for rank, table in enumerate(tables):
@@ -255,7 +255,7 @@ def _kind(kind: tuple[str, tuple[int, ...]]) -> str:
 def assemble(
     tables: Sequence[Sequence[Holding]], written: Sequence[Sequence[tuple[int, str, int]]]
 ) -> dict[str, dict[str, TensorEntry]]:
-    """Build the layout's tensors from the tables and what each process wrote: (index in its table, file, start)."""
+    """Build the layout's tensors from the tables and each process's writes: (index in its table, file, start)."""
     pieces: dict[tuple[str, str], list[Piece]] = {}
     kinds: dict[tuple[str, str], Holding] = {}
     for table, places in zip(tables, written, strict=True):
@@ -273,10 +273,10 @@ def assemble(
 
 
 class AsyncSave:
-    """A save under way; its thread keeps the process alive until it has ended.
+    """A save in progress; its thread keeps the process alive until it ends.
 
-    Hashing, writing and waiting for others run without the interpreter's lock, so a thread is
-    enough: benches/bench_train_checkpoints.py measures what it costs the steps.
+    Hashing, writing and waiting for other processes release the GIL, so a thread is
+    enough: benches/bench_train_checkpoints.py measures how much it slows the steps.
     """
 
     def __init__(self, save: Save, *, is_async: bool) -> None:
@@ -292,11 +292,11 @@ class AsyncSave:
             self._run()
 
     def is_done(self) -> bool:
-        """Return whether the save has ended, successful or not."""
+        """Return whether the save has finished or failed."""
         return self._thread is None or not self._thread.is_alive()
 
     def wait(self) -> Committed:
-        """Block until it is committed; raises the save's error on every process."""
+        """Block until the save is committed; raises its error on every process."""
         if self._thread is not None:
             self._thread.join()
         self._is_told = True

@@ -1,7 +1,7 @@
-"""Shard of a process: a safetensors file, checksummed while it is written, read by ranges.
+"""A process's shard: a safetensors file, checksummed as it is written, and read by ranges.
 
-A shard is a safetensors file like any other. Its header also has the offsets of each piece in its tensor, as
-torch's HuggingFaceStorageReader expects them. Source: safetensors, "Format"; torch.distributed.checkpoint.hf_storage.
+A shard is an ordinary safetensors file. Its header also has the offsets of each piece in its tensor, as
+torch's HuggingFaceStorageReader expects. Source: safetensors, "Format"; torch.distributed.checkpoint.hf_storage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from windlass.train.checkpoint.tensors import bytes_of, dtype_name
 __all__ = ["Shard", "StagedTensor", "Sums", "write_bytes", "write_shard"]
 
 _ALIGN = 64
-"""Alignment of the data; larger elements come first, so that all can be mapped as tensors."""
+"""Alignment of the data; larger elements come first, so that every tensor can be memory-mapped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def _header(parts: Sequence[StagedTensor]) -> tuple[bytes, list[int]]:
 
 
 def _keys(parts: Sequence[StagedTensor]) -> list[str]:
-    """Return the names in the file; further pieces of a tensor include their offsets."""
+    """Return the names in the file; a tensor's second and later pieces include their offsets."""
     keys: dict[str, None] = {}
     for part in parts:
         key = part.name if part.name not in keys else f"{part.name}@{','.join(map(str, part.box.offsets))}"

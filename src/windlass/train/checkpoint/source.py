@@ -1,4 +1,4 @@
-"""Source of a run's first state: its own newest whole checkpoint, or the one that the recipe names."""
+"""Source of a run's initial state: its newest undamaged checkpoint, or the recipe's source."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class CheckpointSource:
     """Checkpoint, model or folder to load from.
 
     Attributes:
-        kind: own: checkpoints of this run's folder; checkpoint: windlass's from elsewhere; hf: a folder or name of
-            Hugging Face; dcp: torch's distributed checkpoint, such as OLMo-core's.
-        paths: candidates, the newest first; the first undamaged one is loaded.
-        optim, trainer: as in `LoadConfig`; both are loaded from the run's own.
-        notes: why newer ones were skipped.
+        kind: own: this run's folder; checkpoint: another windlass checkpoint; hf: a Hugging Face folder or
+            name; dcp: a torch distributed checkpoint, such as OLMo-core's.
+        paths: candidates, newest first; the first undamaged one is loaded.
+        optim, trainer: as in `LoadConfig`; for `own`, both are loaded.
+        notes: why newer checkpoints were skipped.
     """
 
     kind: Literal["own", "checkpoint", "hf", "dcp"]
@@ -48,14 +48,14 @@ class LoadedCheckpoint:
 
 
 def resolve_load(config: LoadConfig, store: FolderStore | None) -> CheckpointSource | None:
-    """Return what to load, None to start anew. Collective if there is a store; reads only names and markers.
+    """Return the source to load; None to start from scratch. Collective with a store; reads only names and markers.
 
     Raises:
-        CheckpointError: there is none and the strategy is `always`, or all of the run's own are damaged.
+        CheckpointError: there is none and the strategy is `always`, or all checkpoints of the run are damaged.
     """
     if config.strategy == "never":
         return None
-    is_resuming = current().is_resuming  # a windlass task with `resume: none` starts anew
+    is_resuming = current().is_resuming  # a windlass task with `resume: none` starts from scratch
     own = store.committed() if store is not None and is_resuming else ()
     lost = tuple(store.damaged()) if isinstance(store, FolderStore) and is_resuming else ()
     if own:
@@ -95,7 +95,7 @@ def _elsewhere(config: LoadConfig) -> CheckpointSource | None:
 
 
 def _dcp_folder(files: Files, names: Sequence[str]) -> str:
-    """Return the folder with torch's `.metadata`: this one, or OLMo-core's subfolder; else empty."""
+    """Return the folder with torch's `.metadata`: this one or OLMo-core's subfolder; empty if neither has it."""
     if ".metadata" in names:
         return files.path
     inner = files.at("model_and_optim")
@@ -112,11 +112,11 @@ def load_newest(
 ) -> LoadedCheckpoint:
     """Fill `state` from the first undamaged checkpoint. Collective.
 
-    A damaged one is skipped with a note, also if that is found only while it is read: the next one fills
-    everything again. One of another model is an error at once.
+    A damaged checkpoint is skipped with a note, even if the damage is found only while reading: the next one then
+    overwrites the whole state. A checkpoint of another model is an immediate error.
 
     Raises:
-        CheckpointError: all are damaged; lists the problems.
+        CheckpointError: all are damaged; the message lists the problems.
     """
     notes: list[str] = []
     for path in paths:

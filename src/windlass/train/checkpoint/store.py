@@ -1,4 +1,4 @@
-"""Store of checkpoints in a folder or bucket, used by all processes of a job together."""
+"""Checkpoint store in a folder or bucket, used by all processes of a job together."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ __all__ = ["FolderStore", "open_store"]
 
 
 def open_store(folder: str, world: World, *, owner: str = "", verifies: bool = True) -> FolderStore:
-    """Open the store in a local folder or at a URL of fsspec. Collective: creates a process group for checkpoints.
+    """Open the store in a local folder or at an fsspec URL. Collective: creates a process group for checkpoints.
 
     Args:
         folder: shared by all processes; created at the first save.
-        owner: letters and digits that name this run, so that it sweeps only its own stale saves; empty: the windlass
-            task's, or `run` without windlass.
-        verifies: whether the checksums of tensors are compared when they are read.
+        owner: letters and digits that identify this run, so that it removes only its own stale saves; empty: the
+            windlass task's, or `run` without windlass.
+        verifies: whether to compare tensors' checksums as they are read.
 
     Raises:
-        PreconditionError: what this kind of URL needs is not installed.
+        PreconditionError: a package for this kind of URL is not installed.
     """
     return FolderStore(open_files(folder), Collectives(world), owner=owner or _default_owner(), verifies=verifies)
 
@@ -59,8 +59,8 @@ def _default_owner() -> str:
 class FolderStore:
     """Checkpoints in a folder, `step-N` each; see `windlass.train.checkpoint.protocol.CheckpointStore`.
 
-    At most one save is under way. Every call waits for it first, and raises its error unless its `wait`
-    did: on all processes, since they agree on how it ended.
+    At most one save runs at a time. Every call waits for it first, and raises its error on all processes, unless
+    `wait` already raised it.
     """
 
     def __init__(self, files: Files, collectives: Collectives, *, owner: str, verifies: bool = True) -> None:
@@ -104,7 +104,7 @@ class FolderStore:
         is_async: bool,
         extra: Mapping[str, bytes] | None = None,
     ) -> AsyncSave:
-        """Write a checkpoint; see the protocol. Cost before it returns: a copy of what this process writes.
+        """Write a checkpoint; see the protocol. Blocks while this process copies what it writes.
 
         Args:
             extra: small files of rank 0 that are saved with it, such as the compiler's cache.
@@ -157,10 +157,10 @@ class FolderStore:
         self.collectives.together(lambda: drop(self.files, name, self.owner), on_all=False)
 
     def open(self, path: str) -> CheckpointReader:
-        """Open a checkpoint on rank 0 and send its layout to all. Collective.
+        """Open a checkpoint on rank 0 and broadcast its layout. Collective.
 
         Raises:
-            CheckpointError: it is unfinished, torn or changed; names the file.
+            CheckpointError: it is unfinished, truncated or changed; the message names the file.
         """
         files = open_files(path)
         reader = self.collectives.together(lambda: CheckpointReader.open(files, verifies=self.verifies), on_all=False)
@@ -171,18 +171,18 @@ class FolderStore:
         return CheckpointReader(files, Manifest.from_data(manifest), Layout.from_json(layout), verifies=self.verifies)
 
     def read_extra(self, path: str, name: str) -> bytes | None:
-        """Read a small file of a checkpoint; None if it has none of that name. Not collective."""
+        """Read a small file of a checkpoint; None if there is no such file. Not collective."""
         reader = CheckpointReader.open(open_files(path))
         return reader.read_file(EXTRA_FOLDER + name) if EXTRA_FOLDER + name in reader.names() else None
 
     def settle(self) -> None:
-        """Wait for the save under way; raises its error unless that was raised before."""
+        """Wait for the running save; raises its error unless already raised."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.settle()
 
     def _names_of_all(self, loose: LooseState) -> set[tuple[str, str]]:
-        """Return the names that any process fills; pipeline stages have different ones."""
+        """Return the names that any process fills; pipeline stages have different names."""
         names = sorted([*loose.tensors, *loose.values])
         digest = hashlib.sha256(repr(names).encode()).hexdigest()
         if self.collectives.everyone(digest == self.collectives.share(digest)):
@@ -196,7 +196,7 @@ class FolderStore:
         return list_committed(self.files)
 
     def _plan(self, state: Mapping[str, Any]) -> LooseState:
-        """Plan which process writes what; exchanged again only when the state's tensors changed."""
+        """Plan the writes of each process; exchanged again only if the state's tensors changed."""
         loose = self.collectives.together(lambda: flatten(state))
         assert loose is not None
         table = [_holding(tensor) for tensor in loose.tensors.values()]
@@ -210,7 +210,7 @@ class FolderStore:
         return loose
 
     def _begin(self, name: str) -> Draft:
-        """Sweep and begin a draft on rank 0, and share it."""
+        """Remove stale saves and begin a draft on rank 0, and share the draft."""
         draft = self.collectives.together(lambda: self._begin_here(name), on_all=False)
         token = self.collectives.share(draft.token if draft else "")
         return draft or Draft.of(self.files, name, token)
@@ -227,7 +227,7 @@ class FolderStore:
             ) from error
 
     def _stage(self, loose: LooseState, *, is_async: bool) -> dict[str, list[tuple[int, StagedTensor]]]:
-        """Stage this process's parts by section, with their index in the table; large elements first."""
+        """Stage this process's parts by section, with their index in the table; larger element sizes first."""
         tensors = list(loose.tensors.values())
         mine = [(place, tensors[place]) for place in self._places]
         mine.sort(key=lambda item: (item[1].section, -item[1].dtype.itemsize, item[1].name))

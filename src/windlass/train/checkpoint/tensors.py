@@ -46,8 +46,8 @@ class StateTensor:
 
     Attributes:
         shape: of the whole tensor.
-        box: the part that this process holds; empty shapes are possible.
-        local: that part; shares memory with the tensor it came from.
+        box: the part that this process holds; may be empty.
+        local: data of the box; shares memory with the original tensor.
     """
 
     section: str
@@ -63,7 +63,7 @@ class LooseState:
     """A nested state, flattened by section and name.
 
     Attributes:
-        values: other values, with the mapping and the key that they came from.
+        values: values that are not tensors, with the mapping and the key that hold them.
     """
 
     tensors: Mapping[tuple[str, str], StateTensor]
@@ -71,7 +71,7 @@ class LooseState:
 
 
 def flatten(state: Mapping[str, Any]) -> LooseState:
-    """Name every tensor and value of a nested state: the section is the first key, the name the others with dots.
+    """Name every tensor and value of a nested state: the first key is the section, the rest joined by dots the name.
 
     Raises:
         CheckpointError: two have the same name, or a value is neither tensor, number, string, boolean nor None.
@@ -122,7 +122,7 @@ def _is_plain_list(value: object) -> bool:
 
 
 def _state_tensor(section: str, name: str, tensor: Tensor) -> StateTensor:
-    from torch.distributed.tensor import DTensor  # lazy: half a second, and torch may lack distributed
+    from torch.distributed.tensor import DTensor  # lazy: takes 0.5 s, and torch may lack distributed
 
     if dtype_name(tensor.dtype) is None:
         raise CheckpointError(
@@ -136,7 +136,7 @@ def _state_tensor(section: str, name: str, tensor: Tensor) -> StateTensor:
 
 
 def _box_of(tensor: Any, name: str) -> Box:
-    """Return the part of a DTensor that this process holds, computed as torch's own checkpoints do."""
+    """Return the part of a DTensor that this process holds, as torch's checkpoints compute it."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # lazy: as above
 
     if any(placement.is_partial() for placement in tensor.placements):
@@ -149,7 +149,7 @@ def _box_of(tensor: Any, name: str) -> Box:
 
 
 def dtype_name(dtype: torch.dtype) -> str | None:
-    """Return safetensors' name of a type, None if it has none."""
+    """Return the safetensors name of a type; None if it has none."""
     return _NAMES.get(dtype)
 
 
@@ -167,7 +167,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def set_value(place: tuple[Mapping[str, Any], str], value: Any) -> None:
-    """Store a plain value where it came from."""
+    """Write a plain value back to its mapping."""
     parent, key = place
     if not isinstance(parent, MutableMapping):
         raise CheckpointError(f"cannot set `{key}`: its {type(parent).__name__} is immutable", code="checkpoint-state")

@@ -27,8 +27,8 @@ class Setting:
     """A setting, or a part of the trainer's state, that differs.
 
     Attributes:
-        before, after: the values; `windlass.config.ABSENT` where there is none.
-        before_origin, after_origin: where the value came from; empty if unknown.
+        before, after: the values; `windlass.config.ABSENT` if a side has none.
+        before_origin, after_origin: source of each value; empty if unknown.
     """
 
     path: str
@@ -53,8 +53,8 @@ class WeightDiff:
     Attributes:
         difference: largest absolute difference; infinite if only one value is finite; None if
             shapes differ or one side lacks it.
-        scale: largest absolute value of A's.
-        before, after: shapes; None where that side lacks it.
+        scale: largest absolute value in A's weight.
+        before, after: shapes; None if that side lacks the weight.
     """
 
     name: str
@@ -77,10 +77,10 @@ class CheckpointDiff:
     """Differences between checkpoints A and B.
 
     Attributes:
-        settings: of their configurations.
-        trainer: of the trainer's state: step, data position, random state.
-        weights: those that differ, in the order in which the model computes them.
-        num_equal: weights that are equal, bit for bit.
+        settings: differences between their configurations.
+        trainer: differences in the trainer's state: step, data position, random state.
+        weights: weights that differ, in the model's order of computation.
+        num_equal: number of bitwise equal weights.
     """
 
     a: str
@@ -97,7 +97,7 @@ class CheckpointDiff:
 
     @property
     def first_block(self) -> str:
-        """The first part of the model with a weight that differs: `embed`, `blocks.3`, `norm`; empty: none."""
+        """First part of the model with a differing weight, such as `blocks.3` or `norm`; empty: none."""
         return _part(self.weights[0].name) if self.weights else ""
 
     def __str__(self) -> str:
@@ -134,10 +134,10 @@ class CheckpointDiff:
 
 
 def diff_checkpoints(a: str, b: str) -> CheckpointDiff:
-    """Compare two models from any source; reads all weights of both, one at a time.
+    """Compare two models from any source; reads all their weights, one at a time.
 
     Args:
-        a, b: as `windlass.train.hf.sources.open_model` takes.
+        a, b: paths that `windlass.train.hf.sources.open_model` accepts.
 
     Raises:
         NotFoundError, CheckpointError, SpecError: one of them is missing, damaged, or not supported.
@@ -178,7 +178,7 @@ def _compared(name: str, left: Tensor, right: Tensor) -> WeightDiff | None:
 
 
 def _order(name: str) -> tuple[int, int, str]:
-    """Sort in the order of computation: embedding, blocks by number, the rest."""
+    """Return a sort key in the order of computation: embedding, blocks by number, the rest."""
     match = _BLOCK.match(name)
     if match is not None:
         return 1, int(match[1].partition(".")[2]), name
@@ -191,7 +191,7 @@ def _part(name: str) -> str:
 
 
 def _configs(left: ModelSource, right: ModelSource) -> Iterator[Setting]:
-    """Settings that differ: of whole recipes, or of models alone if one side has no recipe."""
+    """Yield differing settings: of the recipes, or of the models alone if one side has no recipe."""
     records = [_recipe(source) for source in (left, right)]
     if records[0] is not None and records[1] is not None:
         (before, before_origins), (after, after_origins) = records[0], records[1]
@@ -202,7 +202,7 @@ def _configs(left: ModelSource, right: ModelSource) -> Iterator[Setting]:
 
 
 def _recipe(source: ModelSource) -> tuple[Mapping[str, object], Mapping[str, str]] | None:
-    """All settings by path, and the origins of those that have one."""
+    """Return all settings by path, and the known origins."""
     recipe = source.record.get("recipe") if isinstance(source, StoredCheckpoint) else None
     if not isinstance(source, StoredCheckpoint) or not isinstance(recipe, Mapping):
         return None
@@ -210,7 +210,7 @@ def _recipe(source: ModelSource) -> tuple[Mapping[str, object], Mapping[str, str
 
 
 def _trainers(left: ModelSource, right: ModelSource) -> Iterator[Setting]:
-    """Parts of the trainers' states that differ, where both sides have one."""
+    """Yield differing parts of the trainers' states, if both sides have one."""
     states = [source.trainer if isinstance(source, StoredCheckpoint) else {} for source in (left, right)]
     if states[0] and states[1]:
         yield from _settings(_leaves(states[0]), _leaves(states[1]))

@@ -20,13 +20,13 @@ METRICS_FILE = "metrics.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """Comparison of a metric in two runs, over the steps that both have.
+    """Comparison of a metric in two runs, over their common steps.
 
     Attributes:
         num_steps: steps compared.
-        first_step: the first step with a difference beyond the tolerance; None: there is none.
-        before, after: the values there.
-        largest: the largest difference of all steps, and `largest_step` where it is; infinite if one of the values is
+        first_step: the first step with a difference beyond the tolerance; None if there is none.
+        before, after: the values at that step.
+        largest: the largest difference, at step `largest_step`; infinite if one of the values is
             not finite.
     """
 
@@ -49,10 +49,10 @@ class MetricComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossComparison:
-    """All compared metrics, those that differ earliest first.
+    """All compared metrics, earliest difference first.
 
     Attributes:
-        only_a, only_b: ranges of steps that one of the runs has alone, such as `(101, 200)`.
+        only_a, only_b: ranges of steps that only that run has, such as `(101, 200)`.
     """
 
     a: str
@@ -102,7 +102,7 @@ def compare_losses(
 
     Args:
         a, b: a file of metrics, a folder that holds `metrics.jsonl`, the folder of a run, or a checkpoint `step-N` beside one.
-        names: globs over metrics.
+        names: globs of metric names.
         tolerance: largest absolute difference that counts as none.
 
     Raises:
@@ -133,7 +133,7 @@ def compare_losses(
 
 
 def read_metrics(path: str | Path) -> dict[int, dict[str, float]]:
-    """Read metrics by step. For duplicate steps, after a resumption, the later line counts.
+    """Read metrics by step. If a resumed run repeats steps, the later line is used.
 
     Raises:
         NotFoundError: there is no such file.
@@ -164,7 +164,7 @@ def _metrics_file(path: Path) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        own = sorted(path.glob(f"out/*/{METRICS_FILE}"))  # of a run of windlass with one task that trains
+        own = sorted(path.glob(f"out/*/{METRICS_FILE}"))  # a windlass run with a single training task
         beside = [folder / METRICS_FILE for folder in (path, path.parent, path.parent.parent)]
         candidates: list[Path] = own + beside if len(own) == 1 else beside
         for candidate in candidates:
@@ -178,7 +178,7 @@ def _metrics_file(path: Path) -> Path:
 
 
 def _is_number(key: object, value: object) -> bool:
-    is_word = value in ("nan", "inf", "-inf")  # as the `jsonl` callback writes what JSON lacks
+    is_word = value in ("nan", "inf", "-inf")  # as the `jsonl` callback writes nan and infinities
     return key != "step" and (is_word or (isinstance(value, int | float) and not isinstance(value, bool)))
 
 
@@ -227,7 +227,7 @@ def _gap(left: float, right: float) -> float:
 
 
 def _spans(steps: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of steps that follow one another."""
+    """Yield ranges of consecutive steps."""
     start = None
     for place, step in enumerate(steps):
         start = step if start is None else start

@@ -1,4 +1,4 @@
-"""Tokens on disk, mixtures of them, rows, and the order of rows."""
+"""Tokens on disk, mixtures of sources, rows, and their order."""
 
 from __future__ import annotations
 

@@ -27,19 +27,19 @@ def build_loader(
     is_pinned: bool = False,
     on_progress: Progress | None = None,
 ) -> TokenLoader:
-    """Build the loader of a config; tokenizes text first unless that is cached, which may take long.
+    """Build a config's loader; first tokenizes text that is not cached, which can take long.
 
-    Call it on every process: one tokenizes, the others of that machine wait for it.
+    Call it on every process: one per machine tokenizes while the others wait for it.
 
     Args:
-        seed: of the order, if the config has none.
+        seed: shuffling seed, if the config has none.
         share: the part of each batch that this process takes.
-        vocab_size: of the model; larger ids are refused.
-        is_pinned: put batches into page-locked memory.
+        vocab_size: the model's vocabulary size; larger ids are rejected.
+        is_pinned: whether to put batches into page-locked memory.
         on_progress: called with bytes of text tokenized so far, and in total.
 
     Raises:
-        SpecError: settings that do not fit each other or the data; all of them at once.
+        SpecError: settings conflict with each other or with the data; reports all problems.
         TrainingError: broken files.
     """
     corpora = open_corpora(
@@ -98,7 +98,7 @@ def _order(config: DataConfig, tables: Sequence[RowTable], counts: Sequence[int]
 
 
 def _fingerprint(config: DataConfig, corpora: Sequence[Corpus], counts: Sequence[int]) -> dict[str, str]:
-    """Return the settings that decide which tokens row N of the run has."""
+    """Return the settings that determine the tokens of row N of the run."""
     names = ["layout", "sequence_length", "is_shuffled"]
     names += [] if config.layout == "chunk" else ["long_documents"]
     names += ["batch_tokens"] if config.layout == "bucket" else []

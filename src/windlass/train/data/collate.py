@@ -21,7 +21,7 @@ __all__ = ["Collator", "RowPlace"]
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """A full row: its number in the epoch, its source, and its number there."""
+    """A full row: its index in the epoch, its source, and its index in the source."""
 
     index: int
     source: int
@@ -34,9 +34,9 @@ class Collator:
 
     Attributes:
         length: tokens of a full row.
-        pad_id: fills rows.
-        has_documents: whether batches say which document a token is of.
-        vocab_size: ids at or above it are refused.
+        pad_id: id that pads rows.
+        has_documents: whether batches state the document of each token.
+        vocab_size: ids at or above it are rejected.
     """
 
     corpora: Sequence[Corpus]
@@ -49,11 +49,11 @@ class Collator:
     def batch(
         self, places: Sequence[RowPlace], *, width: int, cuts: Sequence[tuple[int, int]] | None, num_rows_step: int
     ) -> Batch:
-        """Collate a batch of full rows, or of cuts of them.
+        """Collate a batch of full rows or of their cuts.
 
         Args:
-            width: tokens that are kept of each row, or that a cut has.
-            cuts: (number in `places`, which cut of it) for each row of the batch; None: full rows, cut to `width`.
+            width: tokens to keep of each row, or tokens per cut.
+            cuts: (index in `places`, index of the cut) for each row of the batch; None: full rows, cut to `width`.
             num_rows_step: rows of a microbatch.
         """
         full = self._fill(places)
@@ -77,7 +77,7 @@ class Collator:
         )
 
     def _fill(self, places: Sequence[RowPlace]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tokens, what each position is as a label (not shifted yet), and numbers of documents, of full rows."""
+        """Return the tokens, labels (not shifted yet) and document numbers of full rows."""
         shape = (len(places), self.length)
         tokens_BS: np.ndarray = np.full(shape, self.pad_id, dtype=np.int64)
         documents_BS: np.ndarray = np.zeros(shape, dtype=np.int32)
@@ -104,7 +104,7 @@ class Collator:
         return tokens_BS, labels_BS, documents_BS
 
     def _number(self, corpus: Corpus, start: int, documents_T: np.ndarray, first: int) -> int:
-        """Number the documents of a piece from `first` on; returns the next free number."""
+        """Number the documents of a piece from `first`; returns the next free number."""
         ends_D = corpus.ends
         low = int(np.searchsorted(ends_D, start, side="right"))
         high = int(np.searchsorted(ends_D, start + len(documents_T), side="left"))
@@ -114,7 +114,9 @@ class Collator:
         return int(documents_T[-1]) + 1
 
     def _check(self, tokens_BS: np.ndarray, places: Sequence[RowPlace]) -> None:
-        if not len(places) or tokens_BS.view(np.uint64).max() < self.vocab_size:  # below 0 is far above
+        if (
+            not len(places) or tokens_BS.view(np.uint64).max() < self.vocab_size
+        ):  # as unsigned numbers, negative ids are very large
             return
         number, column = divmod(int(tokens_BS.view(np.uint64).argmax()), self.length)
         place = places[number]
@@ -130,7 +132,7 @@ class Collator:
 
 
 def _left_out(corpus: Corpus, start: int, count: int) -> np.ndarray:
-    """Places in a piece that are no labels."""
+    """Return the positions of a piece that are excluded from the loss."""
     counts_T: np.ndarray = np.empty(count, dtype=bool)
     corpus.read_mask(start, counts_T)
     return np.flatnonzero(~counts_T)

@@ -1,4 +1,4 @@
-"""Settings of data: sources of tokens and how they are cut into rows; importable without torch."""
+"""Data settings: sources of tokens and how to cut them into rows; importable without torch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ __all__ = ["AnyData", "AnySource", "DataConfig", "LoaderTarget", "SourceConfig",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerConfig:
-    """The tokenizer that made the tokens, or shall make them."""
+    """The tokenizer that created the tokens, or is to create them."""
 
     path: Annotated[str, Doc("A `tokenizer.json`, a folder with one, `bytes`, or a name on the Hugging Face hub.")] = ""
-    eos_id: Annotated[int | None, Range(min=0), Doc("Ends a document; null: as the tokenizer says.")] = None
-    pad_id: Annotated[int | None, Range(min=0), Doc("Fills rows; null: as the tokenizer says, else `eos_id`.")] = None
-    bos_id: Annotated[int | None, Range(min=0), Doc("Begins a document; null: none.")] = None
+    eos_id: Annotated[int | None, Range(min=0), Doc("Id of the token that ends a document; null: the tokenizer's.")] = (
+        None
+    )
+    pad_id: Annotated[
+        int | None, Range(min=0), Doc("Id of the padding token; null: the tokenizer's, else `eos_id`.")
+    ] = None
+    bos_id: Annotated[int | None, Range(min=0), Doc("Id of the token that begins a document; null: none.")] = None
 
 
 _Ratio: TypeAlias = Annotated[
-    float | None, Range(above=0), Doc("Share of the mixture, relative to the others; null for all: by size.")
+    float | None, Range(above=0), Doc("Share of the mixture, relative to the other sources; null for all: by size.")
 ]
 _Repeats: TypeAlias = Annotated[
     float, Range(above=0, is_endless=True), Doc("Maximum repetitions of a token in an epoch.")
@@ -42,24 +46,29 @@ class SourceConfig:
     path: Annotated[
         tuple[str, ...],
         OneOrMany(),
-        Doc("Token files or folders, text, JSONL, Parquet (globs work), or `hf:NAME`; the ending says which."),
+        Doc(
+            "Token files or folders, text, JSONL, Parquet (or globs of these), or `hf:NAME`; the file suffix selects the format."
+        ),
     ]
     ratio: _Ratio = None
     max_repeats: _Repeats = 4.0
-    text_field: Annotated[str, Doc("Field of JSONL, Parquet and datasets that holds the text.")] = "text"
-    split: Annotated[str, Doc("Split of a dataset of the hub, such as `train[:1%]`.")] = "train"
-    subset: Annotated[str, Doc("Subset (configuration) of a dataset of the hub; empty: its only one.")] = ""
+    text_field: Annotated[str, Doc("Field of JSONL, Parquet and datasets that contains the text.")] = "text"
+    split: Annotated[str, Doc("Split of a Hugging Face dataset, such as `train[:1%]`.")] = "train"
+    subset: Annotated[str, Doc("Subset (configuration) of a Hugging Face dataset; empty: its only one.")] = ""
     dtype: Annotated[
-        Literal["auto", "uint8", "uint16", "uint32", "uint64"], Doc("Type of raw token files; auto: by the vocabulary.")
+        Literal["auto", "uint8", "uint16", "uint32", "uint64"],
+        Doc("Integer type of raw token files; auto: from the vocabulary size."),
     ] = "auto"
     label_mask: Annotated[
         tuple[str, ...],
         OneOrMany(),
-        Doc("Files of booleans (a byte each) for token files, in the same order: where a token counts in the loss."),
+        Doc(
+            "Files of booleans (one byte each) for the token files, in the same order: whether a token counts in the loss."
+        ),
     ] = ()
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check rules that ranges do not express."""
+        """Check rules that ranges cannot express."""
         if not all(self.path) or not self.path:
             yield (
                 "path",
@@ -72,13 +81,13 @@ class SourceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTarget(TargetConfig):
-    """Documents that code of your own gives: texts, or lists of token ids. Made into token files once."""
+    """Documents from your own code: texts, or lists of token ids; converted into token files once."""
 
     ratio: _Ratio = None
     max_repeats: _Repeats = 4.0
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check rules that ranges do not express."""
+        """Check rules that ranges cannot express."""
         yield from _endless(self.ratio)
 
 
@@ -92,21 +101,21 @@ AnySource: TypeAlias = SourceConfig | SourceTarget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """The mixture, and the rows made from it."""
+    """The mixture of sources, and the rows cut from it."""
 
     IS_ASSUMED: ClassVar[bool] = True
 
     kind: Literal["tokens"] = "tokens"
     sources: Annotated[tuple[AnySource, ...], Doc("Sources of the mixture.")]
-    tokenizer: Annotated[TokenizerConfig, Doc("Needed for text, and to find the ends of documents.")] = (
+    tokenizer: Annotated[TokenizerConfig, Doc("Tokenizer, required for text and to find the ends of documents.")] = (
         TokenizerConfig()
     )
     sequence_length: Annotated[int, Range(min=2), Doc("Tokens per row.")] = 1024
     layout: Annotated[
         Literal["chunk", "pack", "pad", "bucket"],
         Doc(
-            "chunk: documents end to end, cut anywhere; pack: whole documents, best fit; pad: one document a row; "
-            "bucket: one document a row, rows of a batch cut to the next power of two."
+            "chunk: documents end to end, cut anywhere; pack: whole documents, best fit; pad: one document per row; "
+            "bucket: one document per row, rows of a batch cut to the next power of two."
         ),
     ] = "chunk"
     long_documents: Annotated[
@@ -115,19 +124,21 @@ class DataConfig:
     mask_documents: Annotated[bool, Doc("Limit attention to a token's own document.")] = False
     batch_tokens: Annotated[int, Range(min=1), Doc("Tokens per optimiser step over all processes, padding included.")]
     microbatch_tokens: Annotated[
-        int | None, Range(min=1), Doc("Tokens per process in a microbatch; null: its whole share of the batch.")
+        int | None,
+        Range(min=1),
+        Doc("Tokens per process in a microbatch; null: the process's whole share of the batch."),
     ] = None
     epoch_tokens: Annotated[
-        int | None, Range(min=1), Doc("Tokens per epoch of the mixture, padding included; null: as many as there are.")
+        int | None, Range(min=1), Doc("Tokens per epoch of the mixture, padding included; null: all tokens.")
     ] = None
     is_shuffled: Annotated[bool, Doc("Shuffle rows in each epoch.")] = True
-    seed: Annotated[int | None, Range(min=0), Doc("Seed of the order; null: the recipe's.")] = None
-    prefetch: Annotated[int, Range(min=0), Doc("Batches prefetched by a thread; 0: none.")] = 2
-    cache: Annotated[Path | None, Doc("Folder for tokens made from text; null: in the user's cache.")] = None
+    seed: Annotated[int | None, Range(min=0), Doc("Seed for shuffling; null: the recipe's seed.")] = None
+    prefetch: Annotated[int, Range(min=0), Doc("Batches that a thread prefetches; 0: none.")] = 2
+    cache: Annotated[Path | None, Doc("Folder for tokenized text; null: in the user's cache.")] = None
     num_workers: Annotated[int | None, Range(min=1), Doc("Processes that tokenize text; null: one per CPU.")] = None
-    allow_changes: Annotated[bool, Doc("Allow resuming from a checkpoint of other data, at the same row number.")] = (
-        False
-    )
+    allow_changes: Annotated[
+        bool, Doc("Allow resuming from a checkpoint that was trained on different data, at the same row number.")
+    ] = False
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -156,14 +167,16 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderTarget(TargetConfig):
-    """A loader of your own: it gives the batches, in place of sources, tokenizer and rows."""
+    """Your own loader, which returns the batches; replaces sources, tokenizer and rows."""
 
     batch_tokens: Annotated[
-        int, Range(min=1), Doc("Tokens (or samples) per step over all processes; converts lengths.")
+        int, Range(min=1), Doc("Tokens (or samples) per step over all processes; used to convert lengths.")
     ]
     sequence_length: Annotated[int, Range(min=1), Doc("Tokens per row; 1 for samples.")] = 1
     microbatch_tokens: Annotated[
-        int | None, Range(min=1), Doc("Tokens per process in a microbatch; null: its whole share of the batch.")
+        int | None,
+        Range(min=1),
+        Doc("Tokens per process in a microbatch; null: the process's whole share of the batch."),
     ] = None
 
 

@@ -21,9 +21,9 @@ class CorpusPart:
     """A file of tokens, mapped into memory.
 
     Attributes:
-        name: as errors name it.
+        name: name in errors.
         tokens_T: ids, any unsigned type.
-        find_ends: makes the ends of its documents (int64, rising, the last one T); called on first use.
+        find_ends: returns the ends of its documents (int64, rising, the last one T); called on first use.
         mask_T: True where a token counts as a label; None: everywhere.
     """
 
@@ -34,11 +34,11 @@ class CorpusPart:
 
 
 class Corpus:
-    """The parts of a source, end to end.
+    """Tokens of a source: its parts, end to end.
 
     Attributes:
-        name: as errors and reports name it.
-        digest: of content, or of sizes and times in its place; equal digests are equal tokens.
+        name: name in errors and reports.
+        digest: digest of content, or of sizes and times; equal digests mean equal tokens.
         max_id: largest token id; None if unknown.
     """
 
@@ -50,12 +50,12 @@ class Corpus:
         self.has_mask = any(part.mask_T is not None for part in self.parts)
 
     def read(self, start: int, out_T: np.ndarray) -> None:
-        """Fill `out_T` (int64) with the tokens from `start` on; costs one copy."""
+        """Fill `out_T` (int64) with the tokens from `start`; costs one copy."""
         for part, begin, place, count in self._pieces(start, len(out_T)):
             out_T[place : place + count] = part.tokens_T[begin : begin + count]
 
     def read_mask(self, start: int, out_T: np.ndarray) -> None:
-        """Fill `out_T` (bool): where these tokens count as labels."""
+        """Fill `out_T` (bool) with whether the tokens from `start` count as labels."""
         for part, begin, place, count in self._pieces(start, len(out_T)):
             out_T[place : place + count] = True if part.mask_T is None else part.mask_T[begin : begin + count]
 
@@ -65,7 +65,7 @@ class Corpus:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Ends of all documents, int64, rising; 8 bytes a document, made once."""
+        """Return the ends of all documents, int64, rising; computed once, 8 bytes per document."""
         found: list[np.ndarray] = [
             part.find_ends() + start for part, start in zip(self.parts, self._starts, strict=False)
         ]
@@ -75,7 +75,7 @@ class Corpus:
         return bisect_right(self._starts, position) - 1
 
     def _pieces(self, start: int, count: int) -> list[tuple[CorpusPart, int, int, int]]:
-        """(part, begin in it, place in the output, tokens) that together are a range."""
+        """Return the pieces of a range: (part, start in it, position in the output, tokens)."""
         found: list[tuple[CorpusPart, int, int, int]] = []
         number, place = self._part_of(start), 0
         while place < count:

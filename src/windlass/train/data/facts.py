@@ -1,4 +1,4 @@
-"""Size of the configured data before anything is read, for plans and first log lines. No torch, no numpy."""
+"""Size of the configured data before it is read, for plans and first log lines. No torch, no numpy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windlass.train.errors import TrainingError
 __all__ = ["DataFacts", "SourceFacts", "describe"]
 
 _BYTES_PER_TOKEN = 4
-"""Of English text under usual vocabularies, until the true number is known."""
+"""Estimated bytes per token, for English text and usual vocabularies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,16 @@ class SourceFacts:
     """Size of a source.
 
     Attributes:
-        name: as errors name it.
-        tokens: it has; estimated from its size if `is_exact` is false.
-        documents: it has; None if unknown.
-        text_bytes: of text that must be tokenised first; 0: none.
-        rows: it can give.
-        rows_per_epoch: it gives to an epoch.
-        share: of the epoch's rows.
-        repeats: how often each row comes in an epoch, on average.
-        max_id: the largest token, where a manifest says it.
-        is_exact: whether the numbers are counts.
+        name: name in errors.
+        tokens: number of tokens; estimated from its size if `is_exact` is false.
+        documents: number of documents; None if unknown.
+        text_bytes: bytes of text that must be tokenised first; 0: none.
+        rows: number of rows.
+        rows_per_epoch: rows that it contributes to an epoch.
+        share: share of the epoch's rows.
+        repeats: average number of times that each row occurs in an epoch.
+        max_id: largest token id, if a manifest states it.
+        is_exact: whether the numbers are exact counts.
     """
 
     name: str
@@ -53,7 +53,7 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """The mixture; `is_exact` is false where any source is estimated."""
+    """Size of the mixture; `is_exact` is false if any source is estimated."""
 
     sources: tuple[SourceFacts, ...]
     rows_per_epoch: int
@@ -63,12 +63,12 @@ class DataFacts:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all sources, each once."""
+        """Number of tokens of all sources, each counted once."""
         return sum(source.tokens for source in self.sources)
 
     @property
     def text_bytes(self) -> int:
-        """Text that must be tokenised before the first step."""
+        """Bytes of text that must be tokenised before the first step."""
         return sum(source.text_bytes for source in self.sources)
 
 
@@ -82,16 +82,16 @@ class _Count:
 
 
 def describe(config: DataConfig, *, vocab_size: int) -> DataFacts:
-    """Counts of a data config, from manifests and sizes of files; costs milliseconds.
+    """Return the size of configured data, from manifests and file sizes; costs milliseconds.
 
-    Text that was tokenised before counts by its tokens; other text, and datasets of the hub, by an estimate.
+    Cached tokenised text is counted exactly; other text and Hugging Face datasets are estimated.
 
     Args:
-        vocab_size: of the model; says the type of token files without a manifest.
+        vocab_size: the model's vocabulary size; determines the type of token files without a manifest.
 
     Raises:
         SpecError: data is missing, or the mixture is impossible.
-        TrainingError: a manifest is broken, or a file holds no whole number of tokens.
+        TrainingError: a manifest is invalid, or a file's size is not a multiple of a token's.
     """
     counts = [_count(source, config, vocab_size) for source in config.sources]
     names = [source_name(source) for source in config.sources]
@@ -131,7 +131,7 @@ def _facts(name: str, count: _Count, rows: int, of_epoch: int, total: int) -> So
 
 
 def _rows(count: _Count, config: DataConfig) -> int:
-    """Rows of a source; exact for chunks of a known number of tokens."""
+    """Return the rows of a source; exact for chunks of a known number of tokens."""
     rows = count.tokens // config.sequence_length
     if config.layout in ("pad", "bucket"):
         rows = max(rows, count.documents or 0)
@@ -177,7 +177,7 @@ def _of_raw_tokens(found: Input, source: SourceConfig, vocab_size: int) -> _Coun
 
 def _of_text(inputs: Sequence[Input], source: SourceConfig, tokenizer: TokenizerConfig, cache: Path | None) -> _Count:
     is_local = all(found.kind != "dataset" for found in inputs)
-    made = find_ingested(source, tokenizer, cache) if is_local else None  # a look at a dataset takes seconds
+    made = find_ingested(source, tokenizer, cache) if is_local else None  # opening a dataset takes seconds
     if made is not None:
         return _of_folder(made)
     size = sum(text_bytes(found.path) for found in inputs if found.kind != "dataset")

@@ -33,7 +33,7 @@ class Input:
     """A file, folder of tokens, or dataset.
 
     Attributes:
-        path: a file or folder; of a dataset its name on the hub or its folder.
+        path: file or folder; for a dataset, its name on the hub or its folder.
     """
 
     kind: InputKind
@@ -41,7 +41,7 @@ class Input:
 
     @property
     def is_tokens(self) -> bool:
-        """Return whether it holds tokens already."""
+        """Return whether it is already tokenized."""
         return self.kind in ("folder", "raw")
 
 
@@ -53,7 +53,7 @@ def source_name(source: AnySource) -> str:
 
 
 def find_inputs(source: SourceConfig) -> list[Input]:
-    """The inputs of a source, in the order of its paths; those of a glob or folder sorted by name.
+    """Return a source's inputs in the order of its paths; a glob's or folder's inputs are sorted by name.
 
     Raises:
         SpecError: a path does not exist (`data-missing`), or cannot be read (`data-unreadable`).
@@ -96,7 +96,9 @@ def _inputs_at(place: Path) -> list[Input]:
         return [Input(kind="dataset", path=str(place))]
     files = sorted(file for file in place.rglob("*") if file.is_file())
     files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(place).parts)]
-    files = [file for file in files if not file.name.endswith(".csv.gz")]  # documents of the token file beside it
+    files = [
+        file for file in files if not file.name.endswith(".csv.gz")
+    ]  # lists the documents of the token file beside it
     return [Input(kind=_kind(file), path=str(file)) for file in files]
 
 
@@ -108,7 +110,7 @@ def _kind(file: Path) -> InputKind:
 
 
 def _unfit(source: SourceConfig, found: Sequence[Input]) -> list[Problem]:
-    """Settings that would have no effect."""
+    """Return the problems with settings that would have no effect."""
     problems: list[Problem] = []
     raw = [entry for entry in found if entry.kind == "raw"]
     for name, is_set in (("label_mask", bool(source.label_mask)), ("dtype", source.dtype != "auto")):

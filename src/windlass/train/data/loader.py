@@ -1,4 +1,4 @@
-"""Loader of token rows; any position is computed, none is stored.
+"""Loader of token rows; positions are computed, not stored.
 
 Legend: N rows of a batch, over all processes.
 """
@@ -31,11 +31,11 @@ class BatchShape:
     """Division of a global batch into rows and microbatches.
 
     Attributes:
-        tokens: of a batch, over all processes.
-        length: tokens of a row as it is given; a divisor of the full length.
-        full_length: tokens of a row as sources are cut.
-        microbatch_tokens: tokens of a process at once; None: its whole share.
-        is_trimmed: rows end with the longest of the batch, at a power of two.
+        tokens: tokens per batch, over all processes.
+        length: tokens of a row in a batch; a divisor of the full length.
+        full_length: tokens of a row as cut from the sources.
+        microbatch_tokens: tokens of a process in a microbatch; None: its whole share.
+        is_trimmed: whether rows are cut to the longest of the batch, rounded up to a power of two.
     """
 
     tokens: int
@@ -46,27 +46,27 @@ class BatchShape:
 
     @property
     def num_full_rows(self) -> int:
-        """Full rows that a batch uses up."""
+        """Number of full rows in a batch."""
         return self.tokens // self.full_length
 
     @property
     def cuts(self) -> int:
-        """Rows that a full row gives."""
+        """Number of rows that a full row is cut into."""
         return self.full_length // self.length
 
     def rows_step(self, share: Share) -> int:
-        """Rows of one microbatch of one process."""
+        """Return the number of rows in one microbatch of one process."""
         rows = self.num_full_rows * self.cuts
         return rows // share.world if self.microbatch_tokens is None else self.microbatch_tokens // self.length
 
     def rows_of(self, share: Share) -> np.ndarray:
-        """Numbers of the rows of a batch that a process takes, in order of its microbatches."""
+        """Return the indices of a process's rows in a batch, in the order of its microbatches."""
         step = self.rows_step(share)
         rows = np.arange(self.num_full_rows * self.cuts).reshape(-1, share.world, step)
         return rows[:, share.rank].reshape(-1)
 
     def problems(self, share: Share) -> Iterator[Problem]:
-        """Yield the reasons why this shape cannot be divided between the processes."""
+        """Yield the problems with dividing this shape between the processes."""
         for name, tokens, unit in (
             ("data.batch_tokens", self.tokens, self.full_length),
             ("data.microbatch_tokens", self.microbatch_tokens or self.length, self.length),
@@ -89,21 +89,21 @@ class BatchShape:
 
 
 class TokenLoader:
-    """Batches of rows in an order that is a pure function of seed, epoch and index.
+    """Loader of batches of rows, in an order that is a pure function of seed, epoch and index.
 
-    A batch at the end of an epoch is filled from the next one, so no row is lost. The order, and which rows make a batch,
-    do not depend on the number of processes or on microbatches. Neither do batch size and row length change which rows
-    come: they may be set at any time, and apply from the next batch on.
+    A batch at the end of an epoch is filled from the next epoch, so no row is lost. The order of rows and their division
+    into batches do not depend on the number of processes or on microbatches. Batch size and row length do not change
+    the order either: they can be set at any time, and apply from the next batch on.
 
     Args:
-        fingerprint: settings that determine the rows; a state with another one is refused.
-        labels: how errors name entries of it.
-        prefetch: batches made ahead by a thread; 0: none.
-        is_lenient: accept a state of other data.
-        is_pinned: put batches into page-locked memory, for asynchronous copies to a GPU.
+        fingerprint: settings that determine the rows; a state with a different fingerprint is rejected.
+        labels: names of its entries in errors.
+        prefetch: batches that a thread prepares ahead; 0: none.
+        is_lenient: whether to accept a state of different data.
+        is_pinned: whether to put batches into page-locked memory, for asynchronous copies to a GPU.
 
     Attributes:
-        wait_s: seconds that the caller waited for batches, in all.
+        wait_s: total seconds that the caller waited for batches.
     """
 
     def __init__(
@@ -130,16 +130,16 @@ class TokenLoader:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Whole global batches in a pass over the data, at the present batch size."""
+        """Whole global batches in a pass over the data, at the current batch size."""
         return max(1, self._order.rows_per_epoch // self._shape.num_full_rows)
 
     @property
     def batches_per_pass(self) -> float:
-        """The same with the part of a batch at the end, which the next pass fills."""
+        """Global batches in a pass, including the fraction of a batch at its end."""
         return self._order.rows_per_epoch / self._shape.num_full_rows
 
     def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
-        """Batches from a position, at the present batch size, until that many passes are complete; at least 0."""
+        """Return the batches from a position until `epochs` passes are complete, at the current batch size."""
         position = int(state["epoch"]) * self._order.rows_per_epoch + int(state["index"])
         return max(0, -(-(epochs * self._order.rows_per_epoch - position) // self._shape.num_full_rows))
 
@@ -150,7 +150,7 @@ class TokenLoader:
 
     @property
     def epoch(self) -> int:
-        """Passes that are complete."""
+        """Number of completed passes."""
         return self._position // self._order.rows_per_epoch
 
     @property
@@ -164,14 +164,14 @@ class TokenLoader:
         return self._shape.length
 
     def set_batch(self, tokens: int) -> None:
-        """Change the tokens of global batches from the next one on. Raises SpecError if they cannot be divided."""
+        """Change the tokens per global batch from the next one on. Raises SpecError if indivisible."""
         self._change(replace(self._shape, tokens=tokens))
 
     def set_length(self, length: int) -> None:
         """Cut rows to `length`, a divisor of the full length, from the next batch on; tokens per batch stay.
 
         Raises:
-            SpecError: no divisor, or rows are of several lengths anyway.
+            SpecError: `length` is not a divisor, or rows already vary in length.
         """
         if self._shape.is_trimmed and length != self._shape.full_length:
             message = f"cannot cut rows to {length} tokens with `data.layout: bucket`"
@@ -179,15 +179,15 @@ class TokenLoader:
         self._change(replace(self._shape, length=length))
 
     def state_dict(self) -> Mapping[str, int | str]:
-        """Return the position of the next batch (epoch, row index, seed) and a digest of the data."""
+        """Return the next batch's position (epoch, row index, seed) and a digest of the data."""
         epoch, index = divmod(self._position, self._order.rows_per_epoch)
         return {"epoch": epoch, "index": index, "seed": self._order.seed, "data": self._data}
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
-        """Go to a position.
+        """Restore a position.
 
         Raises:
-            SpecError: the state is of other data (`tokens-changed`); names what differs.
+            SpecError: the state is of different data (`tokens-changed`); the message names the difference.
         """
         before = decode_json(str(state["data"]))
         changed = [key for key in {**before, **self._fingerprint} if before.get(key) != self._fingerprint.get(key)]
@@ -200,7 +200,7 @@ class TokenLoader:
         self._version += 1
 
     def __iter__(self) -> Iterator[Batch]:
-        """This process's share of each global batch from the present position on; without end."""
+        """Yield this process's share of each global batch from the current position, endlessly."""
         while True:
             version = self._version
             made = self._make(self._shape, self._order, self._position)
@@ -234,7 +234,7 @@ class TokenLoader:
             yield batch.pinned() if self._is_pinned else batch, position
 
     def _places(self, order: RowOrder, position_N: np.ndarray) -> list[RowPlace]:
-        """The rows at positions counted from the start of the first epoch."""
+        """Return the rows at positions counted from the start of the first epoch."""
         epoch_N, index_N = np.divmod(position_N, order.rows_per_epoch)
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         places: list[RowPlace] = []
@@ -246,10 +246,12 @@ class TokenLoader:
         return places
 
     def _width(self, places: list[RowPlace]) -> int:
-        """The longest of these rows, up to a power of two."""
+        """Return the longest length of these rows, rounded up to a power of two."""
         tables = self._collator.tables
         longest = max(int(tables[place.source].lengths(np.array([place.row]))[0]) for place in places)
-        return min(1 << max(1, (longest - 1).bit_length()), self._shape.full_length)  # two at least: one label
+        return min(
+            1 << max(1, (longest - 1).bit_length()), self._shape.full_length
+        )  # at least two tokens, for one label
 
     def _change(self, shape: BatchShape) -> None:
         if shape != self._shape:
@@ -284,9 +286,9 @@ _EXIT_WAIT_S = 10.0
 class Prefetch(Generic[T]):
     """Runs an iterator in a thread, at most `depth` items ahead.
 
-    Errors of the iterator are raised by `next`, in order. `close` ends the thread and waits for it;
-    idempotent. A program that ends without `close` ends the thread first: torch aborts the process when a thread of it is
-    killed by the interpreter.
+    `next` raises the iterator's errors, in order. `close` stops the thread and waits for it;
+    idempotent. At exit without `close`, the thread is stopped first: torch aborts the process if the interpreter kills
+    one of its threads.
     """
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
@@ -306,7 +308,7 @@ class Prefetch(Generic[T]):
         return item
 
     def close(self) -> None:
-        """End the thread and drop prefetched items."""
+        """Stop the thread and drop prefetched items."""
         atexit.unregister(self._close_at_exit)
         self._end(float("inf"))
 
@@ -318,7 +320,7 @@ class Prefetch(Generic[T]):
         deadline = time.monotonic() + limit_s
         while self._thread.is_alive() and time.monotonic() < deadline:
             try:
-                self._queue.get(timeout=0.01)  # the thread may wait for room
+                self._queue.get(timeout=0.01)  # the thread may be waiting for space in the queue
             except queue.Empty:
                 continue
 
@@ -328,7 +330,7 @@ class Prefetch(Generic[T]):
                 self._queue.put((item, None))
                 if self._is_closed.is_set():
                     return
-        except BaseException as error:  # noqa: BLE001  (it is raised where the items are taken)
+        except BaseException as error:  # noqa: BLE001  (`next` raises it)
             self._queue.put((None, error))
         else:
             self._queue.put((None, StopIteration()))

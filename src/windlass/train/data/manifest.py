@@ -1,4 +1,4 @@
-"""Manifest of a folder of token files: its content, and checksums to verify it.
+"""Manifest of a folder of token files: their sizes, properties and checksums.
 
     corpus/
       manifest.json            written last: a folder without it is incomplete
@@ -42,17 +42,17 @@ DType: TypeAlias = Literal["uint8", "uint16", "uint32", "uint64"]
 
 
 def item_bytes(dtype: DType) -> int:
-    """Bytes of a token."""
+    """Return the bytes per token."""
     return int(dtype.removeprefix("uint")) // 8
 
 
 def dtype_for(vocab_size: int) -> DType:
-    """The smallest type for ids below `vocab_size`, at least 16 bits."""
+    """Return the smallest type for ids below `vocab_size`, at least 16 bits."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
 def raw_token_dtype(vocab_size: int) -> DType:
-    """The smallest type for ids below `vocab_size`, as OLMo-core chooses it."""
+    """Return the smallest type for ids below `vocab_size`, as OLMo-core chooses it."""
     names: tuple[DType, ...] = ("uint8", "uint16", "uint32", "uint64")
     return next(name for name in names if vocab_size <= 1 << 8 * item_bytes(name))
 
@@ -62,9 +62,9 @@ class TokenFile:
     """A file of tokens and the ends of its documents.
 
     Attributes:
-        sha256: of the tokens.
+        sha256: sha256 of the token file.
         ends_name: file with the ends of documents.
-        ends_sha256: of that.
+        ends_sha256: sha256 of that file.
     """
 
     name: str
@@ -76,7 +76,7 @@ class TokenFile:
 
     @property
     def ends_bytes(self) -> int:
-        """Bytes of the end of a document."""
+        """Bytes per document end."""
         return 4 if self.num_tokens < 1 << 32 else 8
 
 
@@ -85,12 +85,12 @@ class TokenManifest:
     """Content of a folder of tokens.
 
     Attributes:
-        dtype: of the ids.
-        max_id: the largest one.
-        vocab_size: of the tokenizer; 0 if unknown.
-        tokenizer: its identity; empty if unknown.
-        eos_id: ends each document; None: nothing does.
-        pad_id: what the tokenizer pads with.
+        dtype: type of the ids.
+        max_id: largest id.
+        vocab_size: the tokenizer's vocabulary size; 0 if unknown.
+        tokenizer: identity of the tokenizer; empty if unknown.
+        eos_id: id that ends each document; None if there is none.
+        pad_id: the tokenizer's padding id.
         made_from: inputs and settings, for information.
     """
 
@@ -105,12 +105,12 @@ class TokenManifest:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all files."""
+        """Number of tokens in all files."""
         return sum(file.num_tokens for file in self.files)
 
     @property
     def num_documents(self) -> int:
-        """Documents in all files."""
+        """Number of documents in all files."""
         return sum(file.num_documents for file in self.files)
 
     @property
@@ -120,13 +120,13 @@ class TokenManifest:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Write the manifest atomically and durably, which completes the folder."""
+        """Write the manifest atomically and durably; this completes the folder."""
         counts = {"num_tokens": self.num_tokens, "num_documents": self.num_documents}
         write_json(folder / MANIFEST, {"format": _FORMAT, "version": 1, **counts, **asdict(self)})
 
 
 def read_manifest(folder: Path) -> TokenManifest:
-    """The manifest of a folder.
+    """Read the manifest of a folder.
 
     Raises:
         TrainingError: it is missing or invalid (`tokens-broken`).
@@ -150,13 +150,13 @@ def read_manifest(folder: Path) -> TokenManifest:
 def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = False) -> None:
     """Compare the files of a folder with its manifest.
 
-    Sizes always; content once, until a file's size or time changes, as recorded in `.verified.json`.
+    Always compares sizes; compares content once, until a file's size or time changes, as recorded in `.verified.json`.
 
     Args:
-        is_thorough: read all content again.
+        is_thorough: whether to compare all content again.
 
     Raises:
-        TrainingError: a file is missing, cut, or changed (`tokens-broken`); names it.
+        TrainingError: a file is missing, truncated or changed (`tokens-broken`); the message names it.
     """
     seen = {} if is_thorough else _read_seen(folder)
     found: dict[str, list[int]] = {}
@@ -173,13 +173,13 @@ def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = Fa
 
 
 def remember_seen(folder: Path, manifest: TokenManifest) -> None:
-    """Record that all content matches the manifest; for callers that have just written it."""
+    """Record that all content matches the manifest, for callers that have just written it."""
     names = [name for file in manifest.files for name in (file.name, file.ends_name)]
     _write_seen(folder, {name: _seen_as(folder / name) for name in names})
 
 
 def _write_seen(folder: Path, found: Mapping[str, list[int]]) -> None:
-    """Does nothing if the folder is not writable: content is then compared at each start."""
+    """Record the verified files; a read-only folder is instead verified at each start."""
     with contextlib.suppress(OSError):
         write_json(folder / _SEEN, found, is_durable=False)
 
@@ -192,7 +192,7 @@ def _read_seen(folder: Path) -> dict[str, list[int]]:
 
 
 def _check_size(path: Path, size: int) -> list[int]:
-    """Size and time of a file that has the right size."""
+    """Return a file's size and modification time. Raises TrainingError if the size differs."""
     try:
         found = _seen_as(path)
     except FileNotFoundError:
@@ -204,6 +204,6 @@ def _check_size(path: Path, size: int) -> list[int]:
 
 
 def _seen_as(path: Path) -> list[int]:
-    """Size and time of change."""
+    """Return the size and modification time."""
     found = path.stat()
     return [found.st_size, found.st_mtime_ns]

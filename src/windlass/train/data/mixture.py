@@ -1,4 +1,4 @@
-"""Number of rows of each source in an epoch, from sizes and ratios; importable without torch and numpy."""
+"""Number of rows of each source per epoch, from sizes and ratios; importable without torch and numpy."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def rows_of_epoch(
     names: Sequence[str],
     total: int | None = None,
 ) -> list[int]:
-    """Rows of each source in an epoch; they add up to `total`, by largest remainders.
+    """Return each source's rows per epoch, which sum to `total` (largest remainders).
 
     Args:
         sizes: rows that each source has.
-        ratios: shares of the mixture, relative to each other; all None: each source once.
-        max_repeats: most times that a row may come in an epoch.
-        total: rows of an epoch; None: as many as all sources have.
+        ratios: relative shares of the mixture; all None: each source once.
+        max_repeats: maximum number of times that a row may occur in an epoch.
+        total: rows of an epoch; None: the rows of all sources.
 
     Raises:
-        SpecError: a source has no row (`data-too-small`), or too few for its share (`data-too-small`).
+        SpecError: a source has no row, or too few for its share (`data-too-small`).
     """
     empty = [name for name, size in zip(names, sizes, strict=True) if size == 0]
     if empty:
@@ -47,7 +47,7 @@ def rows_of_epoch(
 
 
 def _shares(weights: Sequence[float], total: int) -> list[int]:
-    """Whole numbers in the ratio of weights that add up to a total; the largest remainders are rounded up."""
+    """Return integers proportional to weights that sum to a total; the largest remainders are rounded up."""
     whole = sum(Fraction(weight) for weight in weights)
     exact = [Fraction(weight) * total / whole for weight in weights]
     counts = [int(value) for value in exact]

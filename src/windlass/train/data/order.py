@@ -1,6 +1,6 @@
 """Order of rows: a pure function of seed, epoch and index.
 
-Legend: N positions asked for, R rows of an epoch.
+Legend: N requested positions, R rows of an epoch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["BucketOrder", "Permutation", "RowOrder"]
 class RowOrder:
     """The rows of an endless sequence of epochs.
 
-    An epoch has a fixed number of rows of each source. A source whose epoch is not exactly one pass over it goes on in the
-    next epoch where it stopped, so that no row is used a third time before all were used twice.
+    An epoch has a fixed number of rows of each source. If that is not exactly one pass over the source, the next epoch
+    continues where this one stopped, so that no row is used a third time before all have been used twice.
 
     Args:
         sizes: rows that each source has.
-        counts: rows that each source gives to an epoch.
+        counts: rows that each source contributes to an epoch.
         is_shuffled: False: source after source, row after row.
     """
 
@@ -36,11 +36,11 @@ class RowOrder:
         self._permutation = lru_cache(maxsize=64)(Permutation)
 
     def with_seed(self, seed: int) -> RowOrder:
-        """The same rows in the order of another seed."""
+        """Return the same rows in the order of another seed."""
         return RowOrder(self.sizes, self.counts, seed=seed, is_shuffled=self.is_shuffled)
 
     def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the sources and of the rows in them, int64, at places of one epoch."""
+        """Return the source and row indices, int64, at positions of one epoch."""
         place_N = np.asarray(index_N, dtype=np.int64)
         if self.is_shuffled:
             place_N = self._permutation(self.rows_per_epoch, "epoch", self.seed, epoch)(place_N)
@@ -53,7 +53,7 @@ class RowOrder:
         return source_N, row_N
 
     def _go_on(self, source: int, epoch: int, place_N: np.ndarray) -> np.ndarray:
-        """Rows of a source whose epoch is not exactly one pass."""
+        """Return the rows of a source whose epoch is not exactly one pass."""
         size = self.sizes[source]
         passes_N: np.ndarray
         row_N: np.ndarray
@@ -67,14 +67,14 @@ class RowOrder:
 
 
 class BucketOrder(RowOrder):
-    """Rows whose lengths have the same power of two stand together, in groups; the groups are shuffled.
+    """Order in groups of rows whose lengths have the same power of two; the groups are shuffled.
 
-    Groups are as long as batches were at the start, and are laid so that batches of that size always begin with one. An
-    order of all rows of an epoch is held in memory, 8 bytes a row.
+    Groups have the initial batch size, and are aligned so that batches of that size always begin with a group. The
+    order of all rows of an epoch is held in memory, 8 bytes per row.
 
     Args:
-        tables: of the sources; they know the lengths.
-        group: rows of a group.
+        tables: the sources' rows, with their lengths.
+        group: rows per group.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class BucketOrder(RowOrder):
         self._by_length = lru_cache(maxsize=2)(self._sort)
 
     def with_seed(self, seed: int) -> BucketOrder:
-        """The same rows in the order of another seed."""
+        """Return the same rows in the order of another seed."""
         return BucketOrder(self.sizes, self.counts, seed=seed, tables=self._tables, group=self._group)
 
     def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the sources and of the rows in them, int64, at places of one epoch."""
+        """Return the source and row indices, int64, at positions of one epoch."""
         place_N = np.array(index_N, dtype=np.int64)
-        first = -epoch * self.rows_per_epoch % self._group  # what is left of a batch that began an epoch before
+        first = -epoch * self.rows_per_epoch % self._group  # the rest of a batch that began in the previous epoch
         num_groups = max(0, self.rows_per_epoch - first) // self._group
         group_N, within_N = np.divmod(place_N - first, self._group)
         is_moved_N = (group_N >= 0) & (group_N < num_groups)
@@ -101,7 +101,7 @@ class BucketOrder(RowOrder):
         return super().rows(epoch, self._by_length(epoch)[place_N])
 
     def _sort(self, epoch: int) -> np.ndarray:
-        """Places of the shuffled epoch, short rows first."""
+        """Return the positions of the shuffled epoch, short rows first."""
         source_R, row_R = super().rows(epoch, np.arange(self.rows_per_epoch))
         length_R: np.ndarray = np.empty(self.rows_per_epoch, dtype=np.int64)
         for number, table in enumerate(self._tables):
@@ -117,10 +117,10 @@ _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
 class Permutation:
-    """A bijection of 0..size-1 onto itself that depends on a key; O(1) memory, about 0.2 us an entry in large batches.
+    """A bijection of 0..size-1 onto itself that depends on a key; O(1) memory, about 0.2 us per entry in large batches.
 
-    A Feistel network over pairs (left, right) of which there are a few more than `size`; an entry that falls outside is
-    walked on until it falls inside, once in sqrt(size) times.
+    A Feistel network over slightly more than `size` pairs (left, right); an entry that falls outside is permuted again
+    until it falls inside, about once in sqrt(size) entries.
 
     Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", sections 3 (cycle walking) and 4.
     """
@@ -154,7 +154,7 @@ class Permutation:
 
 
 def _mix(value_N: np.ndarray, key_1: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64. Source: Steele, Lea and Flood 2014, figure 17."""
+    """Apply the finaliser of splitmix64. Source: Steele, Lea and Flood 2014, figure 17."""
     mixed_N: np.ndarray = value_N + key_1
     mixed_N = (mixed_N ^ (mixed_N >> _SHIFTS[0])) * _MIX[0]
     mixed_N = (mixed_N ^ (mixed_N >> _SHIFTS[1])) * _MIX[1]

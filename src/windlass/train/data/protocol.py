@@ -15,13 +15,13 @@ T_co = TypeVar("T_co", covariant=True)
 class Share:
     """Rows of each global batch that a process takes.
 
-    A global batch is a list of rows; microbatch i of process r takes the rows from (i * world + r) * m on, m rows. So the
-    rows of a batch do not depend on the number of processes, and neighbours in the batch meet first when gradients are
-    summed over processes, then over microbatches.
+    A global batch is a list of rows; microbatch i of process r takes m rows from index (i * world + r) * m. So the
+    rows of a batch do not depend on the number of processes, and gradients of neighbouring rows are summed first:
+    over processes, then over microbatches.
 
     Attributes:
-        rank: of the data-parallel group.
-        world: processes of that group.
+        rank: rank in the data-parallel group.
+        world: number of processes in that group.
     """
 
     rank: int = 0
@@ -29,33 +29,33 @@ class Share:
 
 
 class Loader(Protocol[T_co]):
-    """Endless batches and their position."""
+    """Source of endless batches that has a position."""
 
     @property
     def batches_per_epoch(self) -> int | None:
         """Global batches in a pass over the data; None if unknown."""
 
     def __iter__(self) -> Iterator[T_co]:
-        """This process's shares of the global batches from the present position on, epoch after epoch.
+        """Yield this process's share of each global batch from the current position, epoch after epoch.
 
-        A generator that is closed and restarted continues after the last batch that it yielded, whatever was fetched
-        ahead.
+        A generator that is closed and restarted continues after the last batch that it yielded, even if more were
+        prefetched.
         """
 
     def state_dict(self) -> Mapping[str, int | str]:
-        """JSON-safe state after the last batch that was yielded; the same on every process, free of their number."""
+        """Return JSON-safe state after the last yielded batch, equal on all processes and independent of their number."""
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
-        """Restore a position. Raises SpecError if the state is of other data."""
+        """Restore a position. Raises SpecError if the state is of different data."""
 
 
 @runtime_checkable
 class CountsPasses(Protocol):
-    """Optional interface of loaders whose pass over the data need not end with a batch."""
+    """Optional interface of loaders whose passes need not end at a batch boundary."""
 
     @property
     def batches_per_pass(self) -> float:
-        """Global batches in a pass over the data, at the present batch size, a part of one counted as that."""
+        """Global batches in a pass over the data, at the current batch size, including fractions."""
 
     def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
-        """Return the batches from the position of a state until that many passes are complete."""
+        """Return the batches from a state's position until `epochs` passes are complete."""

@@ -30,16 +30,17 @@ _SCAN_TOKENS = 1 << 16
 def open_raw_tokens(
     name: str, paths: list[Path], *, dtype: str, vocab_size: int, ids: SpecialIds, masks: list[Path] | None = None
 ) -> Corpus:
-    """A corpus from such files, mapped into memory.
+    """Open raw token files as a corpus, mapped into memory.
 
-    Reads a bounded sample of each file: ids outside the vocabulary are found there, or else when their batch is made.
+    Checks a bounded sample of each file for ids outside the vocabulary; others are found when their batch is built.
 
     Args:
-        dtype: of the ids; `auto`: the smallest that holds the vocabulary, as OLMo-core does.
-        masks: one file of booleans for each file, in the same order.
+        dtype: type of the ids; `auto`: the smallest that holds the vocabulary, as OLMo-core chooses it.
+        masks: one file of booleans for each token file, in the same order.
 
     Raises:
-        TrainingError: a file is missing, cut, of another type or vocabulary (`tokens-broken`, `vocabulary-too-small`); names it.
+        TrainingError: a file is missing, truncated, or of another type or vocabulary (`tokens-broken`,
+            `vocabulary-too-small`); the message names it.
     """
     if masks and len(masks) != len(paths):
         message = f"{name} has {counted(len(paths), 'token file')} and {counted(len(masks), 'label mask')}"
@@ -60,7 +61,7 @@ def open_raw_tokens(
 
 
 class _Ends:
-    """Ends of documents: from the `.csv.gz` beside the file, else behind each end mark."""
+    """Finder of document ends: from the `.csv.gz` beside the file, else after each end token."""
 
     def __init__(self, path: Path, tokens_T: np.ndarray, ids: SpecialIds) -> None:
         self._path, self._tokens_T, self._ids = path, tokens_T, ids
@@ -69,7 +70,9 @@ class _Ends:
         beside = self._path.with_suffix(".csv.gz")
         ends_D: np.ndarray = self._read(beside) if beside.is_file() else self._scan()
         if not len(ends_D) or ends_D[-1] < len(self._tokens_T):
-            ends_D = np.concatenate((ends_D, [len(self._tokens_T)]))  # what follows the last mark is a document too
+            ends_D = np.concatenate(
+                (ends_D, [len(self._tokens_T)])
+            )  # tokens after the last end token are a document too
         return ends_D
 
     def _read(self, beside: Path) -> np.ndarray:
@@ -92,7 +95,7 @@ class _Ends:
             raise TrainingError(f"unknown ends of documents in {self._path}", hint=hint, code="tokens-broken")
         found: list[np.ndarray] = [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(self._tokens_T), _BLOCK):
-            block_T = self._tokens_T[start : start + _BLOCK + 1]  # one more, to see a begin mark
+            block_T = self._tokens_T[start : start + _BLOCK + 1]  # one more, to see a begin token
             is_end_T = block_T[:_BLOCK] == self._ids.eos_id
             if self._ids.bos_id is not None:
                 follows_T = block_T[1 : _BLOCK + 1] == self._ids.bos_id
@@ -103,7 +106,7 @@ class _Ends:
 
 
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:
-    """The ids of a file, without reading them."""
+    """Map the ids of a file, without reading them."""
     size = _size(path)
     with open(path, "rb") as file:
         has_header = file.read(len(_MAGIC)) == _MAGIC
@@ -142,7 +145,7 @@ def _size(path: Path) -> int:
 
 
 def _sample(array_T: np.ndarray) -> np.ndarray:
-    """Evenly spaced windows, the first and the last tokens among them; all of a small file."""
+    """Return evenly spaced windows, including the first and last tokens; all of a small file."""
     if len(array_T) <= _SCANS * _SCAN_TOKENS:
         return array_T.copy()
     starts = np.linspace(0, len(array_T) - _SCAN_TOKENS, _SCANS).astype(np.int64)
@@ -151,7 +154,7 @@ def _sample(array_T: np.ndarray) -> np.ndarray:
 
 
 def _check_ids(path: Path, sample_T: np.ndarray, vocab_size: int) -> int:
-    """The largest id of a sample."""
+    """Check the ids of a sample, and return the largest."""
     lowest, highest = (int(sample_T.min()), int(sample_T.max())) if len(sample_T) else (0, 0)
     if lowest < 0 or highest >= vocab_size:
         message = f"{path} has token {lowest if lowest < 0 else highest}; the vocabulary has {vocab_size}"

@@ -18,7 +18,7 @@ LongDocuments = Literal["split", "truncate", "drop"]
 
 
 class RowTable(Protocol):
-    """The rows of one source."""
+    """Rows of one source."""
 
     @property
     def num_rows(self) -> int:
@@ -29,14 +29,14 @@ class RowTable(Protocol):
         """Return whether the first token of a document is a label of the token before it."""
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """Return (start in the corpus, tokens) of the pieces of a row, from its left; the rest is padding."""
+        """Return (start in the corpus, tokens) of a row's pieces, from the left; the rest is padding."""
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
-        """Tokens of rows, without padding."""
+        """Return the tokens per row, without padding."""
 
 
 class ChunkRows:
-    """All tokens end to end, cut every `length`; what is left over at the end is no row."""
+    """All tokens end to end, cut every `length`; an incomplete last row is dropped."""
 
     is_joined = True
 
@@ -49,16 +49,16 @@ class ChunkRows:
         return [(row * self._length, self._length)]
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
-        """All the same."""
+        """Return `length` for every row."""
         return np.full(len(row_N), self._length)
 
 
 class PieceRows:
-    """Rows that are made of whole documents, or of pieces of long ones.
+    """Rows of whole documents, or of pieces of long ones.
 
     Args:
         starts_K: where each piece begins in the corpus.
-        lengths_K: its tokens.
+        lengths_K: number of tokens of each piece.
         offsets_R: row r has the pieces offsets_R[r] to offsets_R[r + 1].
     """
 
@@ -70,18 +70,18 @@ class PieceRows:
         self.num_rows = len(offsets_R) - 1
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """The pieces of a row."""
+        """Return the pieces of a row."""
         first, last = self._offsets_R[row], self._offsets_R[row + 1]
         return list(zip(self._starts_K[first:last].tolist(), self._lengths_K[first:last].tolist(), strict=True))
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
-        """Sums over the pieces of each row."""
+        """Return the sum over the pieces of each row."""
         tokens_N: np.ndarray = self._ends_K[self._offsets_R[row_N + 1]] - self._ends_K[self._offsets_R[row_N]]
         return tokens_N
 
 
 def cut_rows(corpus: Corpus, length: int, *, layout: Layout, long_documents: LongDocuments = "split") -> RowTable:
-    """The rows of a corpus.
+    """Cut a corpus into rows.
 
     Args:
         long_documents: handling of documents longer than a row, in every layout but chunk.
@@ -96,7 +96,7 @@ def cut_rows(corpus: Corpus, length: int, *, layout: Layout, long_documents: Lon
 
 
 def _document_pieces(ends_D: np.ndarray, length: int, long_documents: LongDocuments) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and lengths of documents, of which none is longer than `length`; empty documents are none."""
+    """Return starts and lengths of documents, none longer than `length`; empty ones are dropped."""
     starts_D = np.concatenate((np.zeros(1, dtype=np.int64), ends_D[:-1]))
     lengths_D = ends_D - starts_D
     if long_documents == "truncate":
@@ -111,16 +111,16 @@ def _document_pieces(ends_D: np.ndarray, length: int, long_documents: LongDocume
 
 
 _WINDOW = 1 << 20
-"""Documents that are packed together: the more, the less padding, and the farther apart are those of a row."""
+"""Documents packed at once: more reduce padding, but put documents into a row that are farther apart."""
 
 
 def pack_documents(lengths_K: np.ndarray, length: int, *, window: int = _WINDOW) -> tuple[np.ndarray, np.ndarray]:
-    """Assign documents to rows; deterministic, about 0.4 us a document.
+    """Assign documents to rows; deterministic, about 0.4 us per document.
 
     Args:
-        lengths_K: tokens of each, 1 to `length`.
+        lengths_K: tokens per document, 1 to `length`.
         length: tokens of a row.
-        window: documents that are packed together, neighbours in the corpus.
+        window: number of neighbouring documents to pack at once.
 
     Returns:
         order_K: documents in the order of rows.
@@ -138,11 +138,11 @@ def pack_documents(lengths_K: np.ndarray, length: int, *, window: int = _WINDOW)
 
 
 def _pack_window(lengths_N: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Order of documents by row, and documents per row. Documents of one length are placed together, as arrays."""
+    """Return the order of documents by row, and documents per row. Vectorized over documents of equal length."""
     by_length_N = np.argsort(-lengths_N, kind="stable")
     sizes, counts = np.unique(-lengths_N[by_length_N], return_counts=True)
     rows_N: np.ndarray = np.empty(len(lengths_N), dtype=np.int64)
-    free: dict[int, np.ndarray] = {}  # tokens left -> rows with so many left
+    free: dict[int, np.ndarray] = {}  # tokens left -> rows with that number left
     room = 0  # bit t is set where some row has t tokens left
     num_rows = place = 0
     for size, count in zip((-sizes).tolist(), counts.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Text to token ids and back: a `tokenizer.json`, or bytes as they are. Imports neither torch nor numpy."""
+"""Tokenizers between text and ids: a `tokenizer.json`, or raw bytes. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FILES = "`tokenizer.json`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialIds:
-    """Ids with a meaning.
+    """Ids of the special tokens.
 
     Attributes:
-        eos_id: ends a document; None: nothing does.
-        pad_id: fills rows.
-        bos_id: begins a document; None: nothing does.
+        eos_id: ends a document; None if there is none.
+        pad_id: pads rows.
+        bos_id: begins a document; None if there is none.
     """
 
     eos_id: int | None = None
@@ -41,44 +41,44 @@ class Tokenizer(Protocol):
 
     @property
     def identity(self) -> str:
-        """Equal for tokenizers that make equal ids of equal text."""
+        """Identity; equal for tokenizers that encode equal text to equal ids."""
 
     @property
     def vocab_size(self) -> int:
-        """All ids are below it."""
+        """Upper bound of the ids, exclusive."""
 
     @property
     def ids(self) -> SpecialIds:
-        """Marks around documents."""
+        """Special ids around documents."""
 
     def encode(self, text: str) -> Sequence[int]:
-        """Ids of a text, without begin and end marks."""
+        """Return the ids of a text, without begin and end tokens."""
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        """Ids of many texts, in their order; faster than one by one."""
+        """Return the ids of many texts, in order; faster than one by one."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, without marks."""
+        """Return the text of ids, without special tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteTokenizer:
-    """UTF-8 bytes as they are; 256 ends a document, 257 is padding."""
+    """Tokenizer whose ids are UTF-8 bytes; 256 ends a document, 257 is padding."""
 
     ids: SpecialIds = SpecialIds(eos_id=256, pad_id=257)
     identity: str = "bytes"
     vocab_size: int = 258
 
     def encode(self, text: str) -> Sequence[int]:
-        """Ids of a text."""
+        """Return the ids of a text."""
         return list(text.encode())
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        """Ids of many texts."""
+        """Return the ids of many texts."""
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; what is no UTF-8 becomes a replacement mark."""
+        """Return the text of ids; invalid UTF-8 becomes a replacement character."""
         return bytes(number for number in ids if number < 256).decode(errors="replace")
 
 
@@ -94,22 +94,22 @@ class FileTokenizer:
         self.vocab_size = 1 + max(numbers, default=-1)
 
     def encode(self, text: str) -> Sequence[int]:
-        """Ids of a text."""
+        """Return the ids of a text."""
         found: list[int] = self._inner.encode(text, add_special_tokens=False).ids
         return found
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        """Ids of many texts; without their places in the text, which cost time."""
+        """Return the ids of many texts, without offsets, which cost time."""
         return [found.ids for found in self._inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids."""
+        """Return the text of ids."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=True)
         return text
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Load the configured tokenizer; ids in the configuration override those of the tokenizer.
+    """Load the configured tokenizer; ids in the configuration override the tokenizer's.
 
     Raises:
         SpecError: none is set (`tokenizer-missing`), or it cannot be read or lacks an id (`tokenizer-broken`).
@@ -138,9 +138,9 @@ def _merge(config: TokenizerConfig, found: SpecialIds) -> SpecialIds:
 
 
 def _load(path: str) -> tuple[tokenizers.Tokenizer, Mapping[str, Any]]:
-    """A tokenizer and its settings (tokenizer_config.json), from a file, a folder or the hub."""
+    """Load a tokenizer and its settings (tokenizer_config.json) from a file, a folder or the hub."""
     try:
-        import tokenizers  # lazy: 0.1 s, and token files need none
+        import tokenizers  # lazy: 0.1 s, and token files do not need it
     except ImportError as error:
         hint = "`pip install 'windlass[train]'`, or use `data.tokenizer.path=bytes`"
         raise WindlassError(f"{path} needs the package tokenizers", hint=hint, code="extra-missing") from error
@@ -161,8 +161,8 @@ def _load(path: str) -> tuple[tokenizers.Tokenizer, Mapping[str, Any]]:
 
 
 def _hub_settings(name: str) -> Mapping[str, Any]:
-    """The settings of a tokenizer of the hub; downloaded with the same library."""
-    from huggingface_hub import hf_hub_download  # lazy: 0.3 s, only for names of the hub
+    """Return the settings of a tokenizer on the hub, downloaded if needed."""
+    from huggingface_hub import hf_hub_download  # lazy: 0.3 s, only for hub names
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
@@ -173,7 +173,7 @@ def _hub_settings(name: str) -> Mapping[str, Any]:
 
 
 def _stated_ids(inner: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> SpecialIds:
-    """Ids by the tokenizer's settings, else by usual names of the end mark."""
+    """Return the special ids from the tokenizer's settings, else by common names of the end token."""
     eos_id = _id_of(inner, settings.get("eos_token"))
     if eos_id is None:
         known = [inner.token_to_id(mark) for mark in _END_MARKS]

@@ -17,12 +17,12 @@ __all__ = ["evaluation_makers"]
 
 
 def evaluation_makers(recipe: Recipe, vocab_size: int | None) -> Mapping[str, Maker]:
-    """Return builders of `lm-eval` and `downstream` callbacks with the run's own data settings and tokenizer."""
+    """Return builders of `lm-eval` and `downstream` callbacks with the run's data settings and tokenizer."""
 
     def lm_eval(config: LMEvalConfig) -> TrainerCallback:
-        from windlass.train.evaluate.lm_eval import lm_eval_callback  # lazy: runs without evaluation need none of it
+        from windlass.train.evaluate.lm_eval import lm_eval_callback  # lazy: runs without evaluation do not need it
 
-        assert isinstance(recipe.data, DataConfig)  # `check_parts` refuses
+        assert isinstance(recipe.data, DataConfig)  # `check_parts` rejects other configurations
         assert vocab_size is not None
         return lm_eval_callback(config, recipe.data, vocab_size=vocab_size)
 

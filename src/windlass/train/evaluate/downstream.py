@@ -20,10 +20,10 @@ __all__ = ["Downstream", "run_tasks"]
 
 
 class Downstream(PeriodicEvaluation):
-    """Metrics `eval/TASK/METRIC` of tasks of lm-evaluation-harness.
+    """Records `eval/TASK/METRIC` of tasks of lm-evaluation-harness.
 
     Args:
-        tasks: names of its tasks, groups or tags.
+        tasks: names of the harness's tasks, groups or tags.
         num_fewshot: examples in the prompt.
         limit: documents of each task; None: all.
         include: folder of custom tasks; empty: none.
@@ -46,11 +46,11 @@ class Downstream(PeriodicEvaluation):
         self._manager: Any = None
 
     def on_attach(self) -> None:
-        """Find the tasks, so that a wrong name is an error before training."""
+        """Look up the tasks, so that an unknown name is an error before training."""
         self._manager = task_manager(self.tasks, self.include)
 
     def measure(self) -> Mapping[str, float] | None:
-        """Scores of all tasks. Collective."""
+        """Return the scores of all tasks. Collective."""
         trainer = self.trainer
         model: Any = trainer.module.model
         return run_tasks(
@@ -79,9 +79,9 @@ def run_tasks(
     should_stop: Callable[[], bool] = lambda: False,
     manager: Any = None,
 ) -> Mapping[str, float] | None:
-    """Scores as `eval/TASK/METRIC`; None if `should_stop` returned true. Collective; blocks, may download datasets.
+    """Return scores as `eval/TASK/METRIC`; None if `should_stop` returned true. Collective; may download datasets.
 
-    Random states are left as they are.
+    Leaves random states unchanged.
 
     Raises:
         PreconditionError: lm_eval is not installed.
@@ -111,10 +111,10 @@ def run_tasks(
 
 
 def _told_to_all(scores: Mapping[str, float] | None, world: World | None) -> Mapping[str, float] | None:
-    """Send the results of process 0 to all; under torchrun only the first process of each machine has them."""
+    """Broadcast rank 0's results; under torchrun only the first process of each machine has them."""
     if world is None or world.size == 1:
         return scores
-    from torch.distributed import broadcast_object_list  # lazy: one process needs none of it
+    from torch.distributed import broadcast_object_list  # lazy: a single process does not need it
 
     told = [scores]
     broadcast_object_list(told, src=0)
@@ -122,11 +122,11 @@ def _told_to_all(scores: Mapping[str, float] | None, world: World | None) -> Map
 
 
 def task_manager(tasks: Sequence[str], include: str = "") -> Any:
-    """The harness's index of tasks, with those of a folder; costs seconds, unless all tasks are in the folder.
+    """Return the harness's index of tasks and a folder's; takes seconds, unless all tasks are in the folder.
 
     Raises:
         PreconditionError: lm_eval is not installed.
-        SpecError: one of the tasks is not in it.
+        SpecError: a task is unknown.
     """
     _lm_eval()
     if include and not Path(include).expanduser().is_dir():
@@ -142,7 +142,7 @@ def task_manager(tasks: Sequence[str], include: str = "") -> Any:
 
 
 def _managers(include: str | None) -> Iterator[Any]:
-    """Yield an index of custom tasks, then one of all; the second reads thousands of files."""
+    """Yield an index of custom tasks, then one of all tasks, which reads thousands of files."""
     from lm_eval.tasks import TaskManager
 
     if include:
@@ -169,7 +169,7 @@ def _lm_eval() -> Any:
 
 
 def _scores(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
-    """`{"acc,none": 0.5, "alias": ...}` of each task as metrics; its filter is named where it is not the plain one."""
+    """Return metrics from each task's `{"acc,none": 0.5, "alias": ...}`; names the filter unless it is `none`."""
     found = []
     for task, values in results.items():
         for key, value in values.items():

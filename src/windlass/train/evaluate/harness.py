@@ -1,7 +1,7 @@
 """A decoder as a model of lm-evaluation-harness. Imports `lm_eval`.
 
-Requests are sorted by length and cut into batches in a way that does not depend on the number of processes; each batch is
-computed by one data-parallel process, and all know all answers, so that every process finds the same scores.
+Requests are sorted by length and cut into batches independently of the number of processes. One data-parallel process
+computes each batch, and the answers are exchanged, so that every process computes the same scores.
 
 Legend: B requests of a batch, T tokens, V vocabulary.
 """
@@ -39,7 +39,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """Tokens to run, and the number at their end to score."""
+    """Tokens to run, and the number of tokens at their end to score."""
 
     tokens: tuple[int, ...]
     num_asked: int
@@ -50,8 +50,8 @@ class HarnessModel(TemplateLM):
 
     Args:
         model: a decoder; sharded ones are run by all processes together.
-        max_length: tokens of the longest request; longer ones lose their beginning.
-        batch_tokens: tokens of a batch, padding too.
+        max_length: maximum tokens of a request; longer ones are truncated on the left.
+        batch_tokens: tokens per batch, padding included.
         should_stop: called before each batch; must return the same on all processes.
     """
 
@@ -73,7 +73,7 @@ class HarnessModel(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """Id of the token that ends a document; also put before a text without context."""
+        """Id of the token that ends a document; also prepended to a text without context."""
         ids = self.text.ids
         return ids.eos_id if ids.eos_id is not None else ids.pad_id
 
@@ -84,17 +84,17 @@ class HarnessModel(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        """Names the harness's cache of requests."""
+        """Name of the harness's cache of requests."""
         return self.text.identity
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **options: Any) -> list[int]:
-        """Ids of a text, without marks."""
+        """Return the ids of a text, without special tokens."""
         return list(self.text.encode(string))
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **options: Any
     ) -> list[tuple[float, bool]]:
-        """Log-probability of each continuation after its context, and whether it is the likeliest, token by token."""
+        """Return each continuation's log-probability, and whether each of its tokens is the most likely one."""
         scored = [self._scored(context, continuation) for _, context, continuation in requests]
         answers = self._score(scored)
         for (request, _, _), answer in zip(requests, answers, strict=True):
@@ -107,7 +107,7 @@ class HarnessModel(TemplateLM):
         return _Scored(tokens, min(len(continuation), len(tokens) - 1))
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Log-probability of whole texts, in windows of `max_length` whose tokens are asked about once."""
+        """Return the log-probability of whole texts, in windows of `max_length` that score each token once."""
         owners: list[int] = []
         windows: list[_Scored] = []
         for number, request in enumerate(requests):
@@ -126,7 +126,7 @@ class HarnessModel(TemplateLM):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Continue texts up to the first of their stop texts; all processes do the same work."""
+        """Continue texts up to their first stop text; all processes do the same work."""
         answers = [""] * len(requests)
         groups: dict[tuple[Any, ...], list[int]] = {}
         for number, request in enumerate(requests):
@@ -156,7 +156,7 @@ class HarnessModel(TemplateLM):
         return answers
 
     def _score(self, scored: Sequence[_Scored]) -> list[tuple[float, bool]]:
-        """Sums of log-probabilities, and whether all asked tokens are likeliest. Collective."""
+        """Return sums of log-probabilities, and whether all scored tokens are the most likely. Collective."""
         batches = self._batches(scored)
         share = self.world.share
         sums = torch.zeros(2, len(scored), dtype=torch.float64)
@@ -172,7 +172,7 @@ class HarnessModel(TemplateLM):
         return [(value, flag > 0.5) for value, flag in zip(loglikelihoods, greedy, strict=True)]
 
     def _batches(self, scored: Sequence[_Scored]) -> list[list[int]]:
-        """Numbers of requests, the longest first, so that a batch too large for memory is the first one."""
+        """Return indices of requests by batch, longest first, so that out-of-memory errors occur at once."""
         order = sorted(range(len(scored)), key=lambda number: -len(scored[number].tokens))
         batches: list[list[int]] = []
         for number in order:
@@ -184,7 +184,7 @@ class HarnessModel(TemplateLM):
         return batches
 
     def _run(self, batch: Sequence[_Scored]) -> Tensor:
-        """For each request the sum and the flag, float64 (2, B)."""
+        """Return each request's sum and flag, float64 (2, B)."""
         device = next(self.model.parameters()).device
         longest = max(len(one.tokens) for one in batch) - 1
         tokens_BT = torch.full((len(batch), max(1, longest)), self.text.ids.pad_id, dtype=torch.int64)
@@ -201,7 +201,7 @@ class HarnessModel(TemplateLM):
 
 
 def _whole(logits_BTV: Any) -> Tensor:
-    """Logits of all of the vocabulary, where tensor parallelism left each process a part."""
+    """Gather the whole vocabulary's logits, which tensor parallelism splits."""
     found: Tensor = logits_BTV.full_tensor() if hasattr(logits_BTV, "full_tensor") else logits_BTV
     return found
 
@@ -216,7 +216,7 @@ def _answer(logits_TV: Tensor, one: _Scored) -> Tensor:
 
 
 def _generation(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], int, float, int | None, float | None]:
-    """Stop texts, new tokens, temperature, top_k, top_p."""
+    """Return stop texts, new tokens, temperature, top_k and top_p."""
     until = settings.get("until") or ()
     stops = (until,) if isinstance(until, str) else tuple(until)
     num_new = int(settings.get("max_gen_toks", settings.get("max_new_tokens", _MAX_NEW_TOKENS)))

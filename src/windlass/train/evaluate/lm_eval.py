@@ -27,10 +27,10 @@ __all__ = ["EvalLoss", "Evaluated", "LMEval", "Moment", "PeriodicEvaluation", "e
 
 
 class Evaluated(Protocol):
-    """Interface that returns losses: a train module, or anything with this method."""
+    """Interface of objects that return losses, such as a train module."""
 
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Sums `loss` (summed over labels, not divided) and `weight` (labels that count)."""
+        """Return the sum of losses as `loss` and the number of counted labels as `weight`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class EvalLoss:
     """Result of an evaluation.
 
     Attributes:
-        loss: nats for each label that counts.
-        num_labels: how many counted.
+        loss: nats per counted label.
+        num_labels: number of counted labels.
     """
 
     name: str
@@ -48,7 +48,7 @@ class EvalLoss:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss); infinite where that is too large for a number."""
+        """exp(loss); infinite on overflow."""
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
 
@@ -79,7 +79,7 @@ def evaluate(
 
 
 def _gathered(mine: Tensor, num_batches: int, world: World) -> list[list[float]]:
-    """Losses and weights of all batches, in order, on every process: each adds zeros for those of others."""
+    """Gather losses and weights of all batches, in order; each process adds zeros for other processes' batches."""
     share = world.share
     everyone = torch.zeros(2, mine.shape[1] * share.world, dtype=torch.float64)
     everyone[:, share.rank :: share.world] = mine
@@ -103,8 +103,8 @@ class PeriodicEvaluation(TrainerCallback):
     """Base class of evaluations at regular intervals and at the end.
 
     Args:
-        every: between measurements; None: only at the end.
-        at_start: whether one comes before the first step.
+        every: length between evaluations; None: only at the end.
+        at_start: whether to evaluate before the first step.
     """
 
     priority = -10  # after callbacks that change the model, before the checkpointer
@@ -118,7 +118,7 @@ class PeriodicEvaluation(TrainerCallback):
         raise NotImplementedError
 
     def on_start(self) -> None:
-        """Count from here."""
+        """Start counting intervals at the current position."""
         self._before = self._moment()
         if self.at_start and self.trainer.step == 0:
             self._run()
@@ -142,9 +142,9 @@ class PeriodicEvaluation(TrainerCallback):
 
 
 class LMEval(PeriodicEvaluation):
-    """Metrics `eval/NAME/loss` and `eval/NAME/perplexity` of held-out sources.
+    """Records `eval/NAME/loss` and `eval/NAME/perplexity` of held-out sources.
 
-    A stop request ends it before the next batch; unfinished sources are not recorded.
+    A stop request ends the evaluation before the next batch; unfinished sources are not recorded.
 
     Attributes:
         found: results of the last finished evaluation, by name.
@@ -156,7 +156,7 @@ class LMEval(PeriodicEvaluation):
         self.found: dict[str, EvalLoss] = {}
 
     def measure(self) -> Mapping[str, float] | None:
-        """Loss of every source. Collective."""
+        """Return the loss of every source. Collective."""
         trainer = self.trainer
         metrics: dict[str, float] = {}
         for source in self.sources:
@@ -172,7 +172,7 @@ def lm_eval_callback(config: LMEvalConfig, data: DataConfig, *, vocab_size: int)
     """Build the callback; opens all sources, so that a missing file is found before training.
 
     Raises:
-        SpecError, TrainingError: a source is missing, broken or of another vocabulary.
+        SpecError, TrainingError: a source is missing, invalid or of another vocabulary.
     """
     sources = [
         open_held_out(name, source, data, vocab_size=vocab_size, max_tokens=config.max_tokens)

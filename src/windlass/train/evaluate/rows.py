@@ -1,4 +1,4 @@
-"""Held-out rows in fixed batches: which rows meet in a batch does not depend on the number of processes.
+"""Held-out rows in fixed batches, independent of the number of processes.
 
 Legend: B rows of a batch, T tokens of a row, N rows.
 """
@@ -22,11 +22,11 @@ from windlass.train.data.rows import RowTable, cut_rows
 __all__ = ["HeldOut", "WholeChunks", "open_held_out"]
 
 _BATCH_TOKENS = 16_384
-"""Tokens of a batch where the run does not say how many fit: small enough for any machine that trains the model."""
+"""Default tokens of a batch: small enough for any machine that can train the model."""
 
 
 class WholeChunks:
-    """All tokens end to end, cut every `length`, what is left over at the end too."""
+    """All tokens end to end, cut every `length`; an incomplete last row is kept."""
 
     is_joined = True
 
@@ -35,12 +35,12 @@ class WholeChunks:
         self.num_rows = -(-num_tokens // length)
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """Return a single piece; that of the last row may be short."""
+        """Return a single piece; the last row's may be short."""
         start = row * self._length
         return [(start, min(self._length, self._num_tokens - start))]
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
-        """Tokens of rows."""
+        """Return the tokens per row."""
         tokens_N: np.ndarray = np.minimum(self._length, self._num_tokens - row_N * self._length)
         return tokens_N
 
@@ -50,9 +50,9 @@ class HeldOut:
     """Rows of a source in fixed batches, in order; the last batch is filled with rows without labels.
 
     Attributes:
-        name: as metrics call it.
-        num_rows: rows that count.
-        rows_batch: rows of a batch.
+        name: name in metrics.
+        num_rows: number of rows with labels.
+        rows_batch: rows per batch.
     """
 
     name: str
@@ -66,7 +66,7 @@ class HeldOut:
         return -(-self.num_rows // self.rows_batch)
 
     def batch(self, number: int) -> Batch:
-        """Return a batch; past the end, one in which no token counts, for processes that must keep in step."""
+        """Return a batch; past the end, one without labels, for processes that must stay in step."""
         first = number * self.rows_batch
         rows = [min(first + row, self.num_rows - 1) for row in range(self.rows_batch)]
         places = [RowPlace(row, 0, row) for row in rows]
@@ -78,15 +78,15 @@ class HeldOut:
 def open_held_out(
     name: str, source: AnySource, data: DataConfig, *, vocab_size: int, max_tokens: int | None = None
 ) -> HeldOut:
-    """The rows of a source, cut as the run's own data is.
+    """Open a source's rows, cut like the run's training data.
 
     Args:
-        data: gives tokenizer, length and layout of rows, and tokens of a microbatch.
+        data: settings for tokenizer, length and layout of rows, and tokens per microbatch.
         max_tokens: take rows from the start up to this many tokens; None: all.
 
     Raises:
-        SpecError: there is nothing in it, or no tokenizer.
-        TrainingError: files are broken or of another vocabulary.
+        SpecError: it is empty, or there is no tokenizer.
+        TrainingError: a file is invalid or of another vocabulary.
     """
     corpus = open_corpus(source, data.tokenizer, vocab_size=vocab_size, cache=data.cache)
     length = data.sequence_length

@@ -41,15 +41,15 @@ def continue_texts(
     """Return the model's continuation of each prompt, without the prompt. Loads the model into memory.
 
     Args:
-        checkpoint: anything that `open_model` reads.
+        checkpoint: any path that `open_model` accepts.
         temperature: 0: always the most likely token.
-        tokenizer: as in a recipe; empty: the recipe's own, or that in the folder of Hugging Face.
-        device: `auto`: a GPU where there is one.
+        tokenizer: as in a recipe; empty: the recipe's, or the one in the Hugging Face folder.
+        device: `auto`: a GPU if there is one.
 
     Raises:
         NotFoundError, CheckpointError: there is no checkpoint, or it is damaged.
         UsageError: no tokenizer is set, a prompt is empty, or the model's maximum length is exceeded.
-        PreconditionError: there is no GPU, and `device` is one.
+        PreconditionError: `device` is a GPU, and there is none.
     """
     place = torch.device(
         "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
@@ -111,7 +111,7 @@ def _tokenizer(source: ModelSource, checkpoint: str, named: str) -> Tokenizer:
 
 
 def _one_id(stated: object) -> int | None:
-    """The end mark of a config.json; where it names several, its tokenizer says which."""
+    """Return the end id of a config.json; None if it lists several, so that the tokenizer decides."""
     return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 0 else None
 
 

@@ -31,7 +31,7 @@ def generate(
     eos: int | None = None,
     seed: int = 0,
 ) -> list[list[int]]:
-    """New tokens for each prompt, without the prompt; `eos` ends one and is its last.
+    """Generate new tokens for each prompt, without the prompt; `eos` ends a continuation and is its last token.
 
     Args:
         model: a whole decoder, on any device; sharded ones are run by all processes together.
@@ -39,7 +39,7 @@ def generate(
         temperature: 0: always the most likely token.
         top_k: sample from the k most likely tokens.
         top_p: sample from the most likely tokens with at least this total probability.
-        seed: with a prompt's place in the batch, decides what is drawn; other prompts do not matter.
+        seed: seed of sampling, with a prompt's position in the batch; independent of the other prompts.
 
     Raises:
         TrainingError: an empty prompt, or a token outside the vocabulary.
@@ -65,7 +65,7 @@ def generate(
 
 
 def keep_likely(logits_BV: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
-    """Probabilities of the likeliest tokens, zero elsewhere; at least one token stays. Source: Holtzman et al. 2020."""
+    """Return the most likely tokens' probabilities, zero elsewhere; keeps at least one token. Source: Holtzman et al. 2020."""
     if top_k is not None and top_k < logits_BV.shape[-1]:
         least_B1 = logits_BV.topk(top_k, dim=-1).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < least_B1, float("-inf"))
@@ -79,7 +79,7 @@ def keep_likely(logits_BV: Tensor, top_k: int | None, top_p: float | None) -> Te
 
 
 def _padded(prompts: list[list[int]], vocab_size: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Prompts that end together; padding on the left is a separate document, so no token attends to it."""
+    """Pad prompts on the left; padding is a separate document, so that no token attends to it."""
     for row, prompt in enumerate(prompts):
         wrong = [token for token in prompt if not 0 <= int(token) < vocab_size]
         if wrong or not prompt:

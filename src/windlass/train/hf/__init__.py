@@ -1,1 +1,1 @@
-"""Models to and from the files of Hugging Face; transformers itself is not needed."""
+"""Conversion of models from and to Hugging Face files, without transformers."""

@@ -24,7 +24,7 @@ class LayerDifference:
     """A layer's output, and the difference between two models there.
 
     Attributes:
-        name: in our names: `embed`, `blocks.3.attention`, `blocks.3.ffn`, `blocks.3` (the residual stream), `norm`, `logits`.
+        name: windlass's name: `embed`, `blocks.3.attention`, `blocks.3.ffn`, `blocks.3` (the residual stream), `norm`, `logits`.
         difference: largest absolute difference; infinite if a value is not finite.
         scale: largest absolute value of the second model.
     """
@@ -43,12 +43,12 @@ class LayerCheck:
 
     @property
     def first(self) -> LayerDifference | None:
-        """The first place that differs by more than the tolerance; None where none does."""
+        """First layer that differs by more than the tolerance; None if there is none."""
         return next((point for point in self.points if not point.difference <= self.tolerance), None)
 
     @property
     def logits(self) -> LayerDifference:
-        """The last place."""
+        """Difference of the logits, the last layer."""
         return self.points[-1]
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class LayerCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Names of the layers in a model's own modules; `{i}` is a block."""
+    """Names of a model class's modules for the layers; `{i}` is a block."""
 
     root: str
     blocks: str
@@ -97,10 +97,10 @@ _LAYOUTS = (
 
 
 def compare_layers(ours: nn.Module, theirs: nn.Module, tokens_BT: Tensor, *, tolerance: float = 1e-5) -> LayerCheck:
-    """Run both models on the same tokens and compare them place by place; no gradients, eval mode.
+    """Run both models on the same tokens and compare them layer by layer; no gradients, eval mode.
 
-    Each may be a decoder of ours, one of transformers, or one of OLMo-core; both whole, on one device. Costs both forward
-    passes and the memory of all their layers' outputs.
+    Each may be a decoder of windlass, transformers or OLMo-core; both whole and on one device. Costs both forward
+    passes and the memory of all layers' outputs.
 
     Raises:
         UsageError: an unknown model class, or models of different sizes.

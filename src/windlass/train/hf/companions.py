@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 KEPT_BELOW = "hf/"
-"""Folder for them in an imported checkpoint, among its small files."""
+"""Folder of the companion files in an imported checkpoint."""
 _GENERATION = "generation_config.json"
 _CONFIG = "config.json"
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
@@ -44,7 +44,7 @@ _TOKENIZER_FILES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companions:
-    """Files by name, byte for byte, and special ids as config.json states them."""
+    """Companion files by name, byte for byte, and the special ids in config.json."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     ids: Mapping[str, Any] = field(default_factory=dict)
@@ -83,12 +83,12 @@ def _with_ids(files: Mapping[str, bytes], config: bytes, source: str) -> Compani
 
 
 def tokenizer_companions(path: str | Path, ids: SpecialIds | None, *, max_length: int) -> Companions:
-    """The files of a tokenizer.
+    """Return the files of a tokenizer.
 
     Args:
-        path: a `tokenizer.json`, a folder with the files of a tokenizer, or `bytes`.
-        ids: those for config.json; None: unknown.
-        max_length: longest sequence of the model.
+        path: a `tokenizer.json`, a folder with a tokenizer's files, or `bytes`.
+        ids: special ids for config.json; None: unknown.
+        max_length: maximum sequence length of the model.
 
     Raises:
         PreconditionError: there is no tokenizer.
@@ -112,7 +112,7 @@ _MARKS = {256: "<|endoftext|>", 257: "<|padding|>"}
 
 
 def byte_tokenizer_files(ids: SpecialIds, max_length: int) -> Mapping[str, bytes]:
-    """`tokenizer.json` and `tokenizer_config.json`; the text of a mark in a prompt becomes the mark."""
+    """Return `tokenizer.json` and `tokenizer_config.json`; special tokens in a prompt's text are recognized."""
     names = {**_names_of_bytes(), **_MARKS}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}

@@ -1,4 +1,4 @@
-"""A model's configuration to and from transformers' config.json; no torch, no transformers."""
+"""Conversion between model settings and transformers' config.json, without torch and transformers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def to_hf(config: ModelConfig, *, dtype: str = "float32") -> dict[str, Any]:
-    """The config.json of a model, by the newest names and by those of transformers 4.
+    """Return a model's config.json, with the newest names and those of transformers 4.
 
     Args:
-        dtype: of the weights beside it, such as `bfloat16`.
+        dtype: type of the weights beside it, such as `bfloat16`.
 
     Raises:
-        SpecError: no architecture of transformers has one of the settings; names it.
+        SpecError: no transformers architecture has one of the settings; the message names it.
     """
     known = architecture_of(config)
     if isinstance(known, tuple):
@@ -46,7 +46,7 @@ def to_hf(config: ModelConfig, *, dtype: str = "float32") -> dict[str, Any]:
         "rms_norm_eps": config.norm_eps,
         "tie_word_embeddings": config.is_tied,
         "attention_dropout": 0.0,
-        # Tokens are the tokenizer's affair; unset, transformers would take numbers of another vocabulary.
+        # The tokenizer defines special ids; if unset, transformers would use ids of another vocabulary.
         "bos_token_id": None,
         "eos_token_id": None,
         "pad_token_id": None,
@@ -98,7 +98,7 @@ def _experts_to_hf(known: Architecture, moe: MoEConfig | None) -> dict[str, Any]
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The configuration in a model's folder. Raises SpecError with all that is wrong in it."""
+    """Read the configuration in a model's folder. Raises SpecError with all its problems."""
     path = folder / "config.json"
     try:
         data = read_json(path)
@@ -116,7 +116,7 @@ def model_of_folder(folder: str) -> ModelConfig:
     """Read the architecture of `model: hf:FOLDER`, without weights.
 
     Raises:
-        ValueError: with what to type instead.
+        ValueError: the folder is missing or unsupported; the message says what to type instead.
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
@@ -133,13 +133,13 @@ def model_of_folder(folder: str) -> ModelConfig:
 
 
 def from_hf(data: Mapping[str, Any], *, source: str = "config.json") -> ModelConfig:
-    """The model that a config.json describes.
+    """Return the model that a config.json describes.
 
     Args:
-        source: its name, for messages.
+        source: name of the file in messages.
 
     Raises:
-        SpecError: an architecture or settings that our decoder does not have; every one is named.
+        SpecError: our decoder does not support its architecture or settings; the message names all of them.
     """
     known = next((known for known in FAMILIES if known.model_type == data.get("model_type")), None)
     if known is None:
@@ -211,7 +211,7 @@ def _attention(known: Architecture, full: Mapping[str, Any]) -> AttentionConfig:
 
 
 def _windows(known: Architecture, full: Mapping[str, Any]) -> tuple[int | None, tuple[bool, ...]]:
-    """The window and the shortest group of layers that repeats."""
+    """Return the window and the shortest repeating group of layers."""
     window = full.get("sliding_window")
     if known.windows == "none" or window is None or full.get("use_sliding_window") is False:
         return None, ()
@@ -251,18 +251,18 @@ def _experts(known: Architecture, full: Mapping[str, Any]) -> MoEConfig | None:
 
 
 def validated(config: ModelConfig, source: str) -> ModelConfig:
-    """The same, with our own checks of types and ranges made."""
+    """Return the configuration after checking its types and ranges."""
     from windlass.config import (
         from_data,
         to_data,
-    )  # lazy: a start without an import does not need the decoder of configs
+    )  # lazy: a start without an import does not need the config decoder
 
     return from_data(ModelConfig, to_data(config, keep_defaults=True), source=source)
 
 
 REMEDY = "use another model, or remove the setting from config.json if it changes nothing"
 
-# Settings that we have no place for, and the values with which they change nothing.
+# Settings without an equivalent, and the values with which they have no effect.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "attention_bias": (False, None),
     "attention_dropout": (0, None),
@@ -282,7 +282,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "rope_interleaved": (False, None),
     "router_jitter_noise": (0, None),
 }
-# Settings that are no part of the function a model computes, or that are read below.
+# Settings that do not affect what a model computes, or that are read below.
 _KNOWN = frozenset(
     {
         "_attn_implementation",
@@ -340,7 +340,7 @@ _KNOWN = frozenset(
     }
 )
 _MAX_LAYERS, _MAX_SIZE = 100_000, 1 << 31
-"""Far above any model: each layer is looked at before a weight is."""
+"""Limit far above any model's layers, because each layer is checked before any weight."""
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 
 

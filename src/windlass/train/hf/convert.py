@@ -1,4 +1,4 @@
-"""`windlass ckpt export` and `import`: between checkpoints of ours and folders of others."""
+"""`windlass ckpt export` and `import`: conversion between windlass checkpoints and other formats."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def export_hf(
     max_shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
 ) -> Path:
-    """Write a checkpoint's model as a folder of Hugging Face; costs the memory of its largest weight.
+    """Write a checkpoint's model as a Hugging Face folder; costs the memory of its largest weight.
 
     Args:
-        checkpoint: anything that `open_model` reads.
-        dtype: of the files.
-        tokenizer: file or folder whose files are copied, or `bytes`; None: the recipe's own, where that is a file or
-            folder, or what came with the model that was imported.
-        overwrite: whether a model of Hugging Face in that folder may be replaced; nothing else ever is.
+        checkpoint: any path that `open_model` accepts.
+        dtype: type of the weights in the files.
+        tokenizer: file or folder whose files are copied, or `bytes`; None: the recipe's, if that is a file or
+            folder, or the imported model's.
+        overwrite: whether to replace a Hugging Face model in that folder; anything else is never replaced.
 
     Returns:
-        The folder.
+        The path of the folder.
 
     Raises:
         NotFoundError, CheckpointError: there is no checkpoint, or it is damaged.
-        SpecError: no architecture of transformers is that model; names the settings.
+        SpecError: no transformers architecture matches the model; the message names the settings.
         PreconditionError: the folder exists.
     """
     with open_model(checkpoint) as source:
@@ -63,7 +63,7 @@ def export_hf(
 
 
 def _companions(source: ModelSource, tokenizer: str | Path | None) -> Companions:
-    """The tokenizer that was asked for, else that of the recipe, else what was there beside foreign weights."""
+    """Return the requested tokenizer's files, else the recipe's, else those beside foreign weights."""
     own, max_length = _tokenizer_config(source), source.config.max_length
     ids = None if own is None else load_tokenizer(own).ids
     if tokenizer is not None:
@@ -74,7 +74,7 @@ def _companions(source: ModelSource, tokenizer: str | Path | None) -> Companions
 
 
 def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
-    """Return the tokenizer of the recipe that trained the model; None if unknown or only a name of the hub."""
+    """Return the tokenizer of the recipe that trained the model; None if unknown or only a hub name."""
     if not isinstance(source, StoredCheckpoint):
         return None
     try:
@@ -85,13 +85,14 @@ def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
 
 
 def import_model(path: str, folder: str) -> str:
-    """Write any model that we can read as a checkpoint of ours, at step 0; returns its path.
+    """Write any readable model as a windlass checkpoint at step 0; returns its path.
 
-    Weights are taken, and what an export needs again: the tokenizer's files and special ids. A run takes such a model without this too, by `checkpoint.load.path`. Costs its memory.
+    Imports the weights, and what an export needs: the tokenizer's files and special ids. A run can also load such a model
+    directly, with `checkpoint.load.path`. Costs the memory of the model.
 
     Raises:
-        NotFoundError, CheckpointError, SpecError: as `open_model`.
-        PreconditionError: the folder holds checkpoints already.
+        NotFoundError, CheckpointError, SpecError: see `open_model`.
+        PreconditionError: the folder already contains checkpoints.
     """
     store = open_store(folder, World(device=torch.device("cpu")))
     if store.committed():
@@ -117,7 +118,7 @@ def import_model(path: str, folder: str) -> str:
 
 
 def _kept_files(source: ModelSource) -> Mapping[str, bytes]:
-    """Return the companions of the weights, as small files of a checkpoint."""
+    """Return the weights' companions as small files of a checkpoint."""
     found = companions_of(source)
     ids = {"config.json": json.dumps(dict(found.ids), indent=1).encode() + b"\n"} if found.ids else {}
     return {KEPT_BELOW + name: content for name, content in {**found.files, **ids}.items()}

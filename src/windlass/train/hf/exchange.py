@@ -1,4 +1,4 @@
-"""Whole models to and from folders of Hugging Face."""
+"""Import and export of whole models as Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _DTYPES: Mapping[str, torch.dtype] = {
     "float16": torch.float16,
 }
 SHARD_BYTES = 5_000_000_000
-"""As transformers cuts its files."""
+"""Maximum size of a file, as in transformers."""
 
 
 def import_hf(path: str | Path) -> MappedWeights:
-    """A model's configuration and weights, checked against each other; nothing is read yet.
+    """Open a model, and check its weights' names and shapes against its configuration.
 
         with import_hf("models/olmo2-1b") as weights:
             model = Decoder(weights.config)
             for name, tensor in weights: ...
 
     Raises:
-        SpecError: its config.json names an architecture or settings that our decoder does not have.
-        CheckpointError: no whole safetensors files, or not the weights that config.json promises.
+        SpecError: our decoder does not support the architecture or settings in its config.json.
+        CheckpointError: the safetensors files are incomplete, or do not match config.json.
     """
     folder = Path(str(path).removeprefix("hf:")).expanduser()
     config = read_config(folder)
@@ -64,12 +64,12 @@ def import_hf(path: str | Path) -> MappedWeights:
 
 
 def load_hf(model: nn.Module, path: str | Path) -> ModelConfig:
-    """Fill a decoder with the weights of a folder of Hugging Face; returns the configuration found there.
+    """Fill a decoder with the weights in a Hugging Face folder; returns the folder's configuration.
 
-    Parameters may be sharded; each process reads what it needs, and nothing is sent.
+    Parameters may be sharded; each process reads what it needs, without communication.
 
     Raises:
-        CheckpointError: the folder holds another model.
+        CheckpointError: the folder contains a different model.
     """
     with import_hf(path) as weights:
         fill(dict(model.named_parameters()), weights, str(path))
@@ -86,19 +86,19 @@ def export_model(
     max_shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
 ) -> Path:
-    """Write a model as a folder that transformers, vLLM and others load. It appears whole or not at all.
+    """Write a model as a folder that transformers, vLLM and other programs load. Atomic.
 
     Costs the memory of the largest weight.
 
     Args:
-        weights: by our names.
-        companions: the tokenizer's files, generation_config.json and special ids that go with it.
-        overwrite: whether a model of Hugging Face in that folder may be replaced; nothing else ever is.
+        weights: weights by windlass's names.
+        companions: the model's tokenizer files, generation_config.json and special ids.
+        overwrite: whether to replace a Hugging Face model in that folder; anything else is never replaced.
 
     Raises:
-        SpecError: no architecture of transformers has one of the model's settings.
+        SpecError: no transformers architecture has one of the model's settings.
         PreconditionError: the folder exists, or cannot be written to.
-        CheckpointError: weights are missing or misshapen, or there is no room.
+        CheckpointError: weights are missing or have the wrong shape, or the disk is full.
     """
     target = Path(folder).expanduser().absolute()
     companions = companions or Companions()
@@ -136,22 +136,22 @@ def _entries(config: ModelConfig, weights: Weights, model_type: str, dtype: torc
 
 
 class _Reader:
-    """Reads weights and holds the last one, so that a stack of experts is read once for all of them."""
+    """Reader of weights that keeps the last one, so that stacked experts are read only once."""
 
     def __init__(self, weights: Weights) -> None:
         self._weights, self._name = weights, ""
         self._tensor = torch.empty(0)
 
     def read(self, name: str, index: int | None) -> Tensor:
-        """A weight, or one of the tensors stacked in it."""
+        """Read a weight, or one of the tensors stacked in it."""
         if name != self._name:
-            self._tensor = torch.empty(0)  # let go before the next is read
+            self._tensor = torch.empty(0)  # freed before the next one is read
             self._name, self._tensor = name, self._weights.tensor(name)
         return self._tensor if index is None else self._tensor[index]
 
 
 def _refuse_existing(target: Path, *, overwrite: bool) -> None:
-    """Only a model of Hugging Face is ever replaced: not checkpoints, and not a folder with other work in it."""
+    """Reject an existing target unless it is an exported model and `overwrite` is set."""
     if not os.path.lexists(target):
         return
     if not overwrite:
@@ -173,7 +173,7 @@ def _is_exported(path: Path) -> bool:
 
 
 def _publish(stage: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename the staged folder to its name; the previous folder is moved aside until then."""
+    """Rename the staged folder to its final name; a previous folder is moved aside first."""
     if not (overwrite and os.path.lexists(target)):
         _refuse_existing(target, overwrite=False)
         os.rename(stage, target)
@@ -195,7 +195,7 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorToWrite:
-    """A tensor to be written: what is known of it before, and how to get it."""
+    """A tensor to write: its properties, and a function that reads it."""
 
     name: str
     shape: tuple[int, ...]
@@ -204,15 +204,15 @@ class TensorToWrite:
 
     @property
     def num_bytes(self) -> int:
-        """Its size in the file."""
+        """Size in the file."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
 
 
 class FileWeights:
-    """The safetensors files of a folder; files are mapped, not read, until a tensor is asked for."""
+    """The safetensors files of a folder, mapped into memory; tensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
-        """Look at the headers. Raises CheckpointError for a folder without weights or a file that is broken."""
+        """Read the headers. Raises CheckpointError for a folder without weights or an invalid file."""
         self.folder = folder
         self._stack = ExitStack()
         self._files: dict[str, Any] = {}
@@ -243,15 +243,15 @@ class FileWeights:
             ) from error
 
     def close(self) -> None:
-        """Let go of the files; idempotent."""
+        """Close the files; idempotent."""
         self._stack.close()
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each tensor."""
+        """Return the shape of each tensor."""
         return self._shapes
 
     def tensor(self, name: str) -> Tensor:
-        """Read a tensor, in the type it is stored in."""
+        """Read a tensor in its stored type."""
         read: Tensor = self._files[name].get_tensor(name)
         return read
 
@@ -262,7 +262,7 @@ def _weight_files(folder: Path) -> Sequence[Path]:
         try:
             names = sorted(set(read_json(index)["weight_map"].values()))
             if any(Path(name).name != name for name in names):
-                raise ValueError("it refers to files of other folders")
+                raise ValueError("it refers to files in other folders")
             return [folder / name for name in names]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
@@ -281,9 +281,9 @@ def _weight_files(folder: Path) -> Sequence[Path]:
 
 
 def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_bytes: int) -> tuple[Path, ...]:
-    """Write tensors as `model.safetensors`, or as shards with an index where they are larger than one.
+    """Write tensors as `model.safetensors`, or as shards with an index if one file would be too large.
 
-    Each tensor is read, written and let go. Files are synced; the folder is the caller's to publish.
+    Each tensor is read, written and freed. The files are synced; the caller publishes the folder.
 
     Raises:
         CheckpointError: a tensor has an unexpected shape, or the disk is full.
@@ -313,7 +313,7 @@ def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_b
 
 
 def _shards(entries: Sequence[TensorToWrite], max_bytes: int) -> Iterator[list[TensorToWrite]]:
-    """Group tensors into files of at most `max_bytes`; a larger tensor has its own file."""
+    """Group tensors into files of at most `max_bytes`; a larger tensor gets a separate file."""
     shard: list[TensorToWrite] = []
     size = 0
     for entry in entries:
@@ -336,13 +336,13 @@ def _write_shard(path: Path, entries: Sequence[TensorToWrite]) -> None:
         }
         offset += entry.num_bytes
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight, so that they can be mapped
+    text += b" " * (-len(text) % 8)  # align tensors to 8 bytes, so that they can be mapped
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for entry in entries:
             tensor = _checked(entry)
             file.write(bytes_of(tensor))
-            del tensor  # before the next one is read
+            del tensor  # before the next tensor is read
         file.flush()
         os.fsync(file.fileno())
 

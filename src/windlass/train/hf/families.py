@@ -1,4 +1,4 @@
-"""Architectures of transformers that our decoder is, given the right settings; as data, no torch.
+"""Architectures of transformers that our decoder supports, as data, without torch.
 
 Source: configuration and model files of transformers 5.23, models/<model_type>.
 """
@@ -16,18 +16,18 @@ __all__ = ["FAMILIES", "Architecture", "architecture_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A `model_type` of transformers, and what it fixes.
+    """A `model_type` of transformers, and the settings that it implies.
 
     Attributes:
         model_type: its name in config.json.
         causal_lm: class of the whole model.
-        family: what `ModelConfig.family` is after an import.
-        windows: none, one for all layers, or chosen layer by layer.
-        defaults: what transformers takes where config.json is silent.
-        ropes_by_layer: whether windowed layers may have a rotary embedding of their own.
+        family: `ModelConfig.family` after an import.
+        windows: none, one for all layers, or set per layer.
+        defaults: values that transformers uses for keys missing in config.json.
+        ropes_by_layer: whether windowed layers may have a separate rotary embedding.
         expert_size: key of an expert's hidden size in config.json.
         expert_count: key of the number of experts.
-        always_normalizes: whether the weights of the chosen experts are made to sum to 1 without being asked.
+        always_normalizes: whether the chosen experts' weights always sum to 1, without a setting.
     """
 
     model_type: str
@@ -45,7 +45,7 @@ class Architecture:
     always_normalizes: bool = False
 
     def obstacles(self, config: ModelConfig) -> Iterator[str]:
-        """The settings of a model that this architecture has no place for, as `setting value`."""
+        """Yield a model's settings that this architecture does not support, as `setting value`."""
         attention = config.attention
         if config.norm != self.norm:
             yield f"norm {config.norm}"
@@ -75,12 +75,12 @@ class Architecture:
             yield "window_rope"
         scaling = config.rope.scaling
         if self.ropes_by_layer and isinstance(scaling, YarnScaling) and not scaling.truncate:
-            yield "rope.scaling.truncate false"  # transformers 5.23 reads it only where all layers share one embedding
+            yield "rope.scaling.truncate false"  # transformers 5.23 reads it only if all layers share one embedding
 
     def _has_windows(self, config: ModelConfig) -> bool:
         attention = config.attention
         if attention.window is None:
-            # Without a window mistral is llama, and olmo3 is olmo2: they are written as those.
+            # Without a window, mistral equals llama and olmo3 equals olmo2: they are written as such.
             return self.model_type not in ("mistral", "olmo3") or config.family == self.model_type
         is_everywhere = all(attention.window_pattern)
         return self.windows == "layers" or (self.windows == "all" and is_everywhere)

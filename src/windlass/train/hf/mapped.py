@@ -1,4 +1,4 @@
-"""Weights read on demand: foreign ones under our names, or those of a model in memory; copied into a model.
+"""Weights that are read on demand, from foreign files or from a model in memory, and copied into a model.
 
 Legend: all tensors here are whole weights, on the CPU.
 """
@@ -20,24 +20,24 @@ __all__ = ["OPTIMIZER_STATE", "MappedWeights", "ModelSource", "ModuleWeights", "
 
 _WEIGHTS = "the weights in {source} are of a different model"
 OPTIMIZER_STATE = "the optimiser's state in {source} is of a different optimiser"
-"""Error of `fill` for tensors that do not fit."""
+"""Messages of `fill` for tensors that do not match."""
 
 
 class Weights(Protocol):
     """Named tensors that are read on demand."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each, without reading any."""
+        """Return the shape of each tensor, without reading it."""
 
     def tensor(self, name: str) -> Tensor:
-        """Read a tensor onto the CPU; costs its bytes."""
+        """Read a tensor onto the CPU; costs its size in memory."""
 
 
 class ModelSource(Weights, Protocol):
-    """A stored model under our names; use it in a `with` block.
+    """A stored model with windlass's names; use it in a `with` block.
 
     Attributes:
-        source: its path, for messages.
+        source: path of the model, for messages.
     """
 
     source: str
@@ -47,21 +47,21 @@ class ModelSource(Weights, Protocol):
         """Architecture of the model."""
 
     def __enter__(self) -> Self:
-        """The same."""
+        """Return self."""
 
     def __exit__(self, *failure: object) -> None:
-        """Let go of its files."""
+        """Close its files."""
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights, one at a time."""
+        """Yield all weights, one at a time."""
 
 
 class MappedWeights:
-    """Foreign weights under our names.
+    """Foreign weights, by windlass's names.
 
     Attributes:
-        config: of the model that they are.
-        source: their path.
+        config: settings of the model.
+        source: path of the weights.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MappedWeights:
         source: str,
         close: Callable[[], None] | None = None,
     ) -> None:
-        """Compare names and shapes. Raises CheckpointError naming weights that are missing, unexpected or misshapen."""
+        """Compare names and shapes. Raises CheckpointError for missing or unexpected weights and wrong shapes."""
         self.config, self.source = config, source
         self._files, self._close = weights, close
         self._weights = {weight.ours: weight for weight in names.weights(config)}
@@ -81,9 +81,9 @@ class MappedWeights:
     def _check(self) -> None:
         found = self._files.shapes()
         head = next((weight for weight in self._weights.values() if weight.ours == "head.weight"), None)
-        spare = {name for name in found if name.endswith("rotary_emb.inv_freq")}  # old files hold what is computed
+        spare = {name for name in found if name.endswith("rotary_emb.inv_freq")}  # old files contain computed values
         if head is None:
-            spare |= {"lm_head.weight", "lm_head.w_out.weight"}  # some files of tied models hold the embedding twice
+            spare |= {"lm_head.weight", "lm_head.w_out.weight"}  # some tied models' files contain the embedding twice
         check_weights(found, list(self._weights.values()), self.source, spare=spare)
 
     def __enter__(self) -> Self:
@@ -97,15 +97,15 @@ class MappedWeights:
         return ((name, self.tensor(name)) for name in self._weights)
 
     def names(self) -> Mapping[str, Weight]:
-        """Map our names to the weights there."""
+        """Return the stored weights by windlass's names."""
         return self._weights
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each, by our names."""
+        """Return the shape of each weight, by windlass's names."""
         return {name: weight.shape for name, weight in self._weights.items()}
 
     def tensor(self, name: str) -> Tensor:
-        """Read one of our tensors, in the type it is stored in; stacked if it consists of several there."""
+        """Read a tensor in its stored type; stacked if it is stored as several tensors."""
         weight = self._weights[name]
         if not weight.is_stacked:
             return self._files.tensor(weight.theirs[0])
@@ -117,13 +117,13 @@ class MappedWeights:
 
 
 class ModuleWeights:
-    """A model in memory as weights; sharded ones are gathered one by one, by all processes together."""
+    """Weights of a model in memory; all processes together gather sharded ones, one by one."""
 
     def __init__(self, model: nn.Module) -> None:
         self._tensors = dict(model.named_parameters())
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shape of each, whole."""
+        """Return the shape of each whole tensor."""
         return {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
 
     def tensor(self, name: str) -> Tensor:
@@ -137,17 +137,17 @@ class ModuleWeights:
 def fill(
     targets: Mapping[str, Tensor], weights: Weights, source: str, *, is_strict: bool = True, what: str = _WEIGHTS
 ) -> None:
-    """Copy weights into tensors of the same names, plain or sharded; types are converted.
+    """Copy weights into plain or sharded tensors of the same names, converting types.
 
-    Each process reads whole weights, one at a time, and keeps its shard; nothing is sent. Targets that are one stage of a
-    pipeline may lack what the other stages have.
+    Each process reads whole weights, one at a time, and keeps its shard, without communication. Targets that are a
+    pipeline stage may lack the other stages' weights.
 
     Args:
-        is_strict: whether every target must be there, and every weight have a target; shapes must always be right.
-        what: they are, and whose, for messages.
+        is_strict: whether every target must have a weight and every weight a target; shapes must always match.
+        what: description for messages.
 
     Raises:
-        CheckpointError: a target has no weight, or one of another shape, or a weight has no target.
+        CheckpointError: a target has no weight, a weight has no target, or shapes differ.
     """
     from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -168,7 +168,7 @@ def fill(
 
 
 def _is_stage(names: Collection[str]) -> bool:
-    """Return whether these names are part of a decoder: no embedding, no final norm, or blocks left out."""
+    """Return whether the names are part of a decoder: without embedding, final norm, or some blocks."""
     blocks = {int(name.split(".")[1]) for name in names if name.startswith("blocks.")}
     has_ends = "embed.weight" in names and "norm.weight" in names
     return bool(blocks) and not (has_ends and len(blocks) == max(blocks) + 1)
@@ -182,14 +182,14 @@ def check_weights(
     spare: set[str] | None = None,
     what: str = _WEIGHTS,
 ) -> None:
-    """Compare the names and shapes of a place with those that a model has there.
+    """Compare stored names and shapes with those that a model expects.
 
     Args:
-        spare: names that may be there without a place in the model.
-        what: they are, and whose, for messages.
+        spare: stored names that the model may lack.
+        what: description for messages.
 
     Raises:
-        CheckpointError: names weights that are missing, have no place, or another shape.
+        CheckpointError: lists missing and unexpected weights, and wrong shapes.
     """
     shapes = {theirs: weight.their_shape for weight in wanted for theirs in weight.theirs}
     lines = [f"{name} is missing" for name in shapes if name not in found]

@@ -1,7 +1,7 @@
-"""Names of weights, ours and theirs: one table of rules per way of naming them; no torch.
+"""Names of weights in windlass and in other formats: a table of rules per format, without torch.
 
-A rule is a pair of patterns. `{i}` runs over blocks and `{e}` over experts; a rule with `{e}` on their side alone says
-that our tensor holds, along its first axis, what are several tensors there.
+A rule is a pair of patterns. `{i}` stands for blocks and `{e}` for experts; in a rule with `{e}` only on the other side,
+our tensor stacks several of the other format's tensors along its first axis.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ATTENTION", "ROOT", "SWIGLU", "NameMap", "Weight", "WeightRule", "hf
 
 @dataclass(frozen=True, slots=True)
 class WeightRule:
-    """A weight of ours, and what it is called there."""
+    """Name of a weight in windlass, and in the other format."""
 
     ours: str
     theirs: str
@@ -26,12 +26,12 @@ class WeightRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """A weight of a certain model.
+    """A weight of a model.
 
     Attributes:
-        ours: our name.
-        theirs: their name; several where our tensor is theirs stacked along a new first axis.
-        shape: of ours.
+        ours: windlass's name.
+        theirs: name in the other format; several if our tensor stacks them along a new first axis.
+        shape: shape in windlass.
     """
 
     ours: str
@@ -40,26 +40,26 @@ class Weight:
 
     @property
     def is_stacked(self) -> bool:
-        """Return whether our tensor consists of several of theirs."""
+        """Return whether our tensor stacks several tensors of the other format."""
         return len(self.theirs) > 1
 
     @property
     def their_shape(self) -> tuple[int, ...]:
-        """Shape of each of theirs."""
+        """Shape of each tensor in the other format."""
         return self.shape[1:] if self.is_stacked else self.shape
 
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Rules of one way of naming weights."""
+    """Rules for the weights' names in one format."""
 
     rules: tuple[WeightRule, ...]
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """All weights of a model, in the order of our modules.
+        """Yield a model's weights, in the order of our modules.
 
         Raises:
-            LookupError: a weight that no rule names; its name is the argument.
+            LookupError: no rule matches a weight; its name is the argument.
         """
         by_pattern = {rule.ours: rule.theirs for rule in self.rules}
         num_experts = config.moe.num_experts if config.moe is not None else 0
@@ -73,7 +73,7 @@ class NameMap:
 
 
 def _pattern(name: str) -> tuple[str, str]:
-    """`blocks.3.ffn.up.weight` as `blocks.{i}.ffn.up.weight` and `3`."""
+    """Split `blocks.3.ffn.up.weight` into `blocks.{i}.ffn.up.weight` and `3`."""
     head, _, rest = name.partition(".")
     if head != "blocks":
         return name, ""
@@ -82,7 +82,7 @@ def _pattern(name: str) -> tuple[str, str]:
 
 
 def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every weight of a decoder, in the order of its modules."""
+    """Return each weight's name and shape, in the order of a decoder's modules."""
     shapes: dict[str, tuple[int, ...]] = {"embed.weight": (config.vocab_size, config.d_model)}
     block = _block_shapes(config)
     for index in range(config.num_layers):
@@ -137,7 +137,7 @@ def _swiglu_shapes(width: int, hidden: int) -> Mapping[str, tuple[int, ...]]:
     return {"gate.weight": (hidden, width), "up.weight": (hidden, width), "down.weight": (width, hidden)}
 
 
-# Hugging Face. All families that we write name these alike.
+# Hugging Face. All families that we write use these names.
 ROOT = (
     WeightRule("embed.weight", "model.embed_tokens.weight"),
     WeightRule("norm.weight", "model.norm.weight"),
@@ -200,5 +200,5 @@ _BY_MODEL_TYPE: Mapping[str, NameMap] = {
 
 
 def hf_names(model_type: str) -> NameMap:
-    """The names of weights of a `model_type` of Hugging Face; raises KeyError for one that we do not know."""
+    """Return the weights' names for a Hugging Face `model_type`; raises KeyError if unsupported."""
     return _BY_MODEL_TYPE[model_type]

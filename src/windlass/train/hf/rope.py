@@ -1,6 +1,6 @@
-"""Rotary embeddings to and from config.json, in the keys of transformers 5 and of 4.
+"""Conversion of rotary embeddings from and to config.json, with the keys of transformers 4 and 5.
 
-OLMo 3 has one per type of layer; in the words of transformers 4, that of windowed layers is the same but never scaled.
+OLMo 3 has one per type of layer; in transformers 4, windowed layers use the same one without scaling.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _READ_KEYS = {
     ),
 }
 _LAYERED_THETA = 500_000.0
-"""Theta that transformers 5 uses for windowed layers without one, whatever `rope_theta` says."""
+"""Theta that transformers 5 uses for windowed layers that set none, whatever `rope_theta` is."""
 _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
 
 
 class RopeProblem(ValueError):
-    """Something of a rotary embedding that ours does not have; the message names it."""
+    """Error for an unsupported setting of a rotary embedding; the message names it."""
 
 
 def write_rope(known: Architecture, config: ModelConfig) -> dict[str, Any]:
-    """`rope_parameters`, and where transformers 4 had words for it `rope_theta` with `rope_scaling`."""
+    """Return `rope_parameters` and, if transformers 4 supports it, `rope_theta` with `rope_scaling`."""
     full = _to_hf(config.rope)
     old = {"rope_theta": config.rope.theta, "rope_scaling": _scaling_to_hf(config.rope)}
     if not known.ropes_by_layer:
         return {"rope_parameters": full, **old}
     windowed = config.window_rope or config.rope
     parameters = {"full_attention": full, "sliding_attention": _to_hf(windowed)}
-    # Under the old names, scaling is that of full attention alone.
+    # With the old keys, scaling applies to full attention only.
     has_old_words = windowed == RopeConfig(theta=config.rope.theta)
     return {"rope_parameters": parameters, **(old if has_old_words else {})}
 
@@ -75,21 +75,21 @@ def _scaling_to_hf(rope: RopeConfig) -> dict[str, Any] | None:
 
 
 def read_rope(known: Architecture, full: Mapping[str, Any]) -> tuple[RopeConfig, RopeConfig | None]:
-    """The rotary embedding of a config.json, and that of windowed layers where it is another.
+    """Return the rotary embedding in a config.json, and the windowed layers' one if it differs.
 
     Raises:
-        RopeProblem: one of them is none of ours.
+        RopeProblem: one of them is not supported.
     """
     old, new = full.get("rope_scaling") or {}, full.get("rope_parameters") or {}
     if known.ropes_by_layer:
         return _read_layered(old, new, full)
-    return _read_one(old or new, full), None  # transformers takes the old key where there are both
+    return _read_one(old or new, full), None  # transformers prefers the old key if both are set
 
 
 def _read_layered(
     old: Mapping[str, Any], new: Mapping[str, Any], full: Mapping[str, Any]
 ) -> tuple[RopeConfig, RopeConfig | None]:
-    """Read rotations of a model with one per type of layer; `rope_scaling` is that of full attention alone."""
+    """Read the embeddings of a model with one per layer type; `rope_scaling` applies to full attention only."""
     if new and "full_attention" not in new:
         raise RopeProblem("`rope_parameters` without `full_attention` is ignored by transformers for this model")
     if not new and full["rope_theta"] != _LAYERED_THETA:
@@ -137,7 +137,7 @@ def _read_scaling(
 
 
 def _read_yarn(given: Mapping[str, Any], old_length: Any, max_length: int) -> YarnScaling:
-    is_implied = given.get("factor", "") is None  # an explicit null: transformers divides the lengths
+    is_implied = given.get("factor", "") is None  # an explicit null: transformers uses the ratio of the lengths
     has_factor = given.get("attention_factor") is not None
     return YarnScaling(
         factor=max_length / float(old_length) if is_implied else _number("yarn", given, "factor"),

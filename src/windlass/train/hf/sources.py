@@ -32,17 +32,17 @@ HF = "hf:"
 
 
 class StoredCheckpoint:
-    """A checkpoint of ours, read without a process group; every byte that is read is checked.
+    """A windlass checkpoint, read without a process group, with verified checksums.
 
     Attributes:
-        config: of the model in it.
-        record: its config.json: the recipe, and where each value came from.
-        step: optimiser steps that made it.
-        tokens: tokens that it saw.
+        config: settings of its model.
+        record: its config.json: the recipe and the origin of each value.
+        step: number of optimiser steps taken.
+        tokens: number of tokens trained on.
     """
 
     def __init__(self, path: str) -> None:
-        """Open it. Raises CheckpointError for one that is unfinished, damaged or without a model."""
+        """Open a checkpoint. Raises CheckpointError if it is unfinished, damaged or without a model."""
         self._reader = CheckpointReader.open(open_files(path))
         self.source = self._reader.files.path
         self.record: Mapping[str, Any] = self._reader.read_object(CONFIG_FILE)
@@ -78,7 +78,7 @@ class StoredCheckpoint:
         return ((name, self.tensor(name)) for name in self.shapes())
 
     def shapes(self, section: str = "model") -> Mapping[str, tuple[int, ...]]:
-        """Shape of each tensor of a section: `model` or `optim`."""
+        """Return the shape of each tensor of a section: `model` or `optim`."""
         return {name: entry.shape for name, entry in self._reader.layout.tensors.get(section, {}).items()}
 
     def tensor(self, name: str, section: str = "model") -> Tensor:
@@ -89,13 +89,13 @@ class StoredCheckpoint:
         return whole
 
     def companions(self) -> Companions:
-        """Return the companions that an import stored; empty for a checkpoint of training."""
+        """Return the companions that an import stored; empty for a training checkpoint."""
         prefix = EXTRA_FOLDER + KEPT_BELOW
         names = [name for name in self._reader.names() if name.startswith(prefix)]
         return kept({name.removeprefix(prefix): self._reader.read_file(name) for name in names})
 
     def optim_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the optimiser's tensors."""
+        """Return the shapes of the optimiser's tensors."""
         return self.shapes("optim")
 
     def optim_tensor(self, name: str) -> Tensor:
@@ -107,9 +107,9 @@ def open_model(path: str) -> ModelSource:
     """Open a model; its weights are read on demand.
 
     Args:
-        path: a checkpoint of windlass or a folder of them (the newest is taken), a folder of Hugging Face (with or
-            without `hf:` in front), `hf:ORGANISATION/NAME` or `hf:ORGANISATION/NAME@REVISION` of its hub, or a checkpoint
-            of OLMo-core.
+        path: a windlass checkpoint, a folder of checkpoints (the newest is opened), a Hugging Face folder (with or
+            without an `hf:` prefix), `hf:ORGANISATION/NAME` or `hf:ORGANISATION/NAME@REVISION` on its hub, or an
+            OLMo-core checkpoint.
 
     Raises:
         NotFoundError: there is no such model.
@@ -136,7 +136,7 @@ def open_model(path: str) -> ModelSource:
 
 
 def companions_of(source: ModelSource) -> Companions:
-    """The tokenizer's files and special ids that lie with a model; OLMo-core's checkpoints have ids alone."""
+    """Return the tokenizer files and special ids stored with a model; OLMo-core checkpoints have only ids."""
     if isinstance(source, StoredCheckpoint):
         return source.companions()
     if isinstance(source, OlmoCoreCheckpoint):
@@ -146,13 +146,13 @@ def companions_of(source: ModelSource) -> Companions:
 
 
 def load_model(path: str, *, device: torch.device | str = "cpu") -> Decoder:
-    """A model with its weights, float32, in evaluation mode; costs its memory.
+    """Load a model in float32 and evaluation mode; costs its size in memory.
 
     Args:
-        path: anything that `open_model` reads.
+        path: any path that `open_model` accepts.
 
     Raises:
-        NotFoundError, CheckpointError, SpecError: as `open_model`.
+        NotFoundError, CheckpointError, SpecError: see `open_model`.
     """
     with open_model(path) as source:
         with torch.device(device):
@@ -173,14 +173,14 @@ def _is_hf(files: Files, names: list[str]) -> bool:
 
 
 def _hub_folder(name: str) -> Path:
-    """A folder as it is, or the snapshot of a repository of the hub, downloaded unless cached."""
+    """Return a local folder, or the snapshot of a hub repository, downloaded unless cached."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise NotFoundError(f"no folder {name}", hint="check the path", code="no-checkpoint")
     try:
-        from huggingface_hub import snapshot_download  # lazy: only for models of the hub
+        from huggingface_hub import snapshot_download  # lazy: only for models on the hub
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise PreconditionError(

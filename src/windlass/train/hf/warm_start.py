@@ -1,4 +1,4 @@
-"""Warm start: initial weights of a run from another model, such as one of Hugging Face."""
+"""Warm start: initial weights of a run from another model, such as a Hugging Face one."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class _HasOptimizer(Protocol):
 def warm_start(
     state: Mapping[str, Any], path: str, *, optim: bool | None = None, is_strict: bool = True
 ) -> tuple[str, int]:
-    """Fill a training state in place from any model that we can read; each process reads what it keeps.
+    """Fill a training state in place from any readable model; each process reads what it keeps.
 
     Args:
         state: `model` and perhaps `optim`, each a flat mapping from names to tensors, as a train module's `state_dict`.
         path: see `windlass.train.hf.sources.open_model`.
-        optim: whether the optimiser's state is taken; None: where there is one of the same kind.
-        is_strict: whether every weight must be there.
+        optim: whether to load the optimiser's state; None: if there is one of the same kind.
+        is_strict: whether every weight must exist.
 
     Returns:
-        Where it came from, and the optimiser steps that made it (0: unknown).
+        The path of the source, and its number of optimiser steps (0: unknown).
 
     Raises:
-        CheckpointError: it is of a different model, or `optim` is asked for and there is none.
+        CheckpointError: it is of a different model, or `optim` is true and there is no optimiser state.
     """
     with open_model(path) as source:
         fill(state["model"], source, source.source, is_strict=is_strict)
@@ -62,7 +62,7 @@ def _fits(targets: Mapping[str, Tensor], found: Mapping[str, tuple[int, ...]]) -
 
 
 class _OptimizerWeights:
-    """The state of an optimiser, read as weights are."""
+    """State of an optimiser, behind the interface of weights."""
 
     def __init__(self, source: _HasOptimizer) -> None:
         self._source = source

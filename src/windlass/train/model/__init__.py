@@ -1,1 +1,1 @@
-"""A decoder for all families, its presets, and its cost."""
+"""Decoder for all model families, its presets and its cost."""

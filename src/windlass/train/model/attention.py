@@ -1,7 +1,7 @@
 """Causal self-attention with grouped queries.
 
 Legend: B rows, T tokens, D width of the residual stream, H query heads, G key and value heads, K head size,
-S tokens that are seen (with a cache more than T).
+S visible tokens (more than T with a cache).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def choose_backend(
 ) -> Backend:
     """Return the configured backend, or the fastest available one for these masks.
 
-    On a GPU: SDPA's own kernels where tokens see all before them, varlen for documents and windows, flex where scores
-    are capped or the precision is float32. Elsewhere and with a cache: SDPA, with dense masks.
+    On a GPU: SDPA kernels for plain causal attention, varlen for documents and windows, flex for capped scores or
+    float32. Otherwise, and with a cache: SDPA with dense masks.
 
     Raises:
-        TrainingError: the named backend cannot do this here.
+        TrainingError: the configured backend does not support this device or model.
     """
     if has_cache:
         return "sdpa"
@@ -98,7 +98,7 @@ def _has_varlen() -> bool:
 
 
 class MaskTable:
-    """Masks in the form of a backend. Those that depend on shapes alone are made once, others for each batch."""
+    """Masks in a backend's form. Masks that depend only on shapes are cached, others are built for each batch."""
 
     def __init__(self, config: AttentionConfig) -> None:
         self._config = config
@@ -113,11 +113,11 @@ class MaskTable:
         start: int = 0,
         documents_BS: Tensor | None = None,
     ) -> dict[int | None, Mask]:
-        """The mask of each window.
+        """Return the mask of each window.
 
         Args:
-            start: tokens in the cache; a layer with a window kept fewer of them.
-            documents_BS: documents of all tokens, those in the cache too; None: there is no cache.
+            start: number of cached tokens; a layer with a window keeps fewer of them.
+            documents_BS: documents of all tokens, cached ones included; None if there is no cache.
         """
         device, length = x_BTD.device, x_BTD.shape[1]
         has_documents = documents_BT is not None
@@ -131,7 +131,7 @@ class MaskTable:
             if key not in self._kept:
                 if self.num_kept >= MOST_KEPT:
                     self._kept.clear()
-                # out of inference mode: a mask made in it could take part in no backward pass later
+                # outside inference mode: autograd cannot use a mask created in it
                 with torch.inference_mode(mode=False):
                     self._kept[key] = _make(backend, x_BTD, window, 0, None, None)
             masks[window] = self._kept[key]
@@ -139,7 +139,7 @@ class MaskTable:
 
     @property
     def num_kept(self) -> int:
-        """Masks in memory; no more than MOST_KEPT, or evaluations of many lengths would fill it."""
+        """Number of cached masks; at most MOST_KEPT, because evaluations can have many lengths."""
         return len(self._kept)
 
 
@@ -190,7 +190,7 @@ class Attention(nn.Module):
             self.k_norm = RMSNorm(size if own.qk_norm == "head" else groups * size, eps=config.norm_eps)
 
     def forward(self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None) -> Tensor:
-        """Attention over the tokens given and those in the cache, which grows by them."""
+        """Attend over the given and the cached tokens, and add the given ones to the cache."""
         q_BHTK = self._heads(self.q(x_BTD), self.q_norm)
         k_BGSK = self._heads(self.k(x_BTD), self.k_norm)
         v_BGSK = self._heads(self.v(x_BTD), None)
@@ -205,7 +205,7 @@ class Attention(nn.Module):
     def _heads(self, x_BTN: Tensor, norm: RMSNorm | None) -> Tensor:
         if norm is not None and not self.is_normed_per_head:
             x_BTN = norm(x_BTN)
-        # -1 and not the number of heads: under tensor parallelism a process has a part of them
+        # -1, not the number of heads: with tensor parallelism, a process has only some of them
         x_BTHK = x_BTN.unflatten(-1, (-1, self.head_dim))
         if norm is not None and self.is_normed_per_head:
             x_BTHK = norm(x_BTHK)
@@ -215,7 +215,7 @@ class Attention(nn.Module):
 def attend(
     q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: Mask, *, scale: float, soft_cap: float | None
 ) -> Tensor:
-    """softmax(q k^T * scale) v over what the mask lets through, (B, H, T, K); the form of the mask says which way."""
+    """Return softmax(q k^T * scale) v under the mask, (B, H, T, K); the mask's type selects the kernel."""
     if isinstance(mask, PackedMask):
         return _packed(q_BHTK, k_BGSK, v_BGSK, mask, scale=scale)
     if isinstance(mask, BlockwiseMask):
@@ -227,7 +227,7 @@ def attend(
         return F.scaled_dot_product_attention(
             q_BHTK, k_BGSK, v_BGSK, is_causal=mask.is_causal, scale=scale, enable_gqa=times > 1
         )
-    # with a mask, GPU kernels want as many key heads as query heads
+    # with a mask, GPU kernels need as many key heads as query heads
     k_BHSK, v_BHSK = _repeat(k_BGSK, times), _repeat(v_BGSK, times)
     return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask.seen_BQS[:, None], scale=scale)
 
@@ -239,7 +239,7 @@ def _repeat(x_BGSK: Tensor, times: int) -> Tensor:
 def _capped(
     q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: DenseMask, *, scale: float, soft_cap: float
 ) -> Tensor:
-    """Attention whose scores are bent to at most the cap, with all scores in memory: no kernel of SDPA bends them."""
+    """Attention with soft-capped scores, all in memory, because no SDPA kernel supports a cap."""
     times = q_BHTK.shape[1] // k_BGSK.shape[1]
     k_BHSK, v_BHSK = _repeat(k_BGSK, times), _repeat(v_BGSK, times)
     scores_BHTS = soft_cap * torch.tanh(q_BHTK @ k_BHSK.transpose(-1, -2) * scale / soft_cap)
@@ -252,7 +252,7 @@ def _capped(
 
 
 def _packed(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: PackedMask, *, scale: float) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # lazy: only where there is a GPU
+    from torch.nn.attention.varlen import varlen_attn  # lazy: only used on a GPU
 
     q_NHK, k_NGK, v_NGK = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTK, k_BGTK, v_BGTK))
     out_NHK: Tensor = varlen_attn(
@@ -264,7 +264,7 @@ def _packed(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: PackedMask, *,
         mask.longest,
         mask.longest,
         scale=scale,
-        # its window counts the tokens before one's own
+        # its window counts only the previous tokens
         window_size=(-1 if mask.window is None else mask.window - 1, 0),
         enable_gqa=q_BHTK.shape[1] != k_BGTK.shape[1],
     )
@@ -292,7 +292,7 @@ def _blockwise(
 
 @functools.cache
 def _flex_attention(device_type: str) -> Callable[..., Any]:
-    """Compiled on a GPU: otherwise it holds all scores in memory."""
+    """Return flex attention, compiled on a GPU, where it would otherwise keep all scores in memory."""
     from torch.nn.attention.flex_attention import flex_attention  # lazy: 0.2 s, and only some machines use it
 
     attention: Callable[..., Any] = torch.compile(flex_attention) if device_type == "cuda" else flex_attention

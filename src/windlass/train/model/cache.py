@@ -1,6 +1,6 @@
-"""Keys and values of tokens that were read before, for generation.
+"""Cache of the keys and values of previous tokens, for generation.
 
-Legend: B rows, G key and value heads, T new tokens, S tokens that are kept, K head size.
+Legend: B rows, G key and value heads, T new tokens, S kept tokens, K head size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["KVCache", "LayerCache"]
 
 
 class LayerCache:
-    """Keys and values of a layer; a layer with a window keeps only what the next token may still see."""
+    """Keys and values of a layer; a layer with a window keeps only those that the next token can see."""
 
     def __init__(self, window: int | None) -> None:
         self.window = window
@@ -23,9 +23,9 @@ class LayerCache:
         self._values: Tensor | None = None
 
     def extend(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Add new tokens; returns the keys and values that they may see, (B, G, S, K), their own included.
+        """Add new tokens; returns the keys and values visible to them, including their own, (B, G, S, K).
 
-        Asks for twice the memory that is needed now, so that most calls copy only the new tokens.
+        Allocates twice the memory needed now, so that most calls copy only the new tokens.
         """
         start, num_new = self._length, k_BGTK.shape[2]
         kept = start if self.window is None else min(start, self.window - 1)
@@ -40,7 +40,7 @@ class LayerCache:
 
 
 def _moved(old_BGSK: Tensor | None, new_BGTK: Tensor, keep: slice) -> Tensor:
-    """A larger buffer that begins with what is kept of the old one."""
+    """Return a larger buffer that begins with the kept part of the old one."""
     kept = keep.stop - keep.start
     rows, groups, num_new, size = new_BGTK.shape
     room_BGSK = new_BGTK.new_empty((rows, groups, 2 * (kept + num_new), size))
@@ -53,9 +53,9 @@ class KVCache:
     """Keys and values of the tokens that a decoder has read.
 
     Attributes:
-        length: tokens read.
-        documents_BS: their documents, None where all are of one.
-        layers: caches by names of blocks.
+        length: number of tokens read.
+        documents_BS: documents of the tokens; None if there is only one.
+        layers: caches by block name.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -64,7 +64,7 @@ class KVCache:
         self.layers = {str(layer): LayerCache(config.window_of(layer)) for layer in range(config.num_layers)}
 
     def join(self, documents_BT: Tensor | None) -> Tensor | None:
-        """Documents of all tokens read, the new ones included; every call gives them, or none does."""
+        """Return the documents of all tokens, including the new ones; all calls must pass them, or none."""
         if self.length and (documents_BT is None) != (self.documents_BS is None):
             raise ValueError(f"documents are given for only some of the tokens after {self.length}")
         if documents_BT is not None and self.documents_BS is not None:

@@ -30,11 +30,15 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Low frequencies divided, high ones kept, a smooth step between. Source: Llama 3.1 model card and configuration."""
+    """Low frequencies divided, high ones kept, smoothly interpolated between. Source: Llama 3.1 model card and configuration."""
 
     factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")] = 8.0
-    low_freq_factor: Annotated[float, Range(above=0), Doc("Wavelengths above old length / this are divided.")] = 1.0
-    high_freq_factor: Annotated[float, Range(above=0), Doc("Wavelengths below old length / this are kept.")] = 4.0
+    low_freq_factor: Annotated[
+        float, Range(above=0), Doc("Wavelengths above the original length divided by this are scaled.")
+    ] = 1.0
+    high_freq_factor: Annotated[
+        float, Range(above=0), Doc("Wavelengths below the original length divided by this are kept.")
+    ] = 4.0
     old_length: Annotated[int, Range(min=1), Doc("Original context length.")] = 8192
     kind: Literal["llama3"] = "llama3"
 
@@ -45,14 +49,14 @@ class YarnScaling:
 
     factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")]
     old_length: Annotated[int, Range(min=1), Doc("Original context length.")]
-    beta_fast: Annotated[float, Range(above=0), Doc("Rotations above which nothing changes.")] = 32.0
-    beta_slow: Annotated[float, Range(above=0), Doc("Rotations below which positions are divided.")] = 1.0
+    beta_fast: Annotated[float, Range(above=0), Doc("Number of rotations above which positions are unchanged.")] = 32.0
+    beta_slow: Annotated[float, Range(above=0), Doc("Number of rotations below which positions are divided.")] = 1.0
     attention_factor: Annotated[float | None, Range(above=0), Doc("Factor on cos and sin; null: from `factor`.")] = None
-    truncate: Annotated[bool, Doc("Whether the ramp begins and ends at whole channels.")] = True
+    truncate: Annotated[bool, Doc("Begin and end the ramp at whole channels.")] = True
     kind: Literal["yarn"] = "yarn"
 
     def channel(self, rotations: float, theta: float, size: int) -> float:
-        """Return the pair of `size` channels with that many rotations within the old length, as a fraction."""
+        """Return the fractional channel pair with that many rotations within the original length."""
         return size * math.log(self.old_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
 
@@ -72,22 +76,24 @@ class AttentionConfig:
     num_heads: Annotated[int, Range(min=1), Doc("Query heads.")]
     num_kv_heads: Annotated[int | None, Range(min=1), Doc("Key and value heads; null: as many as query heads.")] = None
     head_dim: Annotated[int | None, Range(min=1), Doc("Size of a head; null: d_model / num_heads.")] = None
-    bias: Annotated[bool, Doc("A bias on q, k and v.")] = False
+    bias: Annotated[bool, Doc("Add a bias to q, k and v.")] = False
     qk_norm: Annotated[
         Literal["none", "full", "head"], Doc("RMSNorm on q and k: over all heads at once, or per head.")
     ] = "none"
     window: Annotated[int | None, Range(min=1), Doc("Tokens in the sliding window, the current one included.")] = None
-    window_pattern: Annotated[tuple[bool, ...], Doc("Layers of a repeating group with the window; empty: all.")] = ()
+    window_pattern: Annotated[
+        tuple[bool, ...], Doc("Whether each layer of a repeating group has the window; empty: all.")
+    ] = ()
     scale: Annotated[float | None, Range(above=0), Doc("Factor on scores; null: 1 / sqrt(head_dim).")] = None
-    soft_cap: Annotated[float | None, Range(above=0), Doc("Scores go through cap * tanh(score / cap).")] = None
-    backend: Annotated[Literal["auto", "sdpa", "flex", "varlen"], Doc("Attention kernel; auto: by the hardware.")] = (
-        "auto"
-    )
+    soft_cap: Annotated[float | None, Range(above=0), Doc("Cap of scores: cap * tanh(score / cap).")] = None
+    backend: Annotated[
+        Literal["auto", "sdpa", "flex", "varlen"], Doc("Attention kernel; auto: chosen for the hardware.")
+    ] = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoEConfig:
-    """Dropless mixture of experts in place of the feed-forward layer. Source: Gale et al. 2022, "MegaBlocks"."""
+    """Dropless mixture of experts instead of the feed-forward layer. Source: Gale et al. 2022, "MegaBlocks"."""
 
     num_experts: Annotated[int, Range(min=2), Doc("Experts per layer.")]
     top_k: Annotated[int, Range(min=1), Doc("Experts per token.")] = 2
@@ -96,7 +102,7 @@ class MoEConfig:
     normalize: Annotated[bool, Doc("Normalize the weights of the chosen experts to sum to 1.")] = True
     balance_loss: Annotated[float, Range(min=0), Doc("Weight of the load-balancing loss.")] = 0.01
     router_z_loss: Annotated[float, Range(min=0), Doc("Weight of the router's z-loss.")] = 0.0
-    shared_hidden: Annotated[int, Range(min=0), Doc("Hidden size of an expert that every token takes; 0: none.")] = 0
+    shared_hidden: Annotated[int, Range(min=0), Doc("Hidden size of an expert that every token uses; 0: none.")] = 0
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -107,7 +113,7 @@ class MoEConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A decoder-only transformer; `model: NAME` takes a preset, `model: hf:PATH` what a folder's config.json says."""
+    """A decoder-only transformer; `model: NAME` is a preset, `model: hf:PATH` reads a folder's config.json."""
 
     IS_ASSUMED: ClassVar[bool] = True
 
@@ -122,16 +128,16 @@ class ModelConfig:
         Literal["pre", "reordered", "peri"],
         Doc("Position of norms: before each layer, after it (OLMo 2 and 3), or both."),
     ] = "pre"
-    norm_eps: Annotated[float, Range(above=0, max=1), Doc("Added to the mean square.")] = 1e-5
+    norm_eps: Annotated[float, Range(above=0, max=1), Doc("Epsilon of norms, added to the mean square.")] = 1e-5
     rope: Annotated[RopeConfig, Doc("Position embeddings.")] = RopeConfig()
     window_rope: Annotated[RopeConfig | None, Doc("Position embeddings of layers with a window; null: `rope`.")] = None
     rope_pattern: Annotated[
-        tuple[bool, ...], Doc("Layers of a repeating group with position embeddings; empty: all.")
+        tuple[bool, ...], Doc("Whether each layer of a repeating group has position embeddings; empty: all.")
     ] = ()
-    moe: Annotated[MoEConfig | None, Doc("Experts in place of the feed-forward layer.")] = None
-    is_tied: Annotated[bool, Doc("Share the weights of embedding and head.")] = False
+    moe: Annotated[MoEConfig | None, Doc("Experts instead of the feed-forward layer.")] = None
+    is_tied: Annotated[bool, Doc("Share the weights of the embedding and the head.")] = False
     embed_scale: Annotated[float | None, Range(above=0), Doc("Factor on embeddings.")] = None
-    logit_soft_cap: Annotated[float | None, Range(above=0), Doc("Logits go through cap * tanh(logit / cap).")] = None
+    logit_soft_cap: Annotated[float | None, Range(above=0), Doc("Cap of logits: cap * tanh(logit / cap).")] = None
     init_std: Annotated[
         float, Range(above=0), Doc("Standard deviation of initial weights (normal, truncated at 3).")
     ] = 0.02
@@ -142,12 +148,12 @@ class ModelConfig:
 
     @classmethod
     def from_shorthand(cls, value: str) -> ModelConfig:
-        """The preset of this name, or with `hf:FOLDER` what the config.json there says; raises ValueError naming near ones."""
+        """Return a preset, or with `hf:FOLDER` the config.json's model; raises ValueError with similar names."""
         if value.startswith("hf:"):
-            from windlass.train.hf.config import model_of_folder  # lazy: few recipes begin there
+            from windlass.train.hf.config import model_of_folder  # lazy: few recipes use `hf:`
 
             return model_of_folder(value.removeprefix("hf:"))
-        from windlass.train.model.presets import preset  # lazy: the table is read only for a name
+        from windlass.train.model.presets import preset  # lazy: the table is needed only for names
 
         return preset(value)
 
@@ -162,12 +168,12 @@ class ModelConfig:
         return self.attention.head_dim or self.d_model // self.attention.num_heads
 
     def window_of(self, layer: int) -> int | None:
-        """Tokens that a layer sees, its own included; None: all before it."""
+        """Return the window of a layer, the current token included; None: all previous tokens."""
         pattern = self.attention.window_pattern
         return self.attention.window if not pattern or pattern[layer % len(pattern)] else None
 
     def rope_of(self, layer: int) -> RopeConfig | None:
-        """Position embeddings of a layer; None: it has none."""
+        """Return a layer's position embeddings; None if it has none."""
         if self.rope_pattern and not self.rope_pattern[layer % len(self.rope_pattern)]:
             return None
         return self.window_rope if self.window_rope is not None and self.window_of(layer) is not None else self.rope

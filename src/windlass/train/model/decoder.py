@@ -1,4 +1,4 @@
-"""A decoder-only transformer. Its distribution over processes is in train/parallel.
+"""A decoder-only transformer. train/parallel distributes it over processes.
 
 Legend: B rows, T tokens of a row, D width of the residual stream, V vocabulary.
 """
@@ -28,12 +28,12 @@ __all__ = ["Block", "Decoder", "LossSums"]
 
 
 class LossSums(NamedTuple):
-    """Losses of a batch, float64 scalars, to be divided by the number of labels that count.
+    """Losses of a batch, float64 scalars, to be divided by the number of counted labels.
 
     Attributes:
-        loss: cross-entropy, summed over labels that count.
-        z_loss: weighted square of the log normaliser, summed likewise; part of no other.
-        aux: losses of experts, a mean over tokens, times the number of labels that count.
+        loss: cross-entropy, summed over counted labels.
+        z_loss: weighted square of the log normaliser, summed over counted labels; not included in `loss`.
+        aux: losses of experts, the mean over tokens times the number of counted labels.
     """
 
     loss: Tensor
@@ -59,7 +59,7 @@ class Block(nn.Module):
     def forward(
         self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """The residual stream after this layer, and the weighted losses of its experts, if it has any."""
+        """Return the residual stream after this layer, and its experts' weighted losses, if any."""
         aux: Tensor | None = None
         seen_BTD = self.attention(self._before(self.attention_norm, x_BTD), rotation, mask, cache)
         x_BTD = x_BTD + self._after(self.attention_norm, self.attention_post_norm, seen_BTD)
@@ -80,7 +80,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, blocks, norm, head. A pipeline stage sets what it lacks to None and drops blocks by their names."""
+    """Embedding, blocks, norm, head. A pipeline stage sets missing parts to None and drops blocks by name."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -106,16 +106,16 @@ class Decoder(nn.Module):
         positions_T: Tensor | None = None,
         num_logits: int | None = None,
     ) -> Tensor | LossSums:
-        """Logits (B, T, V), or with labels the sums of losses.
+        """Return logits (B, T, V) or, with labels, the sums of losses.
 
         Args:
             tokens_BT: int64 ids; on a later pipeline stage the residual stream (B, T, D).
-            documents_BT: tokens see only those of their own number; None: all before them.
-            labels_BT: the token after each token, IGNORE where it does not count.
-            cache: keys and values of the tokens before these; grows.
-            loss: what the loss is made of, with labels.
-            positions_T: positions of the tokens where they are not 0, 1, ... (after the cache).
-            num_logits: logits of only this many last tokens.
+            documents_BT: tokens see only tokens of the same document; None: all previous ones.
+            labels_BT: the token after each token, or IGNORE if it is excluded from the loss.
+            cache: keys and values of the previous tokens; extended.
+            loss: settings of the loss, with labels.
+            positions_T: positions of the tokens, if they are not 0, 1, ... (after the cache).
+            num_logits: return logits of only this many last tokens.
         """
         x_BTD = tokens_BT if self.embed is None else self._embedded(tokens_BT)
         rotations, masks = self._surroundings(x_BTD, documents_BT, cache, positions_T)
@@ -136,7 +136,7 @@ class Decoder(nn.Module):
 
     @property
     def head_weight(self) -> Tensor:
-        """The matrix from the residual stream to logits; the embedding's where they are tied."""
+        """Return the matrix from the residual stream to logits; the embedding's if they are tied."""
         if self.head is not None:
             return self.head.weight
         assert self.embed is not None

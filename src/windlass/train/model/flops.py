@@ -14,9 +14,9 @@ class ParameterCounts:
     """Numbers of weights.
 
     Attributes:
-        total: all.
-        active: those that take part in a token; fewer than `total` where there are experts.
-        embedding: of the embedding, and of a head of its own (both are in `total` and `active`).
+        total: all weights.
+        active: weights used per token; fewer than `total` with experts.
+        embedding: weights of the embedding and of an untied head (both are in `total` and `active`).
     """
 
     total: int
@@ -38,11 +38,11 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
 
 def flops_per_token(config: ModelConfig, length: int) -> float:
-    """Return the floating point operations of forward and backward per token of a row of `length`.
+    """Return the forward and backward FLOPs per token of a row of `length` tokens.
 
-    Six for each weight of a matrix product that the token meets (the embedding is a look-up, the head a product), and
-    12 * heads * head size * tokens seen for each layer's attention, with no discount for causality: what published
-    figures of model FLOPs utilisation count. A layer with a window sees at most that.
+    Six per weight of the token's matrix products (the embedding is a look-up, the head a product), and
+    12 * heads * head size * visible tokens for each layer's attention, without a discount for causality, as in
+    published figures of model FLOPs utilisation. A layer with a window sees at most the window.
 
     Source: Chowdhery et al. 2022, "PaLM", appendix B.
     """
@@ -54,7 +54,7 @@ def flops_per_token(config: ModelConfig, length: int) -> float:
 
 
 def kv_bytes_per_token(config: ModelConfig, bytes_per_value: int = 2) -> int:
-    """Memory that a token's keys and values take in a cache, all layers together; layers with a window stop growing."""
+    """Return the cache bytes per token over all layers; layers with a window stop growing."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * bytes_per_value
 
 

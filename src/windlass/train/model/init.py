@@ -1,7 +1,7 @@
-"""First weights, the same on any mesh.
+"""Initial weights, identical on any mesh.
 
-A parameter's values are a function of the seed, its name and its whole shape. Each process makes the whole parameter
-and keeps its shard, so it costs the memory of the largest parameter for a moment, and no communication.
+A parameter's values are a function of the seed, its name and its whole shape. Each process generates the whole
+parameter and keeps its shard, which temporarily needs the memory of the largest parameter, but no communication.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windlass.train.model.moe import MoE
 __all__ = ["init_weights"]
 
 CUT = 3.0
-"""Spreads beyond which no weight is."""
+"""Truncation of initial weights, in standard deviations."""
 
 _NORMS = (RMSNorm, nn.RMSNorm, nn.LayerNorm)
 _EXPERTS = ("gate", "up", "down")
@@ -29,22 +29,22 @@ _EXPERTS = ("gate", "up", "down")
 def init_weights(
     model: nn.Module, seed: int, *, device: torch.device | None = None, std: float | None = None
 ) -> list[str]:
-    """Fill what is known of a model: matrices normal, cut at three spreads; norms one; biases zero.
+    """Initialize a model: matrices truncated normal, norms one, biases zero.
 
-    Known are linear layers, embeddings, norms and our experts. Any other parameter keeps the value that its own module gave
-    it; on the meta device it has none, and its module's `reset_parameters` is called.
+    This covers linear layers, embeddings, norms and our experts. Other parameters keep the values that their modules
+    set; on the meta device, the module's `reset_parameters` is called instead.
 
     Args:
-        model: on any device. Parameters on the meta device are made on `device` first.
-        seed: of all parameters; each has a generator of its own.
+        model: model on any device. Parameters on the meta device are first allocated on `device`.
+        seed: seed for all parameters; each has a separate generator.
         device: for a model on the meta device; CPU by default. CPU and GPU give different values.
-        std: spread of matrices; None: a decoder's own `init_std`, 0.02 for other models.
+        std: standard deviation of matrices; None: a decoder's `init_std`, 0.02 for other models.
 
     Returns:
         Names of the parameters that were left to their own modules.
 
     Raises:
-        SpecError: such a parameter has no first value, and its module no `reset_parameters`.
+        SpecError: a parameter has no value, and its module has no `reset_parameters`.
     """
     is_meta = any(parameter.is_meta for parameter in model.parameters())
     if is_meta:
@@ -62,7 +62,7 @@ def init_weights(
 
 
 def _known(model: nn.Module) -> dict[str, float | None]:
-    """Names of parameters to the value that fills them; None: normal."""
+    """Return the fill value of each covered parameter; None: normal."""
     found: dict[str, float | None] = {}
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
@@ -79,7 +79,7 @@ def _known(model: nn.Module) -> dict[str, float | None]:
 
 
 def _reset(model: nn.Module, names: Sequence[str]) -> None:
-    """Let modules give their own parameters a first value."""
+    """Call the modules' `reset_parameters`."""
     owners = dict.fromkeys(name.rpartition(".")[0] for name in names)
     problems = []
     for owner in owners:
@@ -105,15 +105,15 @@ def _fill(name: str, parameter: Tensor, seed: int, spread: float, value: float |
     if not hasattr(parameter, "device_mesh"):
         parameter.copy_(whole)
         return
-    from torch.distributed.tensor import distribute_tensor  # lazy: half a second, and one process does without
+    from torch.distributed.tensor import distribute_tensor  # lazy: 0.5 s, and a single process does not need it
 
-    # no source rank: every process has made the same values, nothing needs to be sent
+    # no source rank: every process has generated the same values, so nothing is sent
     shard = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
     parameter.to_local().copy_(shard.to_local())
 
 
 def _cut_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Normal values, those beyond three drawn again until none is; in a quarter of the time of `trunc_normal_`."""
+    """Draw normal values, again if beyond three; takes a quarter of the time of `trunc_normal_`."""
     flat = torch.randn(shape.numel(), generator=generator, device=generator.device)
     far = (flat.abs() > CUT).nonzero()[:, 0]
     while len(far):

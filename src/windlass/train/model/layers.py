@@ -24,11 +24,11 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Norm of (..., D); same shape and dtype."""
+        """Normalize (..., D); returns the same shape and dtype."""
         return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """Size and eps, for print(model)."""
+        """Return size and eps, for print(model)."""
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
 
@@ -42,6 +42,6 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(hidden, d_model, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Same shape as the input."""
+        """Return a tensor of the input's shape."""
         out_BTD: Tensor = self.down(F.silu(self.gate(x_BTD)) * self.up(x_BTD))
         return out_BTD

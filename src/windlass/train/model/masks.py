@@ -1,4 +1,4 @@
-"""Attention masks: the past, within a window, within a document. Three forms, one for each backend.
+"""Attention masks: causal, within a window, within a document; in three forms, one per backend.
 
 Legend: B rows, T tokens of a row, Q query tokens, S key tokens, N documents of all rows.
 """
@@ -19,12 +19,12 @@ __all__ = ["BlockwiseMask", "DenseMask", "Mask", "PackedMask", "blockwise_mask",
 
 @dataclass(frozen=True)
 class DenseMask:
-    """For `scaled_dot_product_attention`.
+    """Mask for `scaled_dot_product_attention`.
 
     Attributes:
-        is_causal: each token sees all before it, and there is no tensor.
+        is_causal: whether each token sees all previous ones; there is no tensor then.
         seen_BQS: bool, True where a query sees a key; B may be 1. None with `is_causal` False: every query sees every
-            key, as one token after a cache does.
+            key, like a single token after a cache.
     """
 
     is_causal: bool
@@ -33,7 +33,7 @@ class DenseMask:
 
 @dataclass(frozen=True)
 class PackedMask:
-    """For `varlen_attn`: documents of all rows end to end, as int32 starts_N and the end of the last one."""
+    """Mask for `varlen_attn`: documents of all rows end to end, as int32 starts and the last end."""
 
     bounds_N: Tensor
     longest: int
@@ -42,7 +42,7 @@ class PackedMask:
 
 @dataclass(frozen=True)
 class BlockwiseMask:
-    """For `flex_attention`."""
+    """Mask for `flex_attention`."""
 
     blocks: BlockMask
 
@@ -58,9 +58,9 @@ def dense_mask(
     documents_BQ: Tensor | None = None,
     documents_BS: Tensor | None = None,
 ) -> DenseMask:
-    """The mask of the last `num_queries` of `num_keys` tokens.
+    """Return the mask of the last `num_queries` of `num_keys` tokens.
 
-    Costs O(Q * S) memory for each row where documents differ; none where tokens merely see all before them.
+    Costs O(Q * S) memory, for each row if documents differ; none if tokens see all previous ones.
     """
     is_whole = window is None or window >= num_keys
     if documents_BQ is None and is_whole and num_queries in (1, num_keys):
@@ -80,7 +80,7 @@ def dense_mask(
 def packed_mask(
     num_rows: int, length: int, window: int | None, device: torch.device, documents_BT: Tensor | None = None
 ) -> PackedMask:
-    """Bounds of documents; with documents it waits for the device once, since their number decides a shape."""
+    """Return document bounds; with documents, waits for the device, since their number determines a shape."""
     ends = torch.arange(0, num_rows * length + 1, length, dtype=torch.int32, device=device)
     if documents_BT is not None:
         is_first_BT = torch.ones_like(documents_BT, dtype=torch.bool)
@@ -93,7 +93,7 @@ def packed_mask(
 def blockwise_mask(
     num_rows: int, length: int, window: int | None, device: torch.device, documents_BT: Tensor | None = None
 ) -> BlockwiseMask:
-    """Blocks of tokens that see each other, found by a compiled function on a GPU: all pairs are never in memory."""
+    """Return blocks of mutually visible tokens; compiled on a GPU, so that all pairs are never in memory."""
     from torch.nn.attention.flex_attention import create_block_mask  # lazy: 0.2 s, and only some machines use it
 
     def is_seen(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:

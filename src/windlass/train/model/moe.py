@@ -23,11 +23,11 @@ Transport: TypeAlias = Callable[[Callable[[Tensor, Tensor], Tensor], Tensor, Ten
 
 
 class MoE(nn.Module):
-    """A router, experts as stacked SwiGLU matrices, and perhaps an expert for every token.
+    """A router, experts as stacked SwiGLU matrices, and optionally a shared expert.
 
     Attributes:
-        transport: how pairs get to their experts where those are spread over processes, set from outside: called with
-            (run, x_PD sorted by expert, counts_E), and returns outputs in that order. None: all experts are here.
+        transport: sends pairs to experts on other processes; set by expert parallelism. Called with
+            (run, x_PD sorted by expert, counts_E); returns outputs in that order. None: all experts are local.
     """
 
     def __init__(self, d_model: int, config: MoEConfig) -> None:
@@ -42,14 +42,14 @@ class MoE(nn.Module):
         self.transport: Transport | None = None
 
     def forward(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Output of the same shape, and the weighted balance and z losses (a float32 scalar, a mean over tokens)."""
+        """Return an output of the same shape, and the weighted balance and z losses (float32, mean over tokens)."""
         x_ND = x_BTD.flatten(0, 1)
         logits_NE = self.router(x_ND).float()
         weights_NK, chosen_NK, shares_NE = self._choose(logits_NE)
         chosen_P = chosen_NK.flatten()
         order_P = chosen_P.argsort(stable=True)
         place_P = torch.empty_like(order_P).scatter_(0, order_P, torch.arange(len(order_P), device=order_P.device))
-        # no bincount: on a GPU it waits for the device
+        # not bincount, which synchronizes with the GPU
         counts_E = torch.zeros_like(logits_NE[0], dtype=torch.int64).scatter_add_(
             0, chosen_P, torch.ones_like(chosen_P)
         )
@@ -78,7 +78,7 @@ class MoE(nn.Module):
         return self.run(x_PD, counts_E)
 
     def run(self, x_PD: Tensor, counts_E: Tensor) -> Tensor:
-        """The experts whose weights are here, on rows sorted by expert."""
+        """Run the local experts on rows sorted by expert."""
         return run_experts(x_PD, counts_E, *(_here(weight) for weight in (self.gate, self.up, self.down)))
 
     def _losses(self, logits_NE: Tensor, shares_NE: Tensor, counts_E: Tensor) -> Tensor:
@@ -91,9 +91,9 @@ class MoE(nn.Module):
 
 
 def run_experts(x_PD: Tensor, counts_E: Tensor, gate_EHD: Tensor, up_EHD: Tensor, down_EDH: Tensor) -> Tensor:
-    """SwiGLU of each expert on its rows, which are sorted by expert.
+    """Return each expert's SwiGLU of its rows, which are sorted by expert.
 
-    On a GPU in bfloat16 three grouped matrix products, whatever the counts; else one expert after another.
+    On a GPU in bfloat16, uses three grouped matrix products, whatever the counts; else runs the experts in turn.
     """
     if x_PD.device.type == "cuda" and x_PD.dtype == torch.bfloat16 and hasattr(F, "grouped_mm"):
         return run_grouped(x_PD, counts_E, gate_EHD, up_EHD, down_EDH)
@@ -117,12 +117,12 @@ def run_grouped(x_PD: Tensor, counts_E: Tensor, gate_EHD: Tensor, up_EHD: Tensor
 
 
 def _here(weight: Tensor) -> Tensor:
-    """This process's experts. By its method and not its class, whose import costs one process half a second."""
+    """Return this process's experts. Checks for DTensor's method, because importing the class takes 0.5 s."""
     return weight.to_local() if hasattr(weight, "to_local") else weight
 
 
 class _Send(torch.autograd.Function):
-    """Copies of tokens in the order of experts. Gradients come back by a gather, with no atomics: the same bits each time."""
+    """Copies tokens in the order of experts. The backward pass gathers, without atomics, so it is deterministic."""
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, order_P: Tensor, place_P: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class _Send(torch.autograd.Function):
 
 
 class _Return(torch.autograd.Function):
-    """Outputs in the order of tokens again."""
+    """Restores the order of tokens."""
 
     @staticmethod
     def forward(ctx: Any, made_PD: Tensor, order_P: Tensor, place_P: Tensor) -> Tensor:

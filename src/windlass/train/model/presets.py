@@ -1,7 +1,7 @@
 """Sizes of published models, and small ones for tests, as data.
 
-Sources: `config.json` of the models' pages on the Hugging Face hub, named beside each row, and for sizes marked OLMo-core
-`nn/transformer/config.py` of ai2-olmo-core 3.0.0. Vocabularies are those published; give `vocab_size` for another tokenizer.
+Sources: `config.json` of the models' pages on the Hugging Face hub, named beside each row; for sizes marked OLMo-core,
+`nn/transformer/config.py` of ai2-olmo-core 3.0.0. Vocabulary sizes are as published; set `vocab_size` for another tokenizer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["PRESETS", "preset", "preset_names"]
 
 
 def preset(name: str, **changes: Any) -> ModelConfig:
-    """The configuration of a published (or test) size, with fields changed.
+    """Return the configuration of a published (or test) size, with changed fields.
 
     Args:
-        name: such as `olmo2-1b`; case does not matter, and `_` is `-`.
+        name: name such as `olmo2-1b`; case is ignored, and `_` equals `-`.
         changes: fields of ModelConfig.
 
     Raises:
-        ValueError: there is no such preset; names near ones.
+        ValueError: there is no such preset; the message has similar names.
     """
     key = name.lower().replace("_", "-")
     key = ALIASES.get(key, key)
@@ -43,7 +43,7 @@ def preset(name: str, **changes: Any) -> ModelConfig:
 
 
 def preset_names() -> list[str]:
-    """All names, other names of the same ones too."""
+    """Return all names, including aliases."""
     return sorted([*PRESETS, *ALIASES])
 
 
@@ -106,13 +106,13 @@ def _olmo2(d_model: int, num_layers: int, num_heads: int, hidden: int, **more: A
 
 
 def _olmo3(base: ModelConfig, **changes: Any) -> ModelConfig:
-    """OLMo 2's body; three layers in four see 4096 tokens. As it is pre-trained: 8192 tokens, nothing stretched."""
+    """Return the pre-training form: OLMo 2 with a window of 4096 in three of four layers, and 8192 tokens."""
     attention = replace(base.attention, window=4096, window_pattern=(True, True, True, False))
     return replace(base, attention=attention, vocab_size=100_278, max_length=8192, family="olmo3", **changes)
 
 
 def _olmo3_long(base: ModelConfig) -> ModelConfig:
-    """Return the released form: layers without a window stretched to 65,536 tokens."""
+    """Return the released form: layers without a window scaled to 65,536 tokens."""
     plain = base.rope
     scaling = YarnScaling(factor=8.0, old_length=8192, attention_factor=1.2079441541679836)
     return replace(base, max_length=65_536, rope=replace(plain, scaling=scaling), window_rope=plain)
@@ -158,7 +158,7 @@ _OLMO2: Mapping[str, ModelConfig] = {
 }
 
 _OLMO3: Mapping[str, ModelConfig] = {
-    # OLMo-core, whose OLMo 3 sizes are those of OLMo 2 but for 600m
+    # OLMo-core, whose OLMo 3 sizes equal OLMo 2's, except 600m
     **{name.replace("olmo2", "olmo3"): _olmo3(base) for name, base in _OLMO2.items()},
     "olmo3-600m": _olmo3(replace(_OLMO2["olmo2-600m"], d_model=1280, hidden=5120)),
 }

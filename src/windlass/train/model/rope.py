@@ -1,4 +1,4 @@
-"""Rotary position embeddings and the ways to stretch them.
+"""Rotary position embeddings, and methods to extend them.
 
 Legend: B rows, H heads, T tokens, K head size, R rotated part of it, F = R / 2 frequencies.
 """
@@ -20,7 +20,7 @@ __all__ = ["RopeTable", "Rotation", "frequencies", "rotate"]
 class Rotation:
     """Cosines and sines for each token and rotated channel, float32.
 
-    No tuple, so that mixed precision, which casts tensors in tuples, leaves them as they are.
+    Not a tuple, because mixed precision casts tensors in tuples.
     """
 
     cos_TR: Tensor
@@ -28,9 +28,9 @@ class Rotation:
 
 
 class RopeTable:
-    """The rotations of one RopeConfig, computed once for each device and kept up to the longest length asked for.
+    """Rotations of a RopeConfig, computed once per device and cached up to the longest requested length.
 
-    Not a module: it has no state to save, and a model made on the meta device needs none of it.
+    Not a module: it has no state to save, and a model on the meta device does not need it.
     """
 
     def __init__(self, config: RopeConfig, head_dim: int) -> None:
@@ -39,12 +39,12 @@ class RopeTable:
         self._tables: dict[torch.device, Rotation] = {}
 
     def take(self, start: int, length: int, device: torch.device, positions_T: Tensor | None = None) -> Rotation:
-        """Rotations of `length` tokens from `start` on, or of tokens at the positions given."""
+        """Return the rotations of `length` tokens from `start`, or of tokens at the given positions."""
         if positions_T is not None:
             return _rotation(self._config, self._head_dim, positions_T)
         table = self._tables.get(device)
         if table is None or table.cos_TR.shape[0] < start + length:
-            # out of inference mode: a table made in it could take part in no backward pass later
+            # outside inference mode: autograd cannot use a table created in it
             with torch.inference_mode(mode=False):
                 table = _rotation(self._config, self._head_dim, torch.arange(start + length, device=device))
             self._tables[device] = table
@@ -54,9 +54,9 @@ class RopeTable:
 
 
 def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
-    """Turn pairs of channels (i, i + R/2) of the first R channels by angles that grow with the position.
+    """Rotate the channel pairs (i, i + R/2) of the first R channels by angles that grow with the position.
 
-    Computed in float32 where the tables are; returned in the dtype of `x`.
+    Computed in float32, like the tables; returned in the dtype of `x`.
     """
     rotated = rotation.cos_TR.shape[-1]
     if rotated < x_BHTK.shape[-1]:
@@ -66,7 +66,7 @@ def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
 
 
 def frequencies(config: RopeConfig, head_dim: int, device: torch.device | None = None) -> tuple[Tensor, float]:
-    """Angle per position of each pair (F,), float32, and the factor on cosines and sines."""
+    """Return each pair's angle per position (F,), float32, and the factor on cosines and sines."""
     size = int(head_dim * config.partial)
     powers_F = config.theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)
     match config.scaling:
@@ -94,18 +94,18 @@ def _turn(x_BHTR: Tensor, rotation: Rotation) -> Tensor:
 
 
 def _llama3(plain_F: Tensor, scaling: Llama3Scaling) -> Tensor:
-    """Source: Llama 3.1's `apply_scaling`, as its model card describes it."""
+    """Scale frequencies as Llama 3.1's `apply_scaling`, described in its model card."""
     wavelengths_F = 2 * math.pi / plain_F
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     share_F = (scaling.old_length / wavelengths_F - low) / (high - low)
     between_F = (1 - share_F) * plain_F / scaling.factor + share_F * plain_F
     is_long_F, is_short_F = wavelengths_F > scaling.old_length / low, wavelengths_F < scaling.old_length / high
-    # Where the factors are in the wrong order a wavelength can be both long and short; transformers divides those too.
+    # If the factors are swapped, a wavelength can be both long and short; like transformers, divide it.
     return torch.where(is_long_F, plain_F / scaling.factor, torch.where(is_short_F, plain_F, between_F))
 
 
 def _yarn(powers_F: Tensor, scaling: YarnScaling, theta: float, size: int) -> tuple[Tensor, float]:
-    """Source: Peng et al. 2023, sections 3.2 (by parts) and 3.4 (the factor); the ends as transformers takes them."""
+    """Scale frequencies by YaRN. Source: Peng et al. 2023, sections 3.2 and 3.4; ramp ends as in transformers."""
     low = scaling.channel(scaling.beta_fast, theta, size)
     high = scaling.channel(scaling.beta_slow, theta, size)
     if scaling.truncate:

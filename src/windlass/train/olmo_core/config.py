@@ -58,7 +58,7 @@ class _Misfit(ValueError):
 
 
 _MAX_LAYERS = 100_000
-"""Far above any model: each layer is looked at before a weight is."""
+"""Limit far above any model's layers, because each layer is checked before any weight."""
 
 
 def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> ModelConfig:
@@ -66,7 +66,7 @@ def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> M
 
     Args:
         data: the whole file, or its `model`.
-        source: its name, for messages.
+        source: name of the file in messages.
 
     Raises:
         SpecError: settings that our decoder does not have, named.

@@ -1,4 +1,4 @@
-"""Comet tracker: one experiment over all restarts."""
+"""Comet tracker: one experiment across all restarts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ USER = "callbacks of kind `comet`"
 
 
 class Comet(TrainerCallback):
-    """Logs on rank 0; the experiment's key is in checkpoints, so that a restart continues the same one.
+    """Logs on rank 0; checkpoints hold the experiment's key, so that a restart continues it.
 
     The API key comes from Comet's own settings (`COMET_API_KEY`, `comet login`).
 
     Args:
-        project: empty: Comet's own choice.
-        workspace: likewise.
+        project: empty: Comet's default.
+        workspace: empty: Comet's default.
     """
 
     def __init__(self, *, project: str = "", workspace: str = "") -> None:
@@ -69,5 +69,5 @@ class Comet(TrainerCallback):
         return {"key": self._key}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume that experiment."""
+        """Restore the key of the experiment, so that it is resumed."""
         self._key = str(state.get("key", ""))

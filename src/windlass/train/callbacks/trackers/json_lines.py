@@ -47,7 +47,7 @@ class JsonLines(TrainerCallback):
             ) from error
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append a line; it has been handed to the operating system when this returns."""
+        """Append a line and flush it to the operating system."""
         if self._file is not None:
             values = {name: value if math.isfinite(value) else str(value) for name, value in metrics.items()}
             self._file.write(json.dumps({"step": step, **values}) + "\n")
@@ -61,14 +61,14 @@ class JsonLines(TrainerCallback):
 
 
 _BEGINNING = b'{"step"'
-"""Start of a line, also of an incomplete one."""
+"""Pattern of a line's start, which also matches an incomplete line."""
 
 
 def cut_after(path: Path, step: int) -> None:
-    """Remove the lines of later steps and an incomplete last one; does nothing without a file.
+    """Remove the lines of later steps and an incomplete last line; does nothing without a file.
 
     Raises:
-        PreconditionError: the file does not begin with metrics, so it is not ours.
+        PreconditionError: the file does not begin with metrics, so this callback did not write it.
     """
     try:
         file = path.open("r+b")

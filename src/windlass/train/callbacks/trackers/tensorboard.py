@@ -16,9 +16,9 @@ USER = "callbacks of kind `tensorboard`"
 
 
 class TensorBoard(TrainerCallback):
-    """Writes on rank 0, through torch's writer where `tensorboard` is installed, else through `tensorboardX`.
+    """Writes on rank 0, with torch's writer if `tensorboard` is installed, else with `tensorboardX`.
 
-    A restart makes TensorBoard discard the steps that are repeated.
+    After a restart, TensorBoard discards the earlier values of repeated steps.
 
     Args:
         folder: empty: `tensorboard` in the task's output or beside the checkpoints.
@@ -42,7 +42,7 @@ class TensorBoard(TrainerCallback):
         if self._make is not None:
             folder = Path(self.folder) if self.folder else run_folder(self.trainer) / "tensorboard"
             step = self.trainer.step
-            # Files are named by the second: without the suffix a quick restart would overwrite the one before.
+            # File names contain the time in seconds: without the suffix, a quick restart would overwrite the previous file.
             self._writer = self._make(str(folder), purge_step=step + 1, filename_suffix=f".step-{step}")
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Weights & Biases tracker: one run over all restarts, and a tag that stops training."""
+"""Weights & Biases tracker: one run across all restarts, and a tag that stops training."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ USER = "callbacks of kind `wandb`"
 
 
 class Wandb(TrainerCallback):
-    """Logs on rank 0; the id of the run is in checkpoints, so that a restart continues the same one.
+    """Logs on rank 0; checkpoints hold the run's id, so that a restart continues it.
 
-    Steps that are logged again after a restart are ignored by W&B, which keeps the first. Names, mode and
-    key come from its own environment variables (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...) by default.
+    W&B ignores steps that are logged again after a restart. Names, mode and
+    key come from W&B's environment variables (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...) by default.
 
     Args:
-        project: empty: W&B's own choice.
-        entity: a team or user; likewise.
-        tags: of the run.
-        cancel_tags: when one of them is added to the run in the browser, training stops at the next step, with a checkpoint.
+        project: empty: W&B's default.
+        entity: team or user; empty: W&B's default.
+        tags: the run's tags.
+        cancel_tags: adding one of these to the run stops training at the next step, with a checkpoint.
         poll_s: seconds between checks of the tags, in a separate thread.
     """
 
@@ -90,11 +90,11 @@ class Wandb(TrainerCallback):
         return {"id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume that run."""
+        """Restore the id of the run, so that it is resumed."""
         self._id = str(state.get("id", ""))
 
     def is_cancelled(self) -> bool:
-        """Return whether the run has a cancel tag. Asks the server, blocking."""
+        """Return whether the run has a cancel tag. Blocks on a request to the server."""
         tags: Sequence[str] = self._wandb.Api().run(self._run.path).tags
         return bool(self.cancel_tags.intersection(tags))
 
@@ -109,7 +109,7 @@ class Wandb(TrainerCallback):
         while not self._is_over.wait(self.poll_s):
             try:
                 is_cancelled = self.is_cancelled()
-            except Exception as error:  # noqa: BLE001 - a server that does not answer now stops no training
+            except Exception as error:  # noqa: BLE001 - an unreachable server must not stop training
                 if not has_complained:
                     sys.stderr.write(f"windlass: cannot check W&B for a cancel tag ({error}); will retry\n")
                 has_complained = True

@@ -1,1 +1,1 @@
-"""Text to files of tokens, once."""
+"""Tokenization of text into cached token files."""

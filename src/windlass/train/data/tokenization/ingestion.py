@@ -1,10 +1,10 @@
 """Tokenizing text into token files, once: in several processes, atomically.
 
-    CACHE/<key>.lock       held by the process that makes it
-    CACHE/<key>.partial/   units that are done (unit-00007.json, written last, says so); after a kill, the next one resumes here
-    CACHE/<key>/           whole: renamed when its manifest was written
+    CACHE/<key>.lock       held by the process that tokenizes
+    CACHE/<key>.partial/   finished units, each marked by unit-00007.json, which is written last; resumed after a kill
+    CACHE/<key>/           complete: renamed after its manifest was written
 
-The key is a digest of the inputs (path, size, time of change), the tokenizer and the settings.
+The key is a digest of the inputs (path, size, modification time), the tokenizer and the settings.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def ingest(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Path:
-    """Tokenize the text of a source unless that is cached; blocks, also while another process does it.
+    """Tokenize a source's text unless cached; blocks, also while another process does it.
 
     Idempotent. After a kill, the next call resumes after the last finished unit (1 to 32 MB of text).
 
     Args:
         cache: folder for the result; None: below the user's cache.
-        num_workers: processes; None: one for each processor.
+        num_workers: number of processes; None: one per CPU.
 
     Returns:
         The folder with the token files.
 
     Raises:
         SpecError: no data, or no tokenizer.
-        TrainingError: an input is broken (`text-broken`), or changed meanwhile (`text-changing`).
+        TrainingError: an input is invalid (`text-broken`), or changed while being read (`text-changing`).
     """
     root = cache_folder(cache)
     plan = IngestPlan.make(source, tokenizer, root)
@@ -85,7 +85,7 @@ def ingest(
 
 
 def num_processors() -> int:
-    """Processors that this process may use."""
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -93,7 +93,7 @@ def _make(plan: IngestPlan, folder: Path, num_workers: int, on_progress: Progres
     """Tokenize all remaining units, then commit. The caller holds the lock."""
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(exist_ok=True)
-    if folder.exists():  # no manifest: not to be trusted
+    if folder.exists():  # no manifest: incomplete
         shutil.rmtree(folder)
     dtype = dtype_for(plan.tokenizer.vocab_size)
     settings = WorkerSettings(
@@ -129,7 +129,7 @@ def _commit(plan: IngestPlan, results: Sequence[UnitResult], partial: Path, fold
     with ThreadPoolExecutor(_NUM_SYNCS) as threads:
         list(threads.map(_sync, [partial / name for file in files for name in (file.name, file.ends_name)]))
     fsync_directory(partial)
-    remember_seen(partial, manifest)  # the digests are those of what was just written
+    remember_seen(partial, manifest)  # the digests were computed while writing
     manifest.write(partial)
     os.rename(partial, folder)
     fsync_directory(folder.parent)
@@ -174,7 +174,7 @@ class _Counter:
 
 
 def _check_inputs(plan: IngestPlan) -> None:
-    """Refuse inputs that changed while they were being read."""
+    """Reject inputs that changed while they were being read."""
     for before, now in zip(plan.identity, identity_of(plan.files), strict=True):
         if before != now:
             hint = "wait until it is complete, then try again"
@@ -185,9 +185,9 @@ _EVERY_S = 10.0
 
 
 class IngestProgress:
-    """Writes a line of progress now and then; silent if ingestion takes only a few seconds.
+    """Prints a progress line at intervals, unless ingestion takes only a few seconds.
 
-    Only the process that tokenizes reports progress; the others wait for it.
+    Only the tokenizing process reports progress; other processes wait for it.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class IngestProgress:
         self._last_at = now()
 
     def __call__(self, num_done: int, num_bytes: int) -> None:
-        """Report the bytes of text tokenized, of the total."""
+        """Report the bytes of text tokenized, and in total."""
         if self._now() - self._last_at < self._every_s:
             return
         self._last_at = self._now()

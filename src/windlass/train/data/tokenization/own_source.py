@@ -1,7 +1,7 @@
 """Documents from the user's own code, tokenized once into cached token files.
 
-The files lie in the cache below a key of the target, its arguments, the file that defines it, and the tokenizer. So a
-resumed run reads the same rows, and a changed generator makes new ones, which a checkpoint of the old ones refuses.
+The cache key covers the target, its arguments, the file that defines it, and the tokenizer. So a resumed run reads
+the same rows; a changed generator creates new ones, and checkpoints of the old ones reject them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def make_own(source: SourceTarget, tokenizer: TokenizerConfig, *, vocab_size: in
     """Return the token files of a source, created if missing; blocks, also while another process creates them.
 
     Args:
-        vocab_size: of the model; larger ids are refused.
+        vocab_size: the model's vocabulary size; larger ids are rejected.
 
     Raises:
-        SpecError: the target fails, gives no documents or something else.
+        SpecError: the target fails, or yields no documents or invalid ones.
         TrainingError: an id is too large, or the cache cannot be written.
     """
     root = cache_folder(cache)
@@ -65,8 +65,8 @@ def _key(source: SourceTarget, tokenizer: TokenizerConfig) -> str:
 
 
 def _make(source: SourceTarget, tokenizer: TokenizerConfig, folder: Path, vocab_size: int) -> None:
-    """The caller holds the lock."""
-    from windlass.train.data.tokenization.writing import write_tokens  # lazy: numpy, which a plan does without
+    """Create the token files. The caller holds the lock."""
+    from windlass.train.data.tokenization.writing import write_tokens  # lazy: needs numpy, which a plan does not load
 
     partial = folder.with_name(f"{folder.name}.partial")
     for leftover in (partial, folder):
@@ -89,7 +89,7 @@ def _make(source: SourceTarget, tokenizer: TokenizerConfig, folder: Path, vocab_
 
 
 def _documents(source: SourceTarget, tokenizer: TokenizerConfig, vocab_size: int) -> Iterator[Sequence[int]]:
-    """Token ids of each document; text gets its begin and end marks, ids are taken as they are."""
+    """Yield each document's token ids; text gets begin and end tokens, ids are used as they are."""
     made = call_target(source, "source", "data.sources")
     if not isinstance(made, Iterable) or isinstance(made, (str, bytes)):
         raise _wrong(source, made, "makes")

@@ -1,6 +1,6 @@
-"""Readers of documents in files, in pieces that any process can read. Imports neither torch nor numpy.
+"""Readers of documents from spans of files, in any process. Imports neither torch nor numpy.
 
-A piece of a JSONL file is a range of bytes: it has the lines that begin in it.
+A span of a JSONL file is a range of bytes, with the lines that begin in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SpanKind: TypeAlias = Literal["text", "jsonl", "parquet", "arrow"]
 
 _PACKED = (".gz", ".zst")
 _PACKED_FACTOR = 4
-"""Bytes of text that a byte of a compressed file counts as."""
+"""Estimated bytes of text per byte of a compressed file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Span:
 
     Attributes:
         start: first byte, row group or record batch.
-        stop: behind the last one.
-        num_bytes: about so much text.
+        stop: end, exclusive.
+        num_bytes: approximate bytes of text.
     """
 
     kind: SpanKind
@@ -45,7 +45,7 @@ class Span:
 
 
 def cut_spans(kind: SpanKind, path: str, piece_bytes: int) -> list[Span]:
-    """A file in spans of about `piece_bytes`; text and compressed files are not cut."""
+    """Cut a file into spans of about `piece_bytes`; text and compressed files stay whole."""
     size = Path(path).stat().st_size
     if kind == "parquet":
         return _row_groups(path)
@@ -64,10 +64,10 @@ def cut_spans(kind: SpanKind, path: str, piece_bytes: int) -> list[Span]:
 
 
 def documents(span: Span, field: str) -> Iterator[str]:
-    """The texts of a span, in order.
+    """Yield the texts of a span, in order.
 
     Raises:
-        TrainingError: it cannot be read, is not UTF-8 or JSON, or lacks the field (`text-broken`); says where.
+        TrainingError: it cannot be read, is not UTF-8 or JSON, or lacks the field (`text-broken`); the message names the place.
     """
     read = {"text": _text, "jsonl": _jsonl, "parquet": _parquet, "arrow": _arrow}[span.kind]
     try:
@@ -78,7 +78,7 @@ def documents(span: Span, field: str) -> Iterator[str]:
 
 
 def text_bytes(path: str) -> int:
-    """About how many bytes of text a file has."""
+    """Return the approximate bytes of text in a file."""
     return Path(path).stat().st_size * (_PACKED_FACTOR if path.endswith((*_PACKED, ".parquet")) else 1)
 
 
@@ -98,7 +98,7 @@ def _jsonl(span: Span, field: str) -> Iterator[str]:
         place = span.start
         if place:
             file.seek(place - 1)
-            place += len(file.readline()) - 1  # the line that began before belongs to the span before
+            place += len(file.readline()) - 1  # a line that began earlier belongs to the previous span
         while span.stop < 0 or place < span.stop:
             line = file.readline()
             if not line:
@@ -134,7 +134,7 @@ def _array(path: str) -> TrainingError:
 
 
 def _is_array(path: str) -> bool:
-    """Return whether the first character of a file begins an array over several lines."""
+    """Return whether a file begins with a JSON array over several lines."""
     with closing(_open(path)) as file:
         line = file.readline()
         while line.isspace():
@@ -149,7 +149,7 @@ def _is_array(path: str) -> bool:
 
 
 def _line(path: str, place: int) -> str:
-    """`path:line` of a byte; reads the file up to there, since something is wrong anyway."""
+    """Return the `path:line` of a byte; reads the file up to it, so only for errors."""
     with closing(_open(path)) as file:
         return f"{path}:{file.read(place).count(10) + 1}"
 
@@ -209,8 +209,8 @@ def _row_groups(path: str) -> list[Span]:
 
 
 def _record_batches(path: str, piece_bytes: int) -> list[Span]:
-    """Record batches of an Arrow stream, joined up to about `piece_bytes`; reads only their headers."""
-    import pyarrow as pa  # lazy: `datasets` was imported before
+    """Return spans of an Arrow stream's record batches of about `piece_bytes`; reads only headers."""
+    import pyarrow as pa  # lazy: already imported with `datasets`
 
     spans: list[Span] = []
     start = size = number = 0
@@ -226,7 +226,7 @@ def _record_batches(path: str, piece_bytes: int) -> list[Span]:
 
 
 def _open(path: str) -> BinaryIO:
-    """Open a file, uncompressed as it is read; truncated files raise an error at their end."""
+    """Open a file, decompressing as it is read; truncated files raise an error at their end."""
     if path.endswith(".gz"):
         return cast("BinaryIO", gzip.open(path, "rb"))
     if path.endswith(".zst"):

@@ -1,7 +1,7 @@
-"""Tokenizing a unit, some spans of text into a pair of token files, in this process or in workers.
+"""Tokenizing units (spans of text) into pairs of token files, in this process or in workers.
 
-A worker reads lines of JSON and writes lines as results; it ends when its input closes, so none
-outlives the process that began it.
+A worker reads lines of JSON and writes result lines; it exits when its input closes, so that none
+outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from windlass.train.errors import TrainingError
 __all__ = ["run_unit", "run_units", "worker"]
 
 _BATCH_CHARACTERS = 1 << 16
-"""Of texts that are encoded at once: what `tokenizers` makes of more leaves the processor's cache, not 20 % longer."""
+"""Characters to encode at once: with more, the results of `tokenizers` no longer fit in the CPU's cache."""
 
 _BATCH_DOCUMENTS = 1024
 
 
 def run_unit(unit: Unit, settings: WorkerSettings, tokenizer: Tokenizer) -> UnitResult:
-    """Tokenise a unit; its files appear under their names when they are whole."""
+    """Tokenise a unit; its files get their names when they are complete."""
     with TokenWriter(Path(settings.folder), unit.number, settings.dtype) as writer:
         for texts in _batches(unit.spans, settings.text_field):
             writer.add([_marked(ids, tokenizer) for ids in _encode(texts, tokenizer)])
@@ -50,7 +50,7 @@ def run_unit(unit: Unit, settings: WorkerSettings, tokenizer: Tokenizer) -> Unit
 def worker() -> None:
     """Run units as they come in, until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
-    answers, sys.stdout = sys.stdout, sys.stderr  # output of libraries must not mix with results
+    answers, sys.stdout = sys.stdout, sys.stderr  # library output must not mix with results
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     first = decode_json(sys.stdin.readline())
     settings = WorkerSettings(**{**first, "tokenizer": TokenizerConfig(**first["tokenizer"])})
@@ -76,7 +76,7 @@ def _listen(lines: queue.SimpleQueue[str]) -> None:
 
 
 def _batches(spans: Sequence[Span], text_field: str) -> Iterator[list[str]]:
-    """Texts of all spans, some at a time."""
+    """Yield the texts of all spans in batches."""
     texts: list[str] = []
     size = 0
     for span in spans:
@@ -92,15 +92,15 @@ def _batches(spans: Sequence[Span], text_field: str) -> Iterator[list[str]]:
 
 
 def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Sequence[Sequence[int]]:
-    """Ids of texts; half a surrogate, which JSON can hold and UTF-8 cannot, becomes a question mark."""
+    """Encode texts; an unpaired surrogate, valid in JSON but not in UTF-8, becomes a question mark."""
     try:
         return tokenizer.encode_batch(texts)
-    except (UnicodeEncodeError, TypeError):  # tokenizers says TypeError
+    except (UnicodeEncodeError, TypeError):  # tokenizers raises TypeError
         return tokenizer.encode_batch([text.encode(errors="replace").decode() for text in texts])
 
 
 def _marked(ids: Sequence[int], tokenizer: Tokenizer) -> Sequence[int]:
-    """A document between its marks; changes lists in place, since they are not shared."""
+    """Add a document's begin and end tokens; changes lists in place, since they are not shared."""
     if not len(ids):
         return ids
     found = ids if isinstance(ids, list) else list(ids)
@@ -114,17 +114,17 @@ def _marked(ids: Sequence[int], tokenizer: Tokenizer) -> Sequence[int]:
 
 _PROGRAM = "from windlass.train.data.tokenization.tokenizing import worker; worker()"
 _ALONE_BYTES = 1 << 21
-"""Text that is tokenised sooner than a process starts."""
+"""Bytes of text that take less time to tokenise than to start a process."""
 
 
 def run_units(
     units: Sequence[Unit], settings: WorkerSettings, tokenizer: Tokenizer, *, num_workers: int
 ) -> Iterator[UnitResult]:
-    """Yield results as they complete, in any order; closing the generator ends all workers.
+    """Yield results as they complete, in any order; closing the generator stops all workers.
 
     Raises:
-        TrainingError: what a worker raised, or a worker died (`worker-died`).
-        OSError: what a worker met, such as a full disk.
+        TrainingError: a worker raised it, or a worker died (`worker-died`).
+        OSError: a worker raised it, such as for a full disk.
     """
     num_workers = min(num_workers, len(units))
     if num_workers <= 1 or sum(span.num_bytes for unit in units for span in unit.spans) < _ALONE_BYTES:
@@ -168,7 +168,7 @@ class _Worker:
         self._settings = json.dumps(asdict(settings))
 
     def serve(self, todo: queue.SimpleQueue[Unit], answers: queue.SimpleQueue[UnitResult | Exception]) -> None:
-        """Send the child units until none is left or one fails."""
+        """Send units to the child until none is left or one fails."""
         try:
             self._tell(self._settings)
             while True:
@@ -176,7 +176,7 @@ class _Worker:
                 answers.put(self._ask(unit))
         except queue.Empty:
             return
-        except Exception as error:  # noqa: BLE001  (raised where the answers are taken)
+        except Exception as error:  # noqa: BLE001  (raised by the thread that collects the results)
             answers.put(error)
 
     def end(self) -> None:
@@ -206,4 +206,4 @@ class _Worker:
             self._child.stdin.write(line + "\n")
             self._child.stdin.flush()
         except BrokenPipeError:
-            return  # it died: detected at the next request
+            return  # the worker died: detected at the next request

@@ -52,7 +52,7 @@ class UnitResult:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> UnitResult:
-        """From the JSON of `asdict`."""
+        """Parse the JSON form of `asdict`."""
         file = None if data["file"] is None else TokenFile(**data["file"])
         return cls(number=int(data["number"]), file=file, max_id=int(data["max_id"]))
 
@@ -91,12 +91,12 @@ class IngestPlan:
 
     @property
     def key(self) -> str:
-        """Of all that decides which tokens come out."""
+        """Digest of everything that determines the tokens."""
         parts = (_VERSION, self.identity, self.tokenizer.identity, _marks(self.tokenizer), self.source.text_field)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def units(self) -> list[Unit]:
-        """Spans in groups of about the same size; the same at every call."""
+        """Group the spans into units of similar size; deterministic."""
         total = sum(size for _, size, _ in self.identity)
         piece_bytes = max(_UNIT_BYTES[0], min(total // _FEW_UNITS, _UNIT_BYTES[1]), total // _MAX_UNITS)
         spans = (span for kind, path in self.files for span in cut_spans(kind, path, piece_bytes))
@@ -104,7 +104,7 @@ class IngestPlan:
 
 
 def cache_folder(stated: Path | None) -> Path:
-    """The folder for tokens made from text; None: below the user's cache."""
+    """Return the folder for tokenized text; None: below the user's cache."""
     if stated is not None:
         return stated.expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windlass" / "tokens"
@@ -118,7 +118,7 @@ def find_ingested(source: SourceConfig, tokenizer: TokenizerConfig, cache: Path 
 
 
 def _marks(tokenizer: Tokenizer) -> dict[str, int | None]:
-    """The marks of a tokenizer that end up in token files."""
+    """Return the tokenizer's special ids that occur in token files."""
     return {"eos_id": tokenizer.ids.eos_id, "bos_id": tokenizer.ids.bos_id}
 
 
@@ -129,13 +129,13 @@ def _files(found: Input, source: SourceConfig, root: Path) -> list[tuple[SpanKin
 
 
 def identity_of(files: Sequence[tuple[SpanKind, str]]) -> tuple[tuple[str, int, int], ...]:
-    """Path, size and time of change of each file."""
+    """Return the path, size and modification time of each file."""
     found = [(path, os.stat(path)) for _, path in files]
     return tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in found)
 
 
 def _groups(spans: Iterable[Span], piece_bytes: int) -> Iterator[tuple[Span, ...]]:
-    """Neighbouring spans joined up to about `piece_bytes`."""
+    """Yield groups of neighbouring spans of about `piece_bytes`."""
     group: list[Span] = []
     size = 0
     for span in spans:
@@ -152,9 +152,9 @@ _SAVED = ("dataset_dict.json", "state.json")
 
 
 def dataset_files(name: str, source: SourceConfig, cache: Path) -> list[tuple[SpanKind, str]]:
-    """The files of a dataset of the hub or of a folder; downloaded and prepared unless cached.
+    """Return the files of a dataset on the hub or in a folder, downloaded and prepared unless cached.
 
-    A part of a split (`train[:1%]`) has no files of its own: it is written below `cache`, once.
+    A part of a split (`train[:1%]`) has no files, so it is written below `cache` once.
 
     Raises:
         SpecError: there is no such dataset (`data-missing`).
@@ -184,7 +184,7 @@ def _load(datasets: Any, name: str, source: SourceConfig) -> Any:
 
 
 def _num_rows(paths: list[str]) -> int:
-    import pyarrow as pa  # lazy: `datasets` brought it
+    import pyarrow as pa  # lazy: installed with `datasets`
 
     count = 0
     for path in paths:
@@ -194,7 +194,7 @@ def _num_rows(paths: list[str]) -> int:
 
 
 def _written(found: Any, cache: Path) -> str:
-    """A Parquet file with exactly these rows, named by the fingerprint that `datasets` gave them."""
+    """Write a Parquet file with exactly these rows, named by their fingerprint in `datasets`."""
     path = cache / "datasets" / f"{found._fingerprint}.parquet"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

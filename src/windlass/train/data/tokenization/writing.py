@@ -42,7 +42,7 @@ class TokenWriter:
         self._hidden.unlink(missing_ok=True)
 
     def add(self, documents: Sequence[Sequence[int]]) -> None:
-        """Append documents; empty ones are left out."""
+        """Append documents; empty ones are dropped."""
         kept = [document for document in documents if len(document)]
         if not kept:
             return
@@ -62,10 +62,10 @@ class TokenWriter:
         self._file.write(content)
 
     def commit(self, *, is_durable: bool = True) -> TokenFile:
-        """Give both files their names.
+        """Rename both files to their final names.
 
         Args:
-            is_durable: also survive a power cut, when the folder is synced; costs two fsyncs.
+            is_durable: whether to survive a power failure once the folder is synced; costs two fsyncs.
         """
         _flush(self._file, is_durable)
         os.replace(self._hidden, self._folder / self._names[0])
@@ -95,10 +95,10 @@ def write_tokens(
     pad_id: int | None = None,
     file_tokens: int = _FILE_TOKENS,
 ) -> TokenManifest:
-    """Write documents of ids, each with its end mark, into a folder of token files.
+    """Write documents of ids, each with its end token, into a folder of token files.
 
     Args:
-        file_tokens: a file is ended by the document that passes so many.
+        file_tokens: a new file begins after the document that exceeds this number.
     """
     folder.mkdir(parents=True, exist_ok=True)
     dtype, files, max_id = dtype_for(vocab_size), list[TokenFile](), -1
