@@ -1,4 +1,4 @@
-"""Zipapp for jobs: the in-job layers of this installation in one file, importable and executable."""
+"""Zipapp for jobs: the in-job layers of this installation as one importable, executable file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def ensure_archive(cache: Path) -> Path:
-    """Return the archive of this installation, created once per content; costs one stat per source file if it exists.
+    """Return the archive of this installation, created if missing; costs one stat per source file if it exists.
 
-    It contains byte code for this Python beside the sources; another Python (3.9 or newer) uses the sources.
+    It contains the sources and byte code for this Python; another Python (3.9 or newer) uses the sources.
     """
-    if not os.path.isdir(_ROOT):  # running from an archive already: a windlass command inside a job
+    if not os.path.isdir(_ROOT):  # already running from an archive: a windlass command inside a job
         return Path(_ROOT).parent
     files = _sources()
     content = (
@@ -58,7 +58,7 @@ def _sources_in(folder: str, name: str) -> list[_Source]:
 
 
 def _build(files: list[_Source], cache: Path) -> bytes:
-    import io  # lazy: only a new installation builds
+    import io  # lazy: only needed after an installation or upgrade
     import py_compile
     import zipfile
 

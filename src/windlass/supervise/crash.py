@@ -18,7 +18,7 @@ def keep_crash(path: Path) -> None:
     """Append the current traceback to the file, keeping the newest; never raises."""
     import traceback  # lazy: only for our own bugs
 
-    with contextlib.suppress(OSError):  # nothing may hide the crash itself
+    with contextlib.suppress(OSError):  # no other error may hide the crash
         earlier = path.read_bytes()[-_MAX_BYTES:] if path.exists() else b""
         text = f"--- {identify(os.getpid())}\n{traceback.format_exc()}"
         write_atomic(path, earlier + text.encode(errors="replace"), is_durable=False)

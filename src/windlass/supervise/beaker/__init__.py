@@ -1,1 +1,1 @@
-"""A replica at Beaker."""
+"""Replica on Beaker."""

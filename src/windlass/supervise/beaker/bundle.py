@@ -1,9 +1,9 @@
-"""Job whose folder is a dataset of Beaker: unpack it, and copy its records to the results.
+"""Job whose folder is a Beaker dataset: unpack it, and copy its records to the results.
 
-A bundle is `windlass.pyz`, `bundle.json` and messages: those that a client over ssh would send, in order
-(`windlass.supervise.remote.server`). The first replica executes them; repeating one changes nothing. If the job lives on
-storage that outlives it, the first replica also copies what grows in the run's folder to the results, which Beaker
-uploads as they grow; otherwise the job lives in the results itself.
+A bundle consists of `windlass.pyz`, `bundle.json` and the messages that a client would send over ssh, in order
+(`windlass.supervise.remote.server`). The first replica executes them; repeating one changes nothing. If the job's folder
+is on storage that outlives the job, the first replica also copies new content of the run's folder to the results, which
+Beaker uploads as they grow; otherwise the job's folder is in the results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONTENT = "bundle.json"
 """Contents of a bundle: `archive`, where the zipapp belongs, and `messages`, [command, file] in order."""
 
 RESULTS = "windlass/runs"
-"""Folder inside the results that has a folder for each run."""
+"""Folder in the results that contains a folder for each run."""
 
 _UNPACKED = "bundle.done"
 _LOGS = ("logs/*/*/*.log", "logs/*/*/*.log.idx", "jobs/*/link-*.json")
@@ -63,7 +63,7 @@ def bundle_main(bundle: Path, folder: Path, results: Path, environ: Mapping[str,
 
 
 def unpack_bundle(bundle: Path) -> None:
-    """Do what the messages say. Idempotent; raises PreconditionError with the first complaint."""
+    """Execute the messages. Idempotent; raises PreconditionError for the first that fails."""
     content = read_json(bundle / CONTENT)
     archive = Path(content["archive"])
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def show_main(folder: Path, results: Path, supervise: Callable[[], int]) -> int:
     """Run the supervisor in a child and copy its files to the results; return its exit code."""
     copies = _Copies(folder.parent.parent, results / RESULTS / folder.parent.parent.name)
     code = run_watched(copies, supervise)
-    with contextlib.suppress(OSError):  # a full results folder loses the copy, never the run
+    with contextlib.suppress(OSError):  # if the results folder is full, the copy is lost, but never the run
         copy_growth(copies.run, copies.target)
         copy_outputs(copies.run, copies.target)
     return code
@@ -107,7 +107,7 @@ class _Copies:
         self._again_at = 0.0
 
     def look(self) -> None:
-        """Copy what has grown, at intervals."""
+        """Copy new content, at intervals."""
         if time.monotonic() < self._again_at:
             return
         with contextlib.suppress(OSError):  # as above
@@ -116,9 +116,9 @@ class _Copies:
 
 
 def copy_growth(run: Path, target: Path) -> int:
-    """Append to the copies what their files have gained; return the number of bytes.
+    """Append new content of the files to their copies; return the number of bytes.
 
-    The size of the journal is read before the logs are copied: a reader of an end finds the output from before it.
+    The size of the journal is read before the logs are copied, so that a reader of an end finds the output before it.
     """
     journal = [(path, path.stat().st_size) for path in sorted((run / "journal").glob(f"[!.]*{SUFFIX}"))]
     logs = [(path, path.stat().st_size) for pattern in _LOGS for path in sorted(run.glob(pattern))]

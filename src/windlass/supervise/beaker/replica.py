@@ -1,8 +1,8 @@
-"""Replica started by Beaker: its rank, the start of its gang that it belongs to, and its secrets.
+"""Replica started by Beaker: its rank, its gang's start, and its secrets.
 
-Beaker starts all replicas of a task together, and after a preemption again, as new jobs of the same tasks; each such
-start is an incarnation, named after the job of the first replica. Secrets in variables for the supervisor go to a file
-in the container's memory, and the program restarts itself without them, so that `/proc/PID/environ` does not show them.
+Beaker starts all replicas of a task together, and restarts them after a preemption as new jobs of the same tasks. Each
+start is an incarnation, named after the job of the first replica. Secrets in the supervisor's variables are moved to a
+file in the container's memory, and the program restarts itself without them, so that they are not in `/proc/PID/environ`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BeakerStart:
 
 
 def read_start(folder: Path, environ: Mapping[str, str]) -> BeakerStart | None:
-    """Return this replica's start; None if its experiment has nothing to do with the job. Idempotent.
+    """Return this replica's start; None if its experiment is unrelated to the job. Idempotent.
 
     Raises:
         PreconditionError: Beaker's variables do not match the job (`beaker-start`); or job.json cannot be read.
@@ -70,9 +70,9 @@ def read_start(folder: Path, environ: Mapping[str, str]) -> BeakerStart | None:
 
 
 def enter_start(job_folder: Path, environ: Mapping[str, str]) -> Incarnation | None:
-    """Enter this start of the job; None if another experiment already is that job. Idempotent.
+    """Enter this start of the job; None if another experiment already runs the job. Idempotent.
 
-    Every replica calls it, and the first one writes the files; no rank is special.
+    Every replica calls it, and the first caller writes the files, whatever its rank.
 
     Raises:
         PreconditionError: this is not a Beaker job (`beaker-start`).
@@ -99,11 +99,11 @@ def _number_of_start(job_folder: Path, leader: str) -> int:
         write_new(path, json.dumps({"id": leader}).encode())
         if read_json(path)["id"] == leader:
             return number
-    raise AssertionError  # numbers do not end
+    raise AssertionError  # there is always a next number
 
 
 def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
-    """Move secrets from Beaker's variables to the supervisor's file; return whether there were any.
+    """Move secrets from Beaker's variables to a file for the supervisor; return whether there were any.
 
     Raises:
         PreconditionError: they cannot be written to memory (`beaker-start`).

@@ -1,7 +1,7 @@
-"""Beaker as the scheduler of a running job, which has no token and so cannot ask anything; Beaker acts by itself.
+"""Beaker as the scheduler of a running job, which cannot send requests since it has no token.
 
-After a preemption Beaker queues the same replicas again. After any other end of a job, a client that reconciles the run
-submits the next one.
+After a preemption Beaker requeues the same replicas by itself. After any other end of a job, a client that reconciles
+the run submits the next one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class BeakerScheduler:
         raise SchedulerError(f"a job of Beaker cannot queue another (link {link})")
 
     def queued(self) -> Mapping[int, str]:
-        """Return no link: only this one exists, and it is not ours to end."""
+        """Return no link: only this one exists, and the job does not manage it."""
         return {}
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """Do nothing: no link waits behind a job."""
+        """Do nothing: no other link is queued."""
 
     def let_go(self, ids: Sequence[str]) -> None:
-        """Do nothing: no job is held; a job waits for earlier tasks on its own machines."""
+        """Do nothing: no job is held; a job waits for its upstream tasks after it has started."""
 
     def requeue(self) -> None:
         """Do nothing: Beaker requeues a preempted job itself."""
 
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
-        """Do nothing: no link waits that could exclude hosts."""
+        """Do nothing: no queued link exists that could exclude hosts."""
 
     def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
         """Return a preemption: a signal from Beaker means that it takes the machines."""

@@ -1,1 +1,1 @@
-"""Build environments and data on the machine that uses them, once."""
+"""Builds of environments and data on the machine that uses them, once each."""

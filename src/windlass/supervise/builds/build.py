@@ -1,8 +1,8 @@
-"""`windlass.pyz build RECIPE FOLDER [--check]`: builds an environment on this machine, once, and prints one line about it.
+"""`windlass.pyz build RECIPE FOLDER [--check]`: builds an environment on this machine, once, and prints the result.
 
 RECIPE is a file, or `-` for standard input. The last line on standard output is a JSON object: `ok`, then either the
 folders and facts of the environment, or `message`, `hint`, `code`. `--check` builds nothing: if the environment does not
-exist, the recipe is saved beside its place, for a build job, and the answer has `missing` and the recipe's path.
+exist, the recipe is saved next to its location, for a build job, and the result has `missing` and the recipe's path.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _read(source: str) -> EnvironmentRecipe:
 
 
 def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
-    """Return the answer of `ensure_recipe`, or the path of the recipe that waits for a build."""
+    """Return the result of `ensure_recipe`, or the path of the recipe saved for a build job."""
     found = _find(recipe, envs)
     if found is not None:
         return found
@@ -101,7 +101,7 @@ def ensure_recipe(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
     """Build the environment of a recipe below `envs`, with its overlay; return the fields of the result line.
 
     Raises:
-        PreconditionError: it cannot be built; a copy of the message is beside its place.
+        PreconditionError: it cannot be built; a copy of the message is in its `.failed` file.
     """
     found = _find(recipe, envs)
     if found is not None:
@@ -113,7 +113,7 @@ def ensure_recipe(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
         beyond = envs / recipe.overlay_key
         overlay = build_once(beyond, lambda folder: _build_overlay(recipe, place, beyond, folder), _tell)
     if recipe.is_staged:
-        from windlass.supervise.builds.staging import ensure_archived  # lazy: only sites with node-local environments
+        from windlass.supervise.builds.staging import ensure_archived  # lazy: seldom needed
 
         ensure_archived(place)
     return _answer(environment, overlay)
@@ -134,7 +134,7 @@ def _answer(environment: Ready, overlay: Ready | None) -> dict[str, object]:
 
 
 def _build(recipe: EnvironmentRecipe, place: Path, folder: Path) -> dict[str, object]:
-    beside(place, ".tar").unlink(missing_ok=True)  # of a damaged environment
+    beside(place, ".tar").unlink(missing_ok=True)  # the copy of a damaged environment
     shell = _shell(recipe, place)
     machine = os.uname().machine
     if recipe.arch and machine != recipe.arch:
@@ -148,13 +148,13 @@ def _build(recipe: EnvironmentRecipe, place: Path, folder: Path) -> dict[str, ob
 
 
 def _shell(recipe: EnvironmentRecipe, place: Path) -> BuildShell:
-    """Return a shell with its own log and the variables of all steps; modules first, to fail early."""
+    """Return a shell with a log and the variables of all steps; modules are loaded first, to fail early."""
     log_file = beside(place, ".log")
     log_file.write_bytes(b"")
     base = {name: value for name, value in os.environ.items() if name not in AIMING_VARIABLES}
     variables = module_environment(recipe, base)
     variables.update({"UV_NO_PROGRESS": "1", "NO_COLOR": "1"})
-    # It is read-only later, so byte code is compiled now; and nothing may change it through uv's cache.
+    # The environment becomes read-only, so byte code is compiled now; and uv's cache must not share its files.
     variables.update({"UV_COMPILE_BYTECODE": "1", "UV_LINK_MODE": "copy"})
     variables.setdefault("UV_PYTHON_INSTALL_DIR", str(place.parent / "pythons"))
     if recipe.is_offline:
@@ -163,7 +163,7 @@ def _shell(recipe: EnvironmentRecipe, place: Path) -> BuildShell:
 
 
 def _build_overlay(recipe: EnvironmentRecipe, environment: Path, place: Path, folder: Path) -> dict[str, object]:
-    """Build and install packages of the checkout into a folder of their own, from copies."""
+    """Build packages from copies of the checkout, and install them into a separate folder."""
     shell = _shell(recipe, place)
     uv = find_uv(recipe.uv, shell.variables)
     for package in recipe.overlay:
@@ -182,7 +182,7 @@ def _build_overlay(recipe: EnvironmentRecipe, environment: Path, place: Path, fo
 def _install(
     package: OverlayPackage, scratch: Path, recipe: EnvironmentRecipe, words: list[str], shell: BuildShell
 ) -> None:
-    import shutil  # lazy: most projects are used as they are
+    import shutil  # lazy: most projects need no build
 
     uv, python, target = words
     copy = scratch / Path(package.folder).resolve().name

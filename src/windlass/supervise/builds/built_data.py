@@ -1,10 +1,10 @@
-"""Finished build of data: its files, the digest of its content, and checks that it is unchanged.
+"""Finished data build: its files, the digest of its content, and checks that it is unchanged.
 
 <state>/data/built/<key>/data/                 output of the command
                          data.manifest.json    paths, sizes, sha256
                          .ready                facts of the build
                    .<key>.<generation>/        being built
-                   .last/<label>.json          size of the last build of data of this name
+                   .last/<label>.json          size of the last build of the data of this name
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = [
 CONTENT = "data"
 LAST = ".last"
 RECORD = "built.json"
-"""File in the output of the building task: the data that the other tasks of that run get."""
+"""File in the output of the build task: the data for the other tasks of the run."""
 
 GENERATION = "generation"
-"""Placeholder of the generation's name in the command and its variables, replaced when the build begins."""
+"""Placeholder for the generation's name in the command and its variables, replaced when the build begins."""
 
 GENERATION_NAME = "WINDLASS_GENERATION"
 """Variable with that name, for the program that creates the container of a build."""
@@ -48,7 +48,7 @@ def generation_folder(place: Path) -> Path:
 
 
 def quick_difference(place: Path) -> str:
-    """Return what is wrong with a finished build by its files' sizes, or ""; reads no content."""
+    """Return a difference between a finished build and its files' sizes, or ""; reads no content."""
     try:
         manifest = read_manifest(place / CONTENT, is_beside=True)
     except WindlassError as error:

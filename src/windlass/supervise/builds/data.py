@@ -1,10 +1,10 @@
-"""`windlass.pyz data-build`: runs the command that prepares data, and publishes its output, once per key.
+"""`windlass.pyz data-build`: runs a command that prepares data, and publishes its output, once per key.
 
     data-build --place=<state>/data/built/<key> --name=NAME --record=FILE --label=EXPERIMENT.NAME -- COMMAND ...
 
 The command writes to `.<key>.<generation>/data`. When it succeeds, its files are synced to disk, their manifest is
 written beside them, and the whole generation is renamed to `<key>`. Other processes, on this or another machine, wait
-meanwhile; a failed or killed build never has that name. See `build_once`.
+until then; a failed or killed build is never published under that name. See `build_once`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int
 
 
 def _with_own_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables, including ours that are meant for the inside of a container."""
+    """Return the variables, including windlass's variables for inside a container."""
     names = ("WINDLASS_RUN", "WINDLASS_JOURNAL", "WINDLASS_TASK", "WINDLASS_RANK", "WINDLASS_ATTEMPT")
     inside = {name: environ[_INSIDE + name] for name in names if _INSIDE + name in environ}
     return {**inside, **environ}
@@ -95,7 +95,7 @@ class _Build:
     def on_terminate(self, number: int, frame: FrameType | None) -> None:
         """Pass SIGTERM to the command; without one, exit."""
         child = self._child
-        if self._is_starting:  # the command may run already, but its pid is unknown yet
+        if self._is_starting:  # the command may be running already, but its pid is not known yet
             self._received = number
             return
         if child is None or child.poll() is not None:

@@ -1,4 +1,4 @@
-"""Build of a folder exactly once, at a path that is known in advance, on any number of machines.
+"""Builder of a folder at a path known in advance, exactly once across any number of machines.
 
     <place>/               the finished folder; `.ready` in it was written last
     <place>.lock           held while building
@@ -6,7 +6,7 @@
     .<name>.<generation>/  being built; renamed to <place> when complete
     .gone.<generation>/    being deleted
 
-A killed builder leaves a generation that is never mistaken for the finished folder. On a file system without locks two
+A killed builder leaves a generation folder, which never counts as the finished folder. On a file system without locks two
 builders may work concurrently: the first to rename wins.
 """
 
@@ -43,12 +43,12 @@ class Ready:
 
 
 def beside(place: Path, suffix: str) -> Path:
-    """Return a file that belongs to `place`, such as its `.lock`, `.log` or `.failed`."""
+    """Return the path of a file that belongs to `place`, such as its `.lock`, `.log` or `.failed`."""
     return place.with_name(place.name + suffix)
 
 
 def find_ready(place: Path) -> Ready | None:
-    """Return the finished folder at `place`, or None; the `proof` file of its notes must still exist."""
+    """Return the finished folder at `place`, or None; the `proof` file in its notes must still exist."""
     try:
         notes = read_json(place / READY)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -76,7 +76,7 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
     """Return the finished folder at `place`, building it if necessary. Blocks while another process builds it.
 
     Args:
-        build: fills the folder it is given (with a path of its own) and returns notes; an exception leaves only `.failed`.
+        build: fills the folder passed to it (a unique path) and returns notes; an exception leaves only `.failed`.
     """
     found = find_ready(place)
     if found is not None:
@@ -129,7 +129,7 @@ def _build(place: Path, build: Callable[[Path], Mapping[str, object]]) -> Ready:
             write_json(beside(place, ".failed"), {"message": message, "hint": known.hint if known else ""})
         raise
     _put(folder, place)
-    _make_read_only(str(place))  # only now: some file systems cannot rename a read-only folder
+    _make_read_only(str(place))  # after the rename: some file systems cannot rename a read-only folder
     return Ready(place, notes, False)
 
 
@@ -153,7 +153,7 @@ def _alone(place: Path, log: Callable[[str], None]) -> Iterator[bool]:
 
 
 def _put(folder: Path, place: Path) -> None:
-    """Rename a finished folder to its place, unless another builder was faster."""
+    """Rename a finished folder to its final path, unless another builder was faster."""
     try:
         os.rename(str(folder), str(place))
     except OSError:
@@ -165,7 +165,7 @@ def _put(folder: Path, place: Path) -> None:
 
 
 def _clear(place: Path) -> None:
-    """Remove what killed builders left, and a damaged folder."""
+    """Remove leftovers of killed builders, and a damaged folder."""
     for entry in os.listdir(str(place.parent)):
         if entry.startswith((f".{place.name}.", ".gone.")):
             _remove(place.with_name(entry))
@@ -188,7 +188,7 @@ def _remove(folder: Path) -> None:
 
 
 def _freeze(folder: Path) -> None:
-    """Make everything in a folder read-only; files that a cache shares keep their mode."""
+    """Make everything in a folder read-only, except files shared with a cache."""
     for root, folders, names in os.walk(str(folder), topdown=False):
         for name in (*names, *folders):
             _make_read_only(os.path.join(root, name))

@@ -1,4 +1,4 @@
-"""recipe.json: description of an environment for the builder at a site, written by the client."""
+"""recipe.json: description of an environment, written by the client for the builder at a site."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 _SCHEMA = 1
 
 TORCH_BACKEND = re.compile(r"cu\d{2,3}|rocm\d\.\d|cpu|xpu")
-"""uv's names of PyTorch's own indexes."""
+"""uv's names for PyTorch's package indexes."""
 
 # They would point uv at another project or interpreter.
 AIMING_VARIABLES = frozenset(
@@ -53,11 +53,11 @@ AIMING_VARIABLES = frozenset(
 
 @dataclass(frozen=True)
 class PackageOverride:
-    """Package in another build than in the lock file.
+    """Package in a different build from the one in the lock file.
 
     Attributes:
-        package: name, or `name==version`; without a version the locked one stays.
-        index: address of a package index, a folder of wheels, or one of PyTorch's own (`cu126`); empty: uv's own.
+        package: name, or `name==version`; without a version, the locked version is kept.
+        index: address of a package index, a folder of wheels, or a PyTorch index (`cu126`); empty: uv's default.
         when_import_fails: module whose import must fail first; empty: always.
         is_source_build: compile it, with `build_vars` in the environment.
     """
@@ -87,7 +87,7 @@ class StartupPatch:
 
     @property
     def module(self) -> str:
-        """Name of the module that contains it."""
+        """Return the name of the module that contains the patch."""
         return "windlass_patch_" + "".join(each if each.isalnum() else "_" for each in self.name)
 
 
@@ -101,17 +101,17 @@ class OverlayPackage:
 
 @dataclass(frozen=True)
 class EnvironmentRecipe:
-    """Content of an environment, and the project's location on the target; paths are absolute and not part of `key`.
+    """Content of an environment, and the project's location at the site; paths are absolute and not part of `key`.
 
     Attributes:
-        key: names the environment's folder; equal keys mean equal environments.
+        key: name of the environment's folder; equal keys mean equal environments.
         project: the project's folder in a checkout; uv runs there.
         lock_file: relative to `project`.
-        not_installed: packages of the checkout that stay out of the shared environment.
+        not_installed: packages of the checkout that are not installed in the shared environment.
         unhashed: packages pinned by version outside the lock file.
-        imports: modules that must import, if they are installed.
-        overlay_key: names the overlay's folder; empty: no package of the checkout must be built.
-        overlay_stamp: id of the code's tree, for builds that ask git for a version.
+        imports: modules that must be importable, if they are installed.
+        overlay_key: name of the overlay's folder; empty: no package of the checkout must be built.
+        overlay_stamp: id of the code's tree, for builds that take their version from git.
         is_staged: whether an archive for node-local disks is created too.
         is_offline: whether the build must not download anything.
     """

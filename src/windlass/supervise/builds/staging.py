@@ -34,7 +34,7 @@ def ensure_archived(place: Path) -> Path:
 
 
 def stage(place: Path, target: Path) -> Ready:
-    """Copy the environment at `place` to this node's own disk, at `target`; unpacked once, by the first caller.
+    """Copy the environment at `place` to `target` on this node's disk; the first caller unpacks it.
 
     Blocking: minutes for gigabytes. The folder above `target` belongs to this user alone.
 
@@ -56,7 +56,7 @@ def stage(place: Path, target: Path) -> Ready:
 
     def unpack(folder: Path) -> dict[str, object]:
         _tar(["-xf", str(archive), "-C", str(folder)], f"unpacking {archive} to {folder}")
-        folder.chmod(0o755)  # the archive's own folder was read-only
+        folder.chmod(0o755)  # the root folder in the archive is read-only
         (folder / ".ready").unlink()
         return {"proof": "bin/python", "from": str(place)}
 
@@ -64,9 +64,9 @@ def stage(place: Path, target: Path) -> Ready:
 
 
 def stage_for_link(job_folder: Path) -> None:
-    """Copy the environment to this node's own disk, if the job asks for that. Blocking.
+    """Copy the environment to this node's disk, if the job requests it. Blocking.
 
-    A node without space uses the shared one, by a link, with a message; the gate handles an environment that is never built.
+    On a node without space, a link to the shared one is used, with a message; the gate handles one that is never built.
     """
     job = JobDocument.read(job_folder / "job.json")
     if not job.stage:

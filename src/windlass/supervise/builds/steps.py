@@ -28,11 +28,11 @@ _DESCRIBE = "import json, platform, sys; print(json.dumps([platform.python_versi
 
 
 class BuildShell:
-    """Runs programs one after another with one environment and one log.
+    """Runner of programs, one at a time, with the same environment and log.
 
     Args:
         folder: working folder.
-        log_file: receives everything they print.
+        log_file: file for their output.
     """
 
     def __init__(self, folder: Path, variables: Mapping[str, str], log_file: Path) -> None:
@@ -107,7 +107,7 @@ class BuildShell:
 
 
 def find_uv(wanted: str, variables: Mapping[str, str]) -> str:
-    """Return the path of the uv program: as configured, on the PATH, or where its installers put it."""
+    """Return the path of uv: as configured, on the PATH, or in the folders of its installers."""
     home = variables.get("HOME", "")
     places = [wanted, *(os.path.join(home, each, "uv") for each in (".local/bin", ".cargo/bin") if wanted == "uv")]
     for place in places:
@@ -171,7 +171,7 @@ def check_lock(recipe: EnvironmentRecipe) -> Path:
 
 
 def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
-    """Return a Python of the pinned version: found, else downloaded, else of the same minor version."""
+    """Return a Python of the pinned version, downloaded if necessary; as a last resort one of the same minor version."""
     minor = ".".join(recipe.python_version.split(".")[:2])
     find = [uv, "python", "find", "--system", "--no-python-downloads"]
     found = shell.answer([*find, recipe.python_version])
@@ -190,7 +190,7 @@ def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
 def _sync(recipe: EnvironmentRecipe, uv: str, folder: Path, wanted: str, shell: BuildShell) -> None:
     if Path(recipe.lock_file).name == "uv.lock":
         chosen = [f"--extra={each}" for each in recipe.extras] + [f"--group={each}" for each in recipe.groups]
-        # The code comes from the run's own checkout: a link to one checkout here would affect all runs.
+        # The code comes from the checkout of each run: a link to one checkout here would affect all runs.
         chosen += [f"--no-install-package={each}" for each in recipe.not_installed]
         argv = [uv, "sync", "--frozen", "--no-install-project", "--no-install-workspace", *chosen, "--python", wanted]
         shell.check("installing the locked packages", argv, {"UV_PROJECT_ENVIRONMENT": str(folder)})
@@ -201,7 +201,7 @@ def _sync(recipe: EnvironmentRecipe, uv: str, folder: Path, wanted: str, shell: 
 
 
 def _write_patches(recipe: EnvironmentRecipe, folder: Path, python: str, shell: BuildShell) -> None:
-    """Install the start-up patches: before overrides, since a build from source may need one."""
+    """Install the start-up patches; called before overrides, since a build from source may need one."""
     if not recipe.patches:
         return
     places = folder.glob("lib/python*/site-packages")
@@ -216,7 +216,7 @@ def _write_patches(recipe: EnvironmentRecipe, folder: Path, python: str, shell: 
 
 
 def _override(override: PackageOverride, uv: str, python: str, shell: BuildShell) -> dict[str, str]:
-    """Replace one package if required; return what was done."""
+    """Replace one package if required; return a description of the change."""
     record = {"package": override.package, "why": override.why, "seen": override.seen, "index": override.index}
     before = _installed(override.name, uv, python, shell)
     if not before:
@@ -234,10 +234,10 @@ def _override(override: PackageOverride, uv: str, python: str, shell: BuildShell
 
 
 def _install(override: PackageOverride, before: str, uv: str, python: str) -> list[str]:
-    # The same version in another build: an index such as a CUDA version's adds a local part (`+cu126`) of its own.
+    # The same version in another build: an index, such as that of a CUDA version, adds a local part (`+cu126`).
     package = override.package if "==" in override.package else before.partition("+")[0]
     argv = [uv, "pip", "install", "--python", python, "--reinstall-package", override.name, package]
-    if override.is_source_build:  # without the cache, which may hold another compiler's build
+    if override.is_source_build:  # without the cache, which may have the build of another compiler
         argv += ["--no-binary", override.name, "--no-cache"]
     if TORCH_BACKEND.fullmatch(override.index):
         argv += ["--torch-backend", override.index]

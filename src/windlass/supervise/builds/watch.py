@@ -1,4 +1,4 @@
-"""Watch of an environment that is built elsewhere while a job waits: ready, being built, failed or abandoned."""
+"""Watch for an environment that a job waits for: ready, being built, failed or abandoned."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TAIL_BYTES = 4096
 
 
 class BuildWatch:
-    """Polled by the gate until the environment is ready or cannot be built.
+    """Watch that the gate polls until the environment is ready or cannot be built.
 
     Args:
         environment: the file that is written last.
-        build_lock: held during the build; with packages of the checkout, the first of two locks.
+        build_lock: file that is locked during the build; with packages of the checkout, the first of two locks.
     """
 
     def __init__(self, environment: str, build_lock: str) -> None:
@@ -33,7 +33,7 @@ class BuildWatch:
         self.reason = ""
 
     def look(self, now: float) -> str:
-        """Look once; return why the environment cannot be built, or "". Then `reason` says what it waits for."""
+        """Check once; return why the environment cannot be built, or "". Then `reason` is why it is not ready yet."""
         self.reason = ""
         missing = [each for each in self._places if find_ready(each) is None]
         if not missing:

@@ -1,1 +1,1 @@
-"""The scheduler as a running job sees it, and the chain of jobs that one task needs."""
+"""Scheduler as a running job sees it, and the chain of jobs of a task."""

@@ -1,7 +1,7 @@
-"""Background calls: work that may hang for a while, done in a child process so that a supervisor's loop continues.
+"""Background calls: work that may hang, done in a child process so that a supervisor's event loop continues.
 
-A scheduler's controller that is busy or down answers after many seconds or not at all. A loop that waited for it would
-read no output from user code, receive nothing from other replicas, and not react to `stop`.
+If a scheduler's controller is busy or down, replies take many seconds or never arrive. A loop that waited for them would
+not read output of user code, not receive messages from other replicas, and not react to `stop`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _READ_BYTES = 65536
 
 
 class BackgroundCalls(Protocol):
-    """Executes calls that may take long, one at a time."""
+    """Executor of calls that may take long, one at a time."""
 
     @property
     def is_pending(self) -> bool:
@@ -39,7 +39,7 @@ class BackgroundCalls(Protocol):
 
     @property
     def helpers(self) -> set[int]:
-        """Pids of the processes that execute it."""
+        """Return the pids of the processes that execute it."""
 
     def send(self, work: Callable[[], Answer], take: Callable[[Answer], None]) -> None:
         """Execute `work` and pass its answer to `take`, which is not called if the work was lost."""
@@ -49,7 +49,7 @@ class BackgroundCalls(Protocol):
 
 
 class ImmediateCalls:
-    """Executes calls at once, in this process."""
+    """Executor of calls in this process, immediately."""
 
     is_pending = False
 
@@ -67,10 +67,10 @@ class ImmediateCalls:
 
 
 class ForkedCalls:
-    """Executes calls in a fork of this process.
+    """Executor of calls in a fork of this process.
 
     Args:
-        again: called when a call returned or was lost.
+        again: called after a call has returned or was lost.
     """
 
     def __init__(self, selector: selectors.BaseSelector, again: Callable[[], None]) -> None:

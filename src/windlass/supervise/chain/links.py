@@ -1,7 +1,7 @@
-"""Chain of a scheduler's jobs, as the leader of one link manages it: its next links, and the links before it.
+"""Chain of a scheduler's jobs, as the leader of one link manages it: the next links, and the earlier ones.
 
-Two links are kept queued behind the running one, so that a link which dies before it could queue anything still has a
-successor. A scheduler's refusal is noted and retried; it never stops the work.
+Two links are kept queued after the running one, so that a link that dies before it can queue another still has a
+successor. If the scheduler refuses a request, that is noted and retried; it never stops the work.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ __all__ = ["LinkManager"]
 _NUM_AHEAD = 2
 _AGAIN_AFTER_S = 60.0
 _LOOK_EVERY_S = 600.0
-"""Interval of looking for queued links, which a scheduler may lose with its state; more often would load it."""
+"""Interval of checks for queued links, which a scheduler may lose with its state; a shorter one would load it."""
 _LATER_S = 5.0
 _PAST_EVERY_S = 0.5
 _NUM_MISSED = 3
-"""Number of heartbeats that must be missing even if the scheduler says that the job is over."""
+"""Number of heartbeats that must be missing even if the scheduler reports that the job is over."""
 
 _NUM_ASKED = 4
 _QUICK_S = 0.5
-"""An answer that took longer was not interrupted by the signal in question."""
+"""If a call takes longer than this, the signal in question did not interrupt it."""
 
 _WHY_EVERY_S = 1.0
 _WHY_OPEN = frozenset({Cause.UNKNOWN, Cause.CANCELLED})
 
 _JOB_EVERY_S = 20.0
 _SETTLE_S = 20.0
-"""Time to wait for a pending call when the link ends, as for any call then."""
+"""Time limit for a pending call when the link ends; the same as for other calls at that time."""
 
 _NODE_CAUSES = frozenset({Cause.NODE_LOST, Cause.NODE_UNHEALTHY})
 
 
 class LinkManager:
-    """Communication of one link with its scheduler, on behalf of the leader.
+    """Manager of a link's communication with its scheduler, on behalf of the leader.
 
     While an attempt may run, nothing here waits for the scheduler, except two seconds after a notice; at the end of the
     link each call is limited to 20 s.
@@ -66,7 +66,7 @@ class LinkManager:
     Args:
         incarnation: this start of the job.
         calls: executes calls of the scheduler.
-        scheduler, read: replacements of the job's own scheduler and of `read_heartbeats`, for a simulation.
+        scheduler, read: replacements for the job's scheduler and for `read_heartbeats`, for a simulation.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class LinkManager:
         }
 
     def _ordinal(self) -> int:
-        """Return the number of this link over all jobs of the task; a requeued start counts as one."""
+        """Return the number of this link, counted over all jobs of the task; each requeued start counts."""
         number = self._incarnation.link
         if self._job.chain.mode == "requeue":
             number += int(self._incarnation.name.partition(".")[2] or 0)
@@ -120,7 +120,7 @@ class LinkManager:
 
     @property
     def helpers(self) -> set[int]:
-        """Pids of the processes that call the scheduler now."""
+        """Return the pids of the processes that are calling the scheduler."""
         return self._calls.helpers
 
     def close(self) -> None:
@@ -148,9 +148,9 @@ class LinkManager:
         return end_of_chain(task, self._ordinal(), self._job.chain.num_links)
 
     def queue_next(self, now: float) -> bool:
-        """Request the next link; return whether that is settled. The one after it follows some seconds later.
+        """Request the next link; return whether the request is settled. The link after it is queued some seconds later.
 
-        If the scheduler refuses, the request is settled too, and is repeated while the work continues.
+        A refused request is settled too; it is repeated while the work continues.
         """
         if not self._has_begun:
             self.begin()
@@ -162,7 +162,7 @@ class LinkManager:
     def tick(self, now: float) -> None:
         """Queue missing links; a refused request is repeated after a minute.
 
-        A link that waits, for another task or for an open attempt, may reach its end while it waits.
+        A link that waits for another task or for an open attempt also queues links, since it may end while it waits.
         """
         if not self._has_begun:
             self.queue_next(now)
@@ -178,7 +178,7 @@ class LinkManager:
         """Queue the missing links after this one, up to `last`.
 
         Args:
-            is_look: ask first which queued links still exist.
+            is_look: first ask which queued links still exist.
         """
         if not self._has_looked:
             known = self._journal.task().jobs[self._job.job].links
@@ -186,7 +186,7 @@ class LinkManager:
         links = range(self._incarnation.link + 1, last + 1)
         wanted = tuple(link for link in links if self._can_queue and self._is_wanted(link))
         if is_look or any(link not in self._queued for link in wanted):
-            assert self._scheduler is not None  # a job with an incarnation has one
+            assert self._scheduler is not None  # a job with an incarnation has a scheduler
             avoided = tuple(sorted(self._journal.task().avoided))
             request = QueueLinksRequest(self._scheduler, is_look, wanted, frozenset(self._queued), avoided)
             (calls or self._calls).send(request.run, self._on_queued)
@@ -206,9 +206,9 @@ class LinkManager:
             self._note(note)
 
     def cancel_rest(self) -> None:
-        """Cancel the links queued behind this one after the end of the task.
+        """Cancel the links queued after this one when the task has ended.
 
-        A failure is noted: a link that starts for nothing exits by itself.
+        A failure is only noted, since a link that is not needed exits by itself.
         """
         if self._scheduler is None:
             return
@@ -220,7 +220,7 @@ class LinkManager:
             self._note(f"cannot cancel queued links, which will exit by themselves: {error}")
 
     def release_dependents(self) -> None:
-        """Release held jobs of tasks that run after this one, now that it ended."""
+        """Release held jobs of tasks that run after this one, which has ended."""
         if self._scheduler is None:
             return
         self._journal.refresh()
@@ -231,7 +231,7 @@ class LinkManager:
             self._note(f"cannot release {', '.join(waiting)} (`windlass ps --reconcile` does it): {error}")
 
     def leave(self) -> None:
-        """Prepare the next link: exclude failed nodes, and requeue the job if the site uses that."""
+        """Prepare the next link: exclude failed nodes, and requeue the job if the site uses requeues."""
         if self._scheduler is None:
             return
         self._calls.settle(_SETTLE_S)
@@ -239,14 +239,14 @@ class LinkManager:
         self._avoid_bad_nodes()
         if self._job.chain.mode == "requeue":
             try:
-                self._scheduler.requeue()  # ends all that is left of this start
+                self._scheduler.requeue()  # ends everything that is left of this start
             except SchedulerError as error:
                 self._note(f"cannot requeue the job: {error}")
 
     def end_job(self) -> None:
-        """Cancel the own job at the very end if a replica was lost: its step would wait for that replica until the walltime.
+        """Cancel this job at the very end if a replica was lost: its step would wait for that replica until the walltime.
 
-        A node that died and is back before the scheduler noticed, or whose daemon lost its job, does not end a step.
+        The step does not end by itself if a node died and came back before the scheduler noticed, or lost its job's daemon.
         """
         newest = self._journal.task().newest_attempt
         end = newest.end if newest is not None else None
@@ -279,7 +279,7 @@ class LinkManager:
     def check_open_attempt(self, attempt: int, now: float) -> tuple[Cause, str] | None:
         """Return how the attempt of an earlier start ended, once nothing of it can still run; None until then.
 
-        A scheduler that reports the end of its job has confirmation from all its nodes, except lost ones.
+        If the scheduler reports the end of its job, all of the job's nodes have confirmed it, except lost ones.
         """
         found = self._journal.task().attempts[attempt]
         reason = f"waits until attempt {attempt} of link {found.link} is certainly over"
@@ -298,9 +298,9 @@ class LinkManager:
         return cause, message
 
     def first_silent(self, attempt: int) -> int:
-        """Return the replica of an earlier attempt whose heartbeat stopped first, well before the others; -1: unknown.
+        """Return the replica of an earlier attempt whose heartbeat stopped well before all others; -1: unknown.
 
-        The scheduler ends all of a job that lost a node, some time after the node fell silent.
+        After a lost node the scheduler ends the whole job, some time after the node stopped responding.
         """
         found = self._journal.task().attempts[attempt]
         place = self._folder.with_name(f"{self._job.task}-{found.job}") / found.incarnation
@@ -314,16 +314,16 @@ class LinkManager:
         return first if is_clear else -1
 
     def _ask_about_open_attempt(self, attempt: Attempt, is_quiet: bool, now: float) -> None:
-        """Ask how its job ended and, unless its heartbeats have stopped, whether that is certain."""
+        """Ask how the attempt's job ended and, unless its heartbeats have stopped, whether that is certain."""
         known = None if self._past is None or is_quiet else self._past
-        is_waited_for = known is not None and known[0] in UNCERTAIN  # until its heartbeats stop
+        is_waited_for = known is not None and known[0] in UNCERTAIN  # repeated until its heartbeats stop
         if self._calls.is_pending or is_waited_for or now < self._past_at or (self._past is not None and self._past[2]):
             return
         self._past_at = now + _PAST_EVERY_S
         job_id, _, restart = attempt.incarnation.partition(".")
         if self._scheduler is None or not job_id:
             self._past = (Cause.UNKNOWN, "", is_quiet)
-        elif job_id == self._incarnation.job_id:  # what the scheduler says about this id is not about the earlier start
+        elif job_id == self._incarnation.job_id:  # the scheduler's reply for this id is not about the earlier start
             self._past = (*self._end_of_earlier_start(attempt, restart), is_quiet)
         else:
             recorded = None if known is None else (str(known[0]), known[1])
@@ -357,7 +357,7 @@ class LinkManager:
             return Cause.KILLED, f"Slurm forgot its job, and gave the id {own.job_id} to the job of link {own.link}"
         if self._incarnation.is_unknown_restart:
             return Cause.KILLED, f"Slurm forgot start {restart} of its job, and started the job again"
-        # Slurm starts a job again by itself only when it lost a node; a preempted one was told so.
+        # Slurm restarts a job by itself only after it lost a node; a preempted job received a notice.
         return Cause.NODE_LOST, f"start {restart} of its job ended without recording a result"
 
     def _on_past(self, answer: Answer) -> None:
@@ -366,7 +366,7 @@ class LinkManager:
     def is_job_over(self, now: float) -> bool:
         """Return whether the scheduler has reported the end of this job; asked every 20 s, in the background.
 
-        For a leader that would not be told: the daemon that signals its processes is dead.
+        For a leader that would not be signalled, because the daemon that signals its processes is dead.
         """
         if self._scheduler is not None and not self._is_job_over and now >= self._job_at and not self._calls.is_pending:
             self._job_at = now + _JOB_EVERY_S
@@ -384,7 +384,7 @@ class LinkManager:
         self._is_job_over = answer["is_over"]
 
     def explain(self, status: ReplicaStatus, now: float) -> ReplicaStatus:
-        """Add the scheduler's explanation to a notice: asked at once, and again if that may be incomplete."""
+        """Add the scheduler's explanation to a notice; ask immediately, and again if the reply may be incomplete."""
         if self._why is None:
             self._why = self._explain_notice()
             self._why_at = now + _WHY_EVERY_S
@@ -394,14 +394,12 @@ class LinkManager:
         cause, message = self._why
         if cause is Cause.UNKNOWN:
             assumed = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
-            cause = (
-                Cause.KILLED if self._is_job_over else assumed
-            )  # no notice arrived: Slurm does not know the job any more
+            cause = Cause.KILLED if self._is_job_over else assumed  # no notice arrived: Slurm no longer knows the job
         return replace(status, notice=message or status.notice, notice_cause=str(cause))
 
     @property
     def _is_why_open(self) -> bool:
-        """Return whether the notice gives no reason, or names a user who may not be the reason."""
+        """Return whether the notice has no reason, or blames a user who may not be the cause."""
         return not self._is_why_sure and self._why is not None and self._why[0] in _WHY_OPEN
 
     def _ask_why(self) -> Answer:
@@ -418,7 +416,7 @@ class LinkManager:
             self._why, self._is_why_sure = (cause, answer["message"]), True
 
     def _explain_notice(self) -> tuple[Cause, str]:
-        """Return the scheduler's answer; the program that asks may itself be hit by the signal."""
+        """Return the scheduler's reply; the signal may also hit the program that asks."""
         assert self._scheduler is not None
         why, begin = (Cause.UNKNOWN, ""), time.monotonic()
         for _ in range(_NUM_ASKED):

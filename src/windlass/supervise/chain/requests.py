@@ -1,4 +1,4 @@
-"""Requests of a link's leader to its scheduler, each executed as one background call; answers are JSON values."""
+"""Requests from a link's leader to its scheduler, each executed as one background call; replies are JSON values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from windlass.supervise.chain.scheduler import JobScheduler, PastLink, Scheduler
 __all__ = ["UNCERTAIN", "PastLinkQuery", "QueueLinksRequest"]
 
 UNCERTAIN = frozenset({Cause.UNKNOWN, Cause.OK, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.KILLED})
-"""Ends after which something of a job may still run."""
+"""Ends after which processes of a job may still run."""
 
 
 @dataclass(frozen=True)
 class QueueLinksRequest:
-    """Queue the missing links.
+    """Request to queue the missing links.
 
     Attributes:
-        is_look: ask first which links exist.
-        known: links that are assumed to exist, used without `is_look` or if the scheduler does not answer.
+        is_look: first ask which links exist.
+        known: links that are assumed to exist, used without `is_look` or if the scheduler does not reply.
     """
 
     scheduler: JobScheduler
@@ -33,7 +33,7 @@ class QueueLinksRequest:
     def run(self) -> Answer:
         """Execute the request: `seen` are the existing links (null: unknown), `queued` the new ones.
 
-        After a refusal it stops: the scheduler may not answer, and one timeout is enough.
+        It stops after a refusal: the scheduler may be unreachable, and one timeout is enough.
         """
         seen = self._look() if self.is_look else None
         queued: dict[str, str] = {}
@@ -55,7 +55,7 @@ class QueueLinksRequest:
             return None
 
     def _queue(self, link: int, notes: list[str]) -> str:
-        """Queue a link; if excluding the avoided hosts fails, queue it without."""
+        """Queue a link; if excluding the avoided hosts fails, queue it without excluding them."""
         try:
             return self.scheduler.queue(link, self.avoided)
         except SchedulerError as error:
@@ -68,7 +68,7 @@ class QueueLinksRequest:
 
 @dataclass(frozen=True)
 class PastLinkQuery:
-    """Query how an earlier job ended, and whether nothing of it still runs.
+    """Query for how an earlier job ended, and whether it is certain that none of it still runs.
 
     Attributes:
         is_quiet: whether its heartbeats have stopped, so that its end is certain.
@@ -94,7 +94,7 @@ class PastLinkQuery:
         return str(cause), message
 
     def _is_confirmed(self) -> bool:
-        """Return whether all its nodes confirmed its end; a disconnected node has not."""
+        """Return whether all nodes of the job confirmed its end; a disconnected node cannot."""
         try:
             return self.scheduler.is_end_confirmed(self.past)
         except SchedulerError:

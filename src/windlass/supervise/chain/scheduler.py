@@ -1,6 +1,7 @@
-"""Requests of a job to the scheduler that started it: queue the next link, cancel links, explain a notice.
+"""Requests from a job to the scheduler that started it: queue the next link, cancel links, explain a notice.
 
-A job on a scheduler is a chain of links, all of one job.json. Only the leader asks, and every call ends in bounded time.
+A scheduler's job is a chain of links with the same job.json. Only the leader sends requests, and every call has a time
+limit.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ __all__ = ["JobScheduler", "PastLink", "SchedulerError", "scheduler_of"]
 
 @dataclass(frozen=True)
 class PastLink:
-    """An earlier link, with the data that tells it from another job of the same id, since a controller may reuse ids.
+    """Earlier link, with data that distinguishes it from another job of the same id, since a controller may reuse ids.
 
     Attributes:
-        job_id: the scheduler's own.
+        job_id: the scheduler's id.
         began_at: wall time at which our code began in it.
-        mark: of its job, see `ChainConfig.mark`.
-        name: of its job in the queue; empty: unknown.
-        link: its number; 0: unknown.
+        mark: mark of its job, see `ChainConfig.mark`.
+        name: name of its job in the queue; empty: unknown.
+        link: number of the link; 0: unknown.
     """
 
     job_id: str
@@ -36,7 +37,7 @@ class PastLink:
 
 
 class SchedulerError(UnreachableError):
-    """The scheduler did not execute a request, or it is unknown whether it did; retry later."""
+    """Request that the scheduler did not execute, or may not have executed; retry later."""
 
     default_code = "scheduler-failed"
 
@@ -48,14 +49,14 @@ class JobScheduler(Protocol):
         """Queue a link and return its id; idempotent: an existing one is found.
 
         Args:
-            exclude: hosts to exclude, beside those of the site.
+            exclude: hosts to exclude, in addition to those of the site.
 
         Raises:
             SchedulerError: it failed, or the result is unknown; calling again does not queue a second one.
         """
 
     def queued(self) -> Mapping[int, str]:
-        """Return ids of this job's waiting and running links by number, own included; raises SchedulerError."""
+        """Return the ids of this job's waiting and running links by number, this one included; raises SchedulerError."""
 
     def cancel(self, ids: Sequence[str]) -> None:
         """End links; idempotent; raises SchedulerError."""
@@ -73,8 +74,8 @@ class JobScheduler(Protocol):
         """Return why a signal reached this job; (Cause.UNKNOWN, "") if the scheduler does not say.
 
         Args:
-            has_time: ask more, so that a cancellation is not attributed to a user by mistake. Otherwise it takes two
-                seconds at most.
+            has_time: make more queries, so that a cancellation is not wrongly attributed to a user. Otherwise the call
+                takes at most two seconds.
         """
 
     def is_over(self) -> bool:
@@ -99,6 +100,6 @@ def scheduler_of(job: JobDocument, link: int = 0) -> JobScheduler | None:
         return BeakerScheduler()
     if job.chain.scheduler != "slurm":
         return None
-    from windlass.supervise.slurm.scheduler import SlurmScheduler  # lazy: a local job never needs it
+    from windlass.supervise.slurm.scheduler import SlurmScheduler  # lazy: local jobs never need it
 
     return SlurmScheduler(job, link=link)

@@ -1,1 +1,1 @@
-"""A replica's process as a container."""
+"""User process of a replica in a container."""

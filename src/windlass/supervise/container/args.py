@@ -37,12 +37,12 @@ class ContainerUser:
 
 
 def replica_name(rank: int) -> str:
-    """Return the name by which other replicas find one, in the private network of a job."""
+    """Return a replica's host name in the private network of a job."""
     return f"replica-{rank}"
 
 
 def container_name(job: JobDocument, rank: int, attempt: int) -> str:
-    """Return the name in `docker ps`."""
+    """Return a container's name, as in `docker ps`."""
     return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{attempt}-{rank}")
 
 
@@ -63,14 +63,14 @@ def create_arguments(
     secrets: str = "",
     init: str | None = None,
 ) -> list[str]:
-    """Return options, image and command; the image's own entry point is not run.
+    """Return options, image and command; the image's entry point is not run.
 
     Args:
         argv: the user's command.
-        env: its variables, none of them secret: `docker inspect` shows them.
-        folders: files and folders beside those of the job, mounted read-only.
-        secrets: file whose lines export the secret variables; empty: none.
-        init: program for process 1; None: the engine's own.
+        env: its variables, without secrets: `docker inspect` shows them.
+        folders: additional files and folders, mounted read-only.
+        secrets: file of shell lines that export the secret variables; empty: none.
+        init: program for process 1; None: the engine's default.
     Source: docker-create(1), podman-create(1).
     """
     container = job.container
@@ -137,7 +137,7 @@ def _variables(container: ContainerConfig, env: Mapping[str, str], user: Contain
 
 
 def _mount(source: str, target: str, mode: str) -> list[str]:
-    """Return a `--mount`, whose value is one record of CSV."""
+    """Return a `--mount` option, whose value is a CSV record."""
     fields = ["type=bind", f"source={source}", f"target={target}", *([mode] if mode else [])]
     quoted = ['"' + each.replace('"', '""') + '"' if set(each) & {",", '"'} else each for each in fields]
     return [f"--mount={','.join(quoted)}"]

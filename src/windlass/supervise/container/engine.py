@@ -1,7 +1,7 @@
 """Container engine of a job, through its command line: list, signal and remove containers by the job's labels.
 
-Everything windlass creates in an engine has the label `windlass.token=<token>.<rank>` (containers) or `<token>`
-(networks), and `windlass.run=<run>`. So anyone who knows the job finds what a killed supervisor left behind.
+Everything that windlass creates in an engine has the label `windlass.token=<token>.<rank>` (containers) or `<token>`
+(networks), and `windlass.run=<run>`. So leftovers of a killed supervisor can be found from the job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CREATE_TIMEOUT_S = 1800.0  # the engine downloads a missing image
 
 
 def engine_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return those of the variables that are set, for `ContainerConfig.variables`."""
+    """Return the engine variables that are set, for `ContainerConfig.variables`."""
     return {name: environ[name] for name in ENGINE_VARIABLES if environ.get(name)}
 
 
@@ -39,7 +39,7 @@ class ContainerEngine:
 
     Args:
         program: `docker` or `podman`.
-        variables: `ENGINE_VARIABLES` of the machine and time of the launch.
+        variables: values of `ENGINE_VARIABLES` at the launch.
     """
 
     def __init__(self, program: str, variables: Mapping[str, str]) -> None:
@@ -47,7 +47,7 @@ class ContainerEngine:
         self.env = {**{name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}, **variables}
 
     def ask(self, *words: str, timeout_s: float = _TIMEOUT_S) -> Completed:
-        """Run one command of the engine; a timeout and a missing program give exit code 125."""
+        """Run one command of the engine; the exit code of a timeout or a missing program is 125."""
         argv = [self.program, *words]
         try:
             return run(argv, env=self.env, timeout_s=timeout_s)
@@ -59,7 +59,7 @@ class ContainerEngine:
         return self.ask("create", *words, timeout_s=_CREATE_TIMEOUT_S)
 
     def containers(self, token: str, *, is_running: bool = False) -> list[str]:
-        """Return ids of the containers of one replica, `<token>.<rank>`."""
+        """Return the ids of the containers of one replica, `<token>.<rank>`."""
         words = [
             "ps",
             "--quiet",
@@ -93,5 +93,5 @@ class ContainerEngine:
                 removed.update(found)
         networks = self.ask("network", "ls", "--quiet", f"--filter=label={TOKEN_LABEL}={token}").stdout.split()
         if networks:
-            self.ask("network", "rm", *networks)  # refused while another replica uses it, which then removes it
+            self.ask("network", "rm", *networks)  # refused while another replica uses it, which removes it later
         return len(removed)

@@ -1,8 +1,8 @@
-"""`windlass.pyz contain`: the user's process of a replica that runs in a container; lives as long as the container.
+"""`windlass.pyz contain`: process of a replica that runs its command in a container and lives as long as it.
 
-It creates the container, forwards signals, lets the engine's client write to the replica's own pipe, finds out why the
+It creates the container, forwards signals, connects the engine's client to the replica's pipe, determines why the
 container ended, and removes it. If this process is killed, the sweeps of the supervisor, of the next command and of
-`windlass gc` find the rest by its labels.
+`windlass gc` find the container by its labels.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
 def order_inside(job: JobDocument, order: Order) -> Order:
-    """Return the order as valid inside: in a private network replicas are found by name."""
+    """Return the order for use inside the container: in a private network replicas are found by name."""
     if job.container.network != "private":
         return order
     names = [replica_name(rank) for rank in range(job.num_replicas)]
@@ -66,11 +66,11 @@ def order_inside(job: JobDocument, order: Order) -> Order:
 def contained(
     job: JobDocument, folder: Path, rank: int, attempt: int, argv: Sequence[str], env: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Return command and environment of the process that runs the container; secret values go to a file beside it.
+    """Return command and environment of the process that runs the container; secret values are passed in a file.
 
     Args:
-        folder: the job's.
-        argv, env: the user's, as inside.
+        folder: the job's folder.
+        argv, env: the user's command and variables inside the container.
     """
     secret = {use.name for use in job.secrets if not use.is_file} & set(env)
     outer = {**os.environ, TOKEN_NAME: env[TOKEN_NAME]}
@@ -116,7 +116,7 @@ def contain_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _with_generation(job: JobDocument, name: str) -> JobDocument:
-    """Return the job of a data build with its writable folder, whose name only `data-build` knows."""
+    """Return the job of a data build with its writable folder, whose name is chosen by `data-build`."""
     if not name:
         return job
     stand_in = f"{name.rpartition('.')[0]}.{GENERATION}"
@@ -125,7 +125,7 @@ def _with_generation(job: JobDocument, name: str) -> JobDocument:
 
 
 class _Replica:
-    """Container of a replica and the client that is attached to it."""
+    """Container of a replica, and the engine's client that is attached to it."""
 
     def __init__(
         self, job: JobDocument, folder: Path, rank: int, attempt: int, argv: list[str], environ: Mapping[str, str]
@@ -167,7 +167,7 @@ class _Replica:
         return None
 
     def run(self) -> int:
-        """Start it, wait for its end, and report a cause that its code alone does not show."""
+        """Start it, wait for its end, and report a cause that its exit code does not show."""
         if self._is_terminated:
             return 128 + signal.SIGTERM
         client = subprocess.Popen(
@@ -178,7 +178,7 @@ class _Replica:
         return self._ended(client.wait())
 
     def terminate(self) -> None:
-        """Forward SIGTERM to the same processes as without containers; repeated until something runs."""
+        """Forward SIGTERM to the same processes as without a container; repeated until any of them runs."""
         self._is_terminated = True
         signal.setitimer(signal.ITIMER_REAL, _INSIST_S, _INSIST_S)
         first = self._first() if self._id else 0
@@ -201,7 +201,7 @@ class _Replica:
                 _signal(first)
 
     def _first(self) -> int:
-        """Return the process below the container's init, by this machine's pids; 0 if hidden."""
+        """Return this machine's pid of the process below the container's init; 0 if hidden."""
         answer = self.engine.ask("inspect", "--type=container", "--format={{.State.Pid}}", self._id).stdout.strip()
         init = int(answer) if answer.isdigit() else 0
         if not init or identify(init) is None:
@@ -209,7 +209,7 @@ class _Replica:
         return next((pid for pid in descendants(init) if parent_of(pid) == init), 0)
 
     def say(self, cause: Cause, message: str, code: int) -> int:
-        """Report to the log and the journal; return the code."""
+        """Report a cause to the log and the journal; return the code."""
         place = {
             "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
             "WINDLASS_TASK": self._job.task,
@@ -251,7 +251,7 @@ class _Replica:
         return f"cannot create the network: {_last_line(made.stderr)}" if made.code else ""
 
     def _with_image_paths(self) -> dict[str, str]:
-        """Return the variables, with the image's PYTHONPATH after our own entries."""
+        """Return the variables, with the image's PYTHONPATH appended to windlass's entries."""
         words = (self._image.get("Config") or {}).get("Env") or []
         image = dict(word.partition("=")[::2] for word in words)
         env = dict(self._env)
@@ -260,7 +260,7 @@ class _Replica:
         return env
 
     def _shown(self) -> list[str]:
-        """Return files that only the job knows: control folder, secrets as files."""
+        """Return paths that only the job knows: control folder, secrets as files."""
         control = [str(Path(self._env["WINDLASS_CONTROL"]).parent)] if "WINDLASS_CONTROL" in self._env else []
         return control + [self._env[use.name] for use in self._job.secrets if use.is_file and use.name in self._env]
 
@@ -274,7 +274,7 @@ class _Replica:
                 client_code if client_code > 128 else 128 + signal.SIGKILL
             )  # removed by a sweep, or the engine is down
         state = decode_json(answer.stdout)
-        if state.get("Running"):  # its client was killed: nothing would read its output
+        if state.get("Running"):  # its client was killed, so nothing reads its output
             self.engine.signal(f"{self._job.token}.{self._rank}", "KILL")
             return 128 + signal.SIGKILL
         if state.get("Status") in ("created", "configured", "initialized"):
@@ -321,7 +321,7 @@ def _own_user() -> ContainerUser:
 
 
 def _init_of(program: str) -> str | None:
-    """Return a program for process 1 if the engine has none: podman without catatonit."""
+    """Return a program for process 1 if the engine has none, as podman without catatonit."""
     if program != "podman" or shutil.which("catatonit") or os.path.exists("/usr/libexec/podman/catatonit"):
         return None
     return shutil.which("tini-static") or shutil.which("tini")

@@ -1,4 +1,4 @@
-"""Fencing agent: child of the guard that stops or kills user processes when the replica is cut off.
+"""Fencing agent: child of the guard that stops or kills user processes of a disconnected replica.
 
     guard --> supervisor     (may hang in the shared file system)
           --> fencing agent  (never touches it) --> heartbeat process (may hang in it)
@@ -62,9 +62,9 @@ class FencingConfig:
 
 
 class FencingAgentProcess:
-    """Handle of the guard on its fencing agent: starts it, and restarts it when it dies.
+    """Guard's handle of its fencing agent: starts it, and restarts it when it dies.
 
-    The guard stays single-threaded. The lifeline is a pipe whose write end only the guard and its supervisors hold, so
+    The guard stays single-threaded. Only the guard and its supervisors hold the write end of the lifeline, a pipe, so
     its end of file means that all of them are dead.
     """
 
@@ -76,7 +76,7 @@ class FencingAgentProcess:
         self._started_at = float("-inf")
 
     def start(self) -> None:
-        """Fork an agent; wait a moment if the last one died at once. Raises OSError if it cannot fork."""
+        """Fork an agent; wait a moment if the last one died immediately. Raises OSError if it cannot fork."""
         if time.monotonic() < self._started_at + _QUICK_S:
             time.sleep(_RESTART_PAUSE_S)
         self._started_at = time.monotonic()
@@ -143,11 +143,11 @@ class FencedProcesses(Protocol):
 
 
 class Fencer:
-    """Applies the decisions of `FencingAgentCore` to the user's processes of one replica.
+    """Shell around `FencingAgentCore` that applies its decisions to the user's processes of one replica.
 
     Args:
-        decision: the newest of an earlier fencing agent of this replica, or the one before any.
-        publish: makes a decision known to guard and supervisor.
+        decision: the last decision of an earlier fencing agent of this replica, or the initial one.
+        publish: passes a decision to guard and supervisor.
         clock: seconds since boot.
     """
 
@@ -168,20 +168,20 @@ class Fencer:
         self._gap_s = max(_POLL_TURNS * self._poll_s, _MIN_GAP_S)
 
     def tick(self) -> float:
-        """Time passed; returns when to call again at the latest."""
+        """Handle the passage of time; return the latest time for the next call."""
         now = self._now()
         self._act(self._core.tick(now))
         return min(self._core.next_at(now), now + self._poll_s)
 
     def on_heartbeat(self, began: float, is_superseded: bool) -> None:
-        """A heartbeat whose write began at `began` has been written, or another start of the job took over."""
+        """Handle a heartbeat whose write began at `began`, or that another start of the job took over."""
         now = self._now()
         self._act(self._core.superseded(now) if is_superseded else self._core.beat(began, now))
 
     def _now(self) -> float:
-        """Return the time for the core, and tell the core if this process was suspended.
+        """Return the time for the core, and notify the core if this process was suspended.
 
-        A gap between two calls means that the agent did not run, and its heartbeat process did not either.
+        A gap between two calls means that neither the agent nor its heartbeat process ran.
         """
         now = self._clock()
         if now > self._ran_at + self._gap_s:
@@ -285,7 +285,7 @@ class FencingAgent:
         self._poll.register(self._heartbeats, select.POLLIN)
 
     def _end_all(self) -> None:
-        """End the user's processes: nothing supervises them, and nothing would continue those that are stopped."""
+        """End the user's processes: nothing supervises them, and nothing would resume those that are stopped."""
         self._processes.kill()
         sweep(TOKEN_NAME, [f"{self._config.token}.{self._config.rank}"], {os.getpid(), self._heartbeat_pid})
         send_signal(self._heartbeat_pid, signal.SIGKILL)

@@ -1,12 +1,12 @@
-"""Pure policy on both sides of the fence: when the ranks of an attempt must not run.
+"""Pure fencing policy for writer and reader of heartbeats: when the ranks of an attempt must not run.
 
     writer: heartbeat written -> the ranks may run; none for stop_s -> stopped; none for kill_s, or superseded -> killed
     reader: no heartbeat of another start of the job has changed for quiet_s -> nothing of it is running
 
-A heartbeat counts for the writer from the time its write began, for the reader from the time it was certainly seen,
-each on its own clock. So with stop_s < quiet_s the writer's ranks are stopped before a reader assumes so, however
-long a write or a read hangs. No I/O here except `read_heartbeats`, which a simulation replaces; time comes in with the
-events.
+A heartbeat counts for the writer from the time its write began, and for the reader from the time it was certainly
+seen, each by its local clock. So with stop_s < quiet_s the writer's ranks are stopped before a reader assumes that they
+are, however long a write or a read hangs. No I/O except `read_heartbeats`, which a simulation replaces; events carry the
+time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 _DECISION = struct.Struct("<qdddqd")
 _AGAIN_S = 1.0
-"""Interval at which a stop or kill is repeated: a process that hangs in the kernel receives its signal late."""
+"""Interval at which a stop or kill is repeated, since a process that hangs in the kernel gets signals late."""
 
 _NUM_MISSED = 3
 
@@ -63,11 +63,11 @@ class FenceDecision:
     """State of a fencing agent; the supervisor reads it, and the next agent starts from it.
 
     Attributes:
-        renewed_at: when the write of the newest known heartbeat began, on the clock that counts from boot.
-        lost_s: sum of all silences that are over.
-        killed_at: when user processes were last killed, on the same clock; 0: never.
+        renewed_at: time at which the write of the newest known heartbeat began, in seconds since boot.
+        lost_s: total length of all silences that are over.
+        killed_at: time at which user processes were last killed, on the same clock; 0: never.
         killed_as: state of the replica at that time.
-        killed_after_s: how long the file system had been silent at that time.
+        killed_after_s: how long the file system had been unavailable at that time.
     """
 
     state: FenceState = FenceState.FREE
@@ -101,13 +101,13 @@ class FenceDecision:
 
 
 class FencingAgentCore:
-    """Decides for the user's processes of one replica.
+    """Core of the fencing agent of one replica.
 
     While the whole replica is suspended, by its scheduler or with its machine, no heartbeat can arrive; that time counts
     for stopping, but not for killing.
 
     Args:
-        decision: state in which an earlier agent of this replica ended, or `FenceDecision(renewed_at=now)`.
+        decision: last state of an earlier agent of this replica, or `FenceDecision(renewed_at=now)`.
     """
 
     def __init__(self, fencing: Fencing, decision: FenceDecision) -> None:
@@ -126,7 +126,7 @@ class FencingAgentCore:
         return self.tick(now)
 
     def superseded(self, now: float) -> list[Action]:
-        """Handle that another start of the job took over; this is final."""
+        """Handle that another start of the job took over, which is final."""
         self._become(state=FenceState.SUPERSEDED)
         return self.tick(now)
 
@@ -154,7 +154,7 @@ class FencingAgentCore:
         return [Action.CONTINUE] if was in (FenceState.STOPPED, FenceState.GONE) else []
 
     def killed(self, now: float) -> None:
-        """Record that user processes were found and are killed now."""
+        """Record that user processes were found and are being killed."""
         state = self.decision.state
         self._become(killed_at=now, killed_as=state, killed_after_s=now - self.decision.renewed_at)
 
@@ -191,10 +191,10 @@ def read_heartbeats(job_folder: Path, own_incarnation: str) -> Mapping[str, byte
 
 
 class HeartbeatWatch:
-    """Reader's side of the fence: detects when all other starts of the job have been silent for long enough.
+    """Reader of heartbeats: detects when all other starts of the job have been silent for long enough.
 
-    A start that never wrote a heartbeat counts as silent after `quiet_s` as well. The caller knows whether the end of
-    the attempt is recorded, so that there is nothing to wait for.
+    A start that never wrote a heartbeat also counts as silent after `quiet_s`. The caller checks whether the end of the
+    attempt is recorded and waiting is unnecessary.
 
     Args:
         quiet_s: seconds; greater than the `stop_s` of the writers.

@@ -1,8 +1,8 @@
-"""Guard: the small process above a supervisor that keeps a replica's state when the supervisor dies.
+"""Guard: small process above a supervisor that keeps a replica's state when the supervisor dies.
 
 It is the subreaper of the replica (orphans of user processes become its children), holds the ends of the log pipe,
-starts and restarts the supervisor, and records exit codes of processes while no supervisor is alive. It decides
-nothing else.
+starts and restarts the supervisor, and records exit codes of processes while no supervisor is alive. It makes no other
+decisions.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class GuardContext:
         return self.shared_memory.decision() if self.shared_memory is not None else FenceDecision()
 
     def watchers(self) -> set[int]:
-        """Return the pid of the fencing agent, which is below the guard but not the user's."""
+        """Return the pid of the fencing agent, which is below the guard but not a user process."""
         return {self.shared_memory.agent()} - {0} if self.shared_memory is not None else set()
 
     def exit_codes(self) -> dict[int, int]:
@@ -119,7 +119,7 @@ def killed_replica(job_folder: Path, rank: int) -> str:
 def other_replicas(job_folder: Path, rank: int) -> set[int]:
     """Return pids of guards and supervisors of other replicas on this node.
 
-    They may be descendants of this replica, if it led and started them. A replica that never led started none.
+    They may be descendants of this replica, if it was the leader and started them.
     """
     found: set[int] = set()
     claims = [read_json(path) for path in job_folder.glob("leader-*.json")]
@@ -175,7 +175,7 @@ def _run_supervisors(
     supervise: Callable[[GuardContext], int],
     agent: FencingAgentProcess | None,
 ) -> int:
-    """Start supervisors one after the other, until one exits by itself or too many crashed."""
+    """Start supervisors one after another, until one exits by itself or too many have crashed."""
     signals, restarts = _forward_signals(), Restarts()
     while True:
         started = time.monotonic()
@@ -197,18 +197,18 @@ def _run_supervisors(
 
 
 class Restarts:
-    """Decides whether a supervisor that did not leave by itself is started again. Pure."""
+    """Policy for restarting a supervisor that did not exit by itself. Pure."""
 
     def __init__(self) -> None:
         self._crashes: list[float] = []
         self._num_quick = 0
 
     def pause_s(self, *, ran_s: float, now: float, was_killed: bool) -> float | None:
-        """Seconds to wait before the next one starts; None: too many ended too soon.
+        """Return the seconds to wait before the next start; None if too many ended too soon.
 
         Args:
-            ran_s: how long the one that ended had run.
-            was_killed: by a signal; else it crashed by itself.
+            ran_s: how long the last supervisor had run.
+            was_killed: whether a signal killed it; otherwise it crashed.
         """
         if not was_killed:
             self._crashes = [at for at in self._crashes if at > now - _CRASHES_WITHIN_S] + [now]
@@ -218,7 +218,7 @@ class Restarts:
 
 
 class ForwardedSignals:
-    """Signals to a guard, forwarded to its supervisor; later supervisors receive earlier ones too.
+    """Forwarder of a guard's signals to its supervisor; a later supervisor receives the earlier signals too.
 
     Args:
         send: sends a signal to a process: (its id, number).
@@ -272,14 +272,14 @@ def _lock_for_life(path: Path) -> bool:
         try:
             take_lock(descriptor, path)
             return True
-        except BlockingIOError:  # also while another process checks the lock
+        except BlockingIOError:  # fails also while another process checks the lock
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
 
 
 def _fork(job_folder: Path, rank: int, context: GuardContext, supervise: Callable[[GuardContext], int]) -> int:
-    """Start a supervisor with the forwarded signals blocked; it unblocks them when it can handle them."""
+    """Start a supervisor with the forwarded signals blocked; it unblocks them when it is ready."""
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""Path of the file that names a replica's guard and supervisor; separate since clients read it too."""
+"""Path of the file with a replica's guard and supervisor; a separate module, since clients read the file too."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["guard_path"]
 
 
 def guard_path(job_folder: Path, rank: int) -> Path:
-    """Return the file with the guard and supervisor of a replica."""
+    """Return the path of the file with a replica's guard and supervisor."""
     return job_folder / f"guard-{rank}.json"

@@ -26,7 +26,7 @@ def unpack_heartbeats(raw: bytes) -> list[tuple[float, bool]]:
 
 
 class HeartbeatDisk(Protocol):
-    """The shared file system, as one replica's heartbeat touches it."""
+    """Shared file system, as one replica's heartbeat uses it."""
 
     def write(self) -> bool:
         """Write the heartbeat; return whether it is on the server. Blocks as long as the file system does."""
@@ -39,10 +39,10 @@ class HeartbeatDisk(Protocol):
 
 
 class Heartbeat:
-    """Heartbeat of one replica: written, and reported to its fencing agent where that succeeded.
+    """Heartbeat of one replica: written, and reported to its fencing agent on success.
 
     Args:
-        report: given when the turn began, and whether another start of the job took over.
+        report: called with the start of the turn, and whether another start of the job took over.
     """
 
     def __init__(self, disk: HeartbeatDisk, renew_s: float, report: Callable[[float, bool], None]) -> None:
@@ -64,10 +64,10 @@ class Heartbeat:
 
 
 class HeartbeatProcess:
-    """Writes the heartbeat of one replica, looks for claims, and reports each completed turn to the agent.
+    """Process that writes a replica's heartbeat, checks claims, and reports each completed turn to the agent.
 
     Args:
-        job_folder: where claims are; heartbeats are in the folder of this start of the job.
+        job_folder: folder of the claims; heartbeats are in the folder of this start of the job.
         incarnation: name of this start; empty if a job starts only once.
         out: pipe to the fencing agent.
     """
@@ -78,7 +78,7 @@ class HeartbeatProcess:
         self._heartbeat = Heartbeat(self.files, renew_s, lambda *turn: _report(out, *turn))
 
     def run(self) -> None:
-        """Beat forever; raises BrokenPipeError when the fencing agent is gone."""
+        """Write heartbeats forever; raises BrokenPipeError when the fencing agent is gone."""
         while True:
             began = since_boot()
             self.turn(began)
@@ -94,7 +94,7 @@ def _report(out: int, began: float, is_superseded: bool) -> None:
 
 
 class HeartbeatFiles:
-    """The files of a job that one replica's heartbeat touches; see `HeartbeatDisk`."""
+    """Files of a job that one replica's heartbeat uses; see `HeartbeatDisk`."""
 
     def __init__(self, job_folder: Path, rank: int, incarnation: str) -> None:
         self._folder, self._incarnation = job_folder, incarnation
@@ -108,7 +108,7 @@ class HeartbeatFiles:
         return read_claims(self._folder, self._incarnation).is_superseded
 
     def write(self) -> bool:
-        """Write the heartbeat to the server; opened by name each time, so that others see it."""
+        """Write the heartbeat to the server; opened by name each time, so that other machines see it."""
         self.counter += 1
         try:
             descriptor = os.open(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -31,7 +31,7 @@ class UserProcessEntry:
 
 
 class UserProcessScan:
-    """Descendants of a replica's guard or supervisor that left their session, as all user processes do.
+    """Scan for descendants of a replica's guard or supervisor outside their session, as all user processes are.
 
     Args:
         session: session of the guard; the supervisor, the fencing agent and their helpers stay in it.
@@ -42,7 +42,7 @@ class UserProcessScan:
         self._session, self._guard_name = session, guard_name.encode()
 
     def below(self, roots: Iterable[int]) -> list[UserProcessEntry]:
-        """Return the user's processes below some of ours, parents before children."""
+        """Return the user's processes below `roots`, parents before children."""
         children: dict[int, list[tuple[int, bytes, bytes, int]]] = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():

@@ -1,4 +1,4 @@
-"""Page of memory that a guard, its supervisor and its fencing agent share, independent of any file system."""
+"""Memory page shared by a guard, its supervisor and its fencing agent, independent of any file system."""
 
 from __future__ import annotations
 

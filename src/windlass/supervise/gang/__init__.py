@@ -1,1 +1,1 @@
-"""A gang: one leader, its replicas, and what they agree on."""
+"""Gang: a leader, its replicas, and the protocol between them."""

@@ -1,4 +1,4 @@
-"""Network address at which a replica is reached by the others of its gang."""
+"""Network address at which the other replicas of a gang reach this one."""
 
 from __future__ import annotations
 
