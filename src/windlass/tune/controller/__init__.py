@@ -1,1 +1,1 @@
-"""Controller of a sweep: the pure core, the journal that is its state, and the loop around them."""
+"""Controller of a sweep: the pure core, the journal that holds its state, and the main loop."""

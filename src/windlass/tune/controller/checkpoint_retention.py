@@ -34,7 +34,7 @@ class CheckpointRetention:
         self._refs: dict[str, int] = {}
 
     def add(self, saved: SavedState, metrics: Mapping[str, Any] | None) -> Sequence[SavedState]:
-        """Add a committed checkpoint, with the metrics of its iteration if known; returns the ones to delete."""
+        """Add a committed checkpoint, with its iteration's metrics if known; return the checkpoints to delete."""
         kept = self._kept.setdefault(saved.trial, [])
         if kept and kept[-1].saved.path == saved.path:
             return ()
@@ -49,12 +49,12 @@ class CheckpointRetention:
             kept[-1].seconds = _seconds(metrics)
 
     def seconds_at(self, saved: SavedState) -> float:
-        """`time_total_s` of a checkpoint's iteration; 0 where it is not known."""
+        """Return `time_total_s` at a checkpoint's iteration; 0 if unknown."""
         kept = self._kept.get(saved.trial, ())
         return next((entry.seconds for entry in kept if entry.saved.path == saved.path), 0.0)
 
     def find(self, wanted: SavedState) -> SavedState | None:
-        """Find a committed checkpoint: this one, one of the same iteration, else the trial's newest; None without any."""
+        """Find this checkpoint, one of the same iteration, or the trial's newest; None if it has none."""
         kept = self._kept.get(wanted.trial)
         if not kept:
             return None
@@ -72,7 +72,7 @@ class CheckpointRetention:
             self._refs[saved.path] = self._refs.get(saved.path, 0) + 1
 
     def release(self, saved: SavedState | None) -> Sequence[SavedState]:
-        """Undo one `hold`; returns the checkpoints to delete now."""
+        """Undo one `hold`; return the checkpoints that can now be deleted."""
         if saved is None or not saved.path:
             return ()
         num_refs = self._refs[saved.path] - 1
@@ -83,7 +83,7 @@ class CheckpointRetention:
         return self._surplus(saved.trial)
 
     def _score(self, saved: SavedState, metrics: Mapping[str, Any] | None) -> float:
-        """Score of a checkpoint, more is better; minus infinity without one."""
+        """Return a checkpoint's score; higher is better, and minus infinity means no score."""
         if not self.keep.score_attribute:
             return float(saved.iteration)
         value = (metrics or {}).get(self.keep.score_attribute)
@@ -113,13 +113,13 @@ _NUM_PROBLEMS = 8
 
 
 class Deletion:
-    """Deletes checkpoints in a thread: a folder of gigabytes takes seconds, and no trial should wait for it.
+    """Background thread that deletes checkpoints, because a large folder can take seconds.
 
     Args:
         drop: deletes a checkpoint by path or URL; a missing one is no error. None: `windlass.tune.storage.delete`.
 
     Attributes:
-        problems: the newest of what could not be deleted, and why: it only takes room.
+        problems: the most recent failed deletions, with reasons; they only waste disk space.
     """
 
     def __init__(self, drop: Callable[[str], None] | None = None) -> None:
@@ -129,7 +129,7 @@ class Deletion:
         self.problems: deque[str] = deque(maxlen=_NUM_PROBLEMS)
 
     def take(self, paths: Iterable[str]) -> None:
-        """Delete these, soon."""
+        """Queue these checkpoints for deletion."""
         for path in paths:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="windlass-deletion", daemon=True)
@@ -152,5 +152,5 @@ class Deletion:
         while (path := self._paths.get()) is not None:
             try:
                 drop(path)
-            except Exception as error:  # noqa: BLE001 - a bucket has errors of its own, and the next one is deleted all the same
+            except Exception as error:  # noqa: BLE001 - storage libraries raise their own errors, and one failure must not stop the next deletion
                 self.problems.append(f"{path}: {error}")

@@ -1,7 +1,7 @@
-"""Controller: one loop between the core, the journal and the executor. All decisions are the core's.
+"""Controller: the loop that connects core, journal and executor. The core makes all decisions.
 
-Each turn takes all events, decides, writes once, and then sends commands to the executor: nothing leaves the head
-before it is written, so a killed head loses nothing that was sent.
+Each turn takes all events, decides, writes once, and then sends commands to the executor: nothing is sent
+before it is written, so the journal of a killed head contains everything that was sent.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _IDLE_SEARCH_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOutcome:
-    """Outcome of a head's work.
+    """Outcome of running a head.
 
     Attributes:
-        why: of the sweep's end, or of the interrupt.
-        is_over: False: interrupted; the sweep resumes when it is restored.
-        failed: the trial that ended the sweep by `fail_fast`; empty for none.
+        why: reason why the sweep ended or was interrupted.
+        is_over: False if the sweep was interrupted; it resumes when it is restored.
+        failed: the trial that ended the sweep because of `fail_fast`; empty if none did.
     """
 
     why: str
@@ -86,21 +86,21 @@ class HeadOutcome:
 
 
 class Controller:
-    """Runs one sweep. New: `Controller(...).run()`; after a head's death: `Controller.restore(...).run()`.
+    """Controller of one sweep: `Controller(...).run()`, or `Controller.restore(...).run()` after a crash.
 
     Args:
-        settings: what is asked.
-        space: as the searcher takes it.
-        searcher, scheduler, stopper: new, not opened.
+        settings: the settings of the sweep.
+        space: the search space, in the form that the searcher expects.
+        searcher, scheduler, stopper: new objects that have not been opened.
         folder: the sweep's folder.
-        described: JSON for readers of the journal: `space`, `trainable`, and `stopper` where it has no settings.
+        described: JSON for readers of the journal: `space`, `trainable`, and `stopper` if it has no settings.
         detaches: leave attempts running when this head is interrupted, if the executor can.
         drop: deletes a checkpoint, by path or URL; called in a thread.
         on_turn: called after each turn with this controller; must be quick.
 
     Attributes:
-        core: the state, once it runs; read only.
-        waiting: why no further trial starts, in one sentence; empty where nothing is in the way.
+        core: the state, once the sweep runs; read-only.
+        waiting: a sentence saying why no further trial starts; empty if nothing prevents it.
     """
 
     def __init__(
@@ -146,13 +146,13 @@ class Controller:
     def restore(
         cls, *, settings: SweepSettings, resume: Resume | None = None, extend: Extension | None = None, **arguments: Any
     ) -> Controller:
-        """Restore the sweep in a folder, exactly where it was; idempotent.
+        """Restore the sweep in a folder to exactly where it stopped; idempotent.
 
         Args:
-            settings: only its `resources` count, where they are a function: the journal has the rest.
+            settings: only `resources` is used, and only if it is a function; the journal holds the rest.
             resume: action on finished, unfinished and failed trials; None: unfinished ones resume.
-            extend: more samples, another stopper, other bounds of the space; recorded.
-            arguments: as for the class; searcher and scheduler new, of the same kind and settings as before.
+            extend: more samples, a different stopper or different bounds of the space; journalled.
+            arguments: as for the class; a new searcher and scheduler with the same type and settings.
         """
         controller = cls(settings=settings, **arguments)
         controller._is_restored = True
@@ -160,14 +160,14 @@ class Controller:
         return controller
 
     def run(self) -> HeadOutcome:
-        """Run the sweep to its end, or until this process is asked to end; blocks.
+        """Run the sweep until it ends or this process is asked to stop; blocks.
 
-        The first SIGINT or SIGTERM lets trials save and leaves the sweep restorable, a second one ends at once.
+        The first SIGINT or SIGTERM lets trials save and leaves the sweep restorable; a second one stops immediately.
 
         Raises:
-            PreconditionError: another head runs it (`sweep-has-head`), it exists already (`sweep-exists`), its replay
-                differs from its journal, a trial never fits, the disk is full.
-            NotFoundError: there is no sweep to restore (`no-such-sweep`).
+            PreconditionError: another head is running it (`sweep-has-head`), it already exists (`sweep-exists`), its
+                replay differs from its journal, a trial can never fit, or the disk is full.
+            NotFoundError: no sweep to restore (`no-such-sweep`).
             UsageError: the metric is unknown, or a configuration is not JSON.
         """
         if self._is_restored and not self.folder.head_journal.exists():
@@ -198,7 +198,7 @@ class Controller:
     # ------------------------------------------------------------------------------------------------------- opening
 
     def _restore(self) -> None:
-        """Make the core, replay the journal, and record that this head starts."""
+        """Create the core, replay the journal, and record the start of this head."""
         origin = read_origin(self.folder, self.settings)
         if origin is not None and not self._is_restored:
             raise sweep_exists(self.folder)
@@ -209,7 +209,7 @@ class Controller:
         self.core = Core(original, searcher=self._searcher, scheduler=self._scheduler, stopper=self._stopper)
         replay = Replay(self.core)
         collects = gc.isenabled()
-        gc.disable()  # nothing that a replay makes is garbage, and looking for some takes half of its time
+        gc.disable()  # a replay creates no garbage, and collecting it would take half of the time
         try:
             for piece in self._journal.read():
                 replay.take(piece)
@@ -235,7 +235,7 @@ class Controller:
         self._journal.sync(is_urgent=True)
 
     def _begin_with(self, origin: SweepOrigin | None, extension: Extension) -> SweepSettings:
-        """Open the searcher for the sweep as it is now; returns the settings with which it began."""
+        """Open the searcher for the sweep as it is now; return the sweep's original settings."""
         original = self.settings
         fill_in_metric(self._scheduler, original.objectives if origin is None else origin.settings.objectives)
         if origin is not None:
@@ -251,10 +251,10 @@ class Controller:
         return original
 
     def _open(self) -> None:
-        """Open the executor, and reattach or end the attempts of the last head.
+        """Open the executor, and reattach or end the attempts of the previous head.
 
         Raises:
-            OpeningInterruptedError: this head was asked to end meanwhile.
+            OpeningInterruptedError: this head was asked to stop meanwhile.
         """
         if hasattr(self.executor, "end_opening_when"):
             cast("OpensSlowly", self.executor).end_opening_when(self._is_asked_to_end)
@@ -273,12 +273,12 @@ class Controller:
                 self._apply(
                     AttemptEnded(trial=trial, attempt=attempt, how=AttemptOutcome.LOST, error=error, kind=HEAD_LOST)
                 )
-        self._take_requests()  # before a report comes: one that is refused for its metric would end this head first
+        self._take_requests()  # before any report arrives: a report without the metric would end this head first
         self._commit()
         self._allocation.fill()
 
     def _is_asked_to_end(self) -> bool:
-        """Return whether a signal or a request asked this head to end before it was ready."""
+        """Return whether a signal or a request asked this head to stop before it was ready."""
         return bool(self._signals.asked) or any(
             asked.what in ("stop-all", "pause") for _, asked in read_requests(self.folder)
         )
@@ -310,7 +310,7 @@ class Controller:
         return not self._is_over()
 
     def _poll(self) -> list[Any]:
-        """Fetch all events; waits for the first, at most until something else is due."""
+        """Fetch all events; wait for the first, but no longer than until the next task is due."""
         left = self._journal.sync()
         timeout_s = min(_LOOK_EVERY_S, left) if left >= 0 else _LOOK_EVERY_S
         if self.core.searcher.learns:
@@ -321,7 +321,7 @@ class Controller:
         return self.executor.poll(timeout_s)
 
     def _apply(self, event: Input) -> None:
-        """Apply an event to the core; if that fails, first write what was decided before it."""
+        """Apply an event to the core; if that fails, write the earlier decisions first."""
         state = self.core.state
         num_lines, num_commands = len(state.lines), len(state.commands)
         try:
@@ -333,7 +333,7 @@ class Controller:
             raise
 
     def _commit(self, *, carries_out: bool = True) -> None:
-        """Write what was decided, then carry it out."""
+        """Write the decisions, then carry them out."""
         lines, commands = self.core.take()
         for kind, data in lines:
             self._journal.append(kind, data, self.core.at)
@@ -351,7 +351,7 @@ class Controller:
                 self.executor.send(command)
 
     def _look(self) -> None:
-        """Limits, signals, and requests of other processes."""
+        """Check limits, signals, and requests from other processes."""
         core = self.core
         why = core.reached or core.meters_exceeded(self._at)
         if why and not core.limit and not core.ended_why:
@@ -372,12 +372,12 @@ class Controller:
                 )
 
     def _take_requests(self) -> None:
-        """Carry out the requests of other processes."""
+        """Carry out requests from other processes."""
         self._looked_at = self._clock.monotonic()
         for path, asked in read_requests(self.folder):
             try:
                 self._apply(asked)
-            except (NotFoundError, UsageError) as slip:  # of another process; it ends no sweep
+            except (NotFoundError, UsageError) as slip:  # invalid requests must not end the sweep
                 self._journal.tell(refused=str(slip))
             self._commit()
             os.unlink(path)
@@ -389,7 +389,7 @@ class Controller:
             self._apply(UserRequest(what="pause", facts={"why": f"{self._signals.asked}: the head was told to stop"}))
 
     def _end_idle_search(self, has_news: bool) -> None:
-        """End the search where no trial is left whose result the searcher could wait for, and it suggests nothing."""
+        """End the search if the searcher suggests nothing although no trial is left to wait for."""
         core, found = self.core, self._allocation
         if has_news or not found.waits_for_searcher or core.state.open_attempts or core.num_live:
             self._idle_since = None
@@ -439,5 +439,5 @@ class Controller:
 
 
 def _is_final(command: Command) -> bool:
-    """Return whether a command is irreversible, so that its reason must be on disk before it is sent."""
+    """Return whether a command is irreversible; its reason must then be on disk before it is sent."""
     return isinstance(command, (Halt, Drop)) or (isinstance(command, StartAttempt) and bool(command.restore_from))

@@ -1,7 +1,7 @@
-"""Pure core of the controller: an event goes in, journal records and commands come out.
+"""Pure core of the controller: it turns events into journal records and commands.
 
-It has no clock, no file and no randomness of its own, so the same events in the same order give the same sweep: live,
-restored from the journal, or simulated. Every event costs the same however many trials there are.
+It uses no clock, files or randomness, so the same events in the same order give the same sweep, whether live,
+restored from the journal, or simulated. The cost of an event does not depend on the number of trials.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Core:
     """State machine of one sweep.
 
     Args:
-        searcher: opened.
-        stopper: None: trials end by themselves, by the scheduler and by limits.
+        searcher: an opened searcher.
+        stopper: None if only the trials themselves, the scheduler and limits end trials.
 
     Attributes:
         state: trials and attempts.
-        replayed: data of the record that is being replayed, whose stopper's decision counts, since a stopper may read
-            a clock; None: not a replay.
-        ended_why: why the sweep is over; empty while it is not.
-        num_told: how often the searcher was told a result.
-        reached: limit reported by the stopper, which the next `LimitReached` will carry out.
+        replayed: data of the record being replayed; its stopper decision is used, because a stopper may read a clock.
+            None outside a replay.
+        ended_why: reason why the sweep is over; empty while it runs.
+        num_told: number of results that were passed to the searcher.
+        reached: limit reported by the stopper; the next `LimitReached` carries it out.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class Core:
         }
 
     def apply(self, event: Input, at: float) -> None:
-        """Take in an event that happened at wall time `at`; what follows is in `state.lines` and `state.commands`.
+        """Process an event that happened at wall time `at`; results go to `state.lines` and `state.commands`.
 
-        Events of attempts that are no longer held leave no trace.
+        Events of attempts that are no longer open are ignored.
 
         Raises:
-            UsageError: the first reports lack the metric of the sweep (`unknown-metric`); nothing was changed.
+            UsageError: the first reports lack the sweep's metric (`unknown-metric`); nothing was changed.
         """
         self._begin(at if type(event) is not HeadOpened else 0.0)
         self.at = at
@@ -124,14 +124,14 @@ class Core:
         self._settle()
 
     def apply_report(self, trial: str, attempt: int, metrics: Metrics, saved: str, at: float) -> None:
-        """Apply an `AttemptReported` with these values; replays have too many to make an event of each."""
+        """Apply an `AttemptReported` with these values, without an event object, to keep replays fast."""
         self._begin(at)
         self.at = at
         self.reports.take(trial, attempt, metrics, saved)
         self._settle()
 
     def _begin(self, at: float) -> None:
-        """Count resource usage up to `at`; no time passes between two heads."""
+        """Count resource usage up to `at`; the time between two heads is not counted."""
         state = self.state
         self._mark = len(state.lines)
         if at > state.usage.at:
@@ -142,11 +142,11 @@ class Core:
             self._end_if_over()
 
     def choose(self, fits: Callable[[Resources], bool], at: float, *, is_last: bool = False) -> bool:
-        """Let the scheduler start a trial in a free slot; False when it starts none.
+        """Let the scheduler start a trial in a free slot; return False if it starts none.
 
         Args:
             fits: whether the executor has room for a shape now.
-            is_last: the searcher has no new trial at present, so the scheduler need not wait for one.
+            is_last: the searcher has no new trial right now, so the scheduler need not wait for one.
         """
         if self.state.is_closing:
             return False
@@ -167,7 +167,7 @@ class Core:
         return True
 
     def _lost(self) -> Trial | None:
-        """Trial that lost its slot: it gets the next one without the scheduler, to which it still runs."""
+        """Return a trial that lost its slot; it gets the next one, because it still runs for the scheduler."""
         waiting = self.state.table.pending.lost.values()
         return next((trial for trial in waiting if self.sweep.may_start(trial)), None)
 
@@ -178,11 +178,11 @@ class Core:
         self.sweep.is_searching = before
         return trial
 
-    # --------------------------------------------------------------------------------------------- what can be asked
+    # --------------------------------------------------------------------------------------------------- properties
 
     @property
     def num_live(self) -> int:
-        """Trials that are not over."""
+        """Number of trials that have not ended."""
         return len(self.state.table.live)
 
     @property
@@ -191,7 +191,7 @@ class Core:
         return len(self.state.table.trials)
 
     def meters_exceeded(self, now: float) -> str:
-        """Return which limit of the settings is reached at wall time `now`; empty for none."""
+        """Return the limit in the settings that is reached at wall time `now`; empty if none is."""
         return self.state.usage.exceeded(self.settings, now)
 
     def wants_trials(self) -> bool:
@@ -211,7 +211,7 @@ class Core:
             resources=event.resources,
         )
         self.searcher.on_suggested(number, suggestion)
-        if trial.resources is not self._shape:  # shapes are slow to hash, and mostly all the same one
+        if trial.resources is not self._shape:  # shapes are slow to hash, and are usually all equal
             self._shape = trial.resources
             self.sweep.shapes.add(trial.resources)
         self.state.table.add(trial)
@@ -268,7 +268,7 @@ class Core:
     # --------------------------------------------------------------------------------------------------- checkpoints
 
     def saved(self, trial: str, attempt: int, iteration: int, path: str) -> None:
-        """Take in a checkpoint that an attempt committed."""
+        """Process a checkpoint that an attempt committed."""
         open_attempt = self._open_attempt(trial, attempt)
         if open_attempt is None or (iteration <= open_attempt.saved_at and trial not in self.state.awaited_saves):
             return
@@ -279,13 +279,13 @@ class Core:
     # ---------------------------------------------------------------------------------------------------------- ends
 
     def stop(self, trial: Trial, why: str) -> None:
-        """End a trial by request of a user, by a limit, or when the sweep is restored."""
+        """End a trial at a user's request, because of a limit, or when the sweep is restored."""
         if not trial.status.is_over:
             self.state.acts.append({"act": "stop", "trial": trial.id, "why": why})
             self.end_trial(trial, why)
 
     def end_trial(self, trial: Trial, why: str, *, halts: bool = True) -> None:
-        """End a trial for good and tell the scheduler and the searcher."""
+        """End a trial permanently, and notify the scheduler and the searcher."""
         was_running = trial.status is _RUNNING
         self._terminate(trial, why, halts=halts)
         if was_running:
@@ -304,7 +304,7 @@ class Core:
         self.state.end(trial, TrialStatus.TERMINATED, why)
 
     def _end_for_scheduler(self, trial: Trial, why: str) -> None:
-        """End a trial for the scheduler, which knows of it; only the searcher is notified."""
+        """End a trial at the scheduler's decision; notify only the searcher."""
         self._terminate(trial, why, halts=True)
         self._tell_end(trial, trial.last)
 
@@ -385,7 +385,7 @@ class Core:
             self.line(records.SWEEP_ENDED, {"why": why, "counts": counts})
 
     def line(self, kind: str, data: Data, *, is_first: bool = False) -> None:
-        """Add a record; with `is_first`, before the records that followed from it."""
+        """Add a record; with `is_first`, put it before the records that it caused."""
         state = self.state
         if state.acts:
             data["acts"] = state.acts
@@ -393,7 +393,7 @@ class Core:
         state.lines.insert(self._mark if is_first else len(state.lines), (kind, data))
 
     def take(self) -> tuple[list[tuple[str, Data]], list[Command]]:
-        """Take the records and commands of the events since the last call."""
+        """Return and clear the records and commands since the last call."""
         state = self.state
         found = state.lines, state.commands
         state.lines, state.commands = [], []

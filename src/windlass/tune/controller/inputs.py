@@ -1,4 +1,4 @@
-"""Inputs of the controller's core besides executor events, and how each is read back from the journal."""
+"""Inputs of the controller's core, except executor events, and readers of their journal records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 HEAD_LOST = "head-lost"
-"""`AttemptEnded.kind` of an attempt that went with its head: no interruption of the trial's own."""
+"""`AttemptEnded.kind` of an attempt that ended with its head; not counted as an interruption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class HeadOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSuggested:
-    """Next trial of the searcher."""
+    """Next trial suggested by the searcher."""
 
     suggestion: Suggestion
     resources: Resources = ONE_CPU
@@ -63,9 +63,9 @@ class SearchEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialChosen:
-    """Trial that the scheduler chose for a free slot when the journal was written; empty: it acted and chose none.
+    """Trial that the scheduler chose for a free slot; empty if it acted but chose none.
 
-    `is_last`: it was asked again because the searcher has no new trial at present.
+    `is_last`: it was called again because the searcher has no new trial right now.
     """
 
     trial: str
@@ -74,21 +74,21 @@ class TrialChosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChanged:
-    """Total resources of the place changed."""
+    """Change of the executor's total resources."""
 
     total: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """Limit that was reached by the clock or by usage."""
+    """Limit on time or usage that was reached."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRequest:
-    """Request of a user, or of the command that restored the sweep: see `records.SWEEP_REQUESTED`."""
+    """Request from a user, or from the command that restored the sweep; see `records.SWEEP_REQUESTED`."""
 
     what: str
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -159,4 +159,4 @@ MAKERS: dict[str, Callable[[Data], Input]] = {
     records.SLOT_LOST: lambda data: SlotLost(**data),
     records.LIMIT_REACHED: lambda data: LimitReached(why=data["why"]),
 }
-"""Kind of record -> function that reads its input back; derived kinds are missing."""
+"""Record kind -> function that reads its input back; derived kinds have none."""

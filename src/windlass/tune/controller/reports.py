@@ -1,4 +1,4 @@
-"""Reports of trials: counted, decided on by the stopper and the scheduler, answered to the worker. Pure, as the core."""
+"""Handling of trial reports: count, let the stopper and scheduler decide, answer the worker. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _STOPPED = "the stop condition holds"
 
 
 class ReportHandler:
-    """Decides on the reports of a core's trials.
+    """Handler of the reports of a core's trials.
 
     Args:
-        core: its state and sweep are ready.
-        metric: what the best value of a trial is taken from; see `metric_of`.
-        is_max: whether more is better.
+        core: a core whose state and sweep are ready.
+        metric: metric that defines the best value of a trial; see `metric_of`.
+        is_max: whether higher is better.
     """
 
     def __init__(self, core: Core, metric: str, is_max: bool) -> None:
@@ -43,10 +43,10 @@ class ReportHandler:
         self._stopper_credit: Callable[[str], int] | None = getattr(core.stopper, "credit", None)
 
     def take(self, trial_id: str, attempt: int, metrics: Metrics, saved: str) -> None:
-        """Take in a report.
+        """Process a report.
 
         Raises:
-            UsageError: the first report lacks the metric of the sweep (`unknown-metric`); nothing was changed.
+            UsageError: the first report lacks the sweep's metric (`unknown-metric`); nothing was changed.
         """
         core, state = self._core, self._state
         open_attempt = state.open_attempts.get(trial_id)
@@ -59,7 +59,7 @@ class ReportHandler:
             state.answer(trial_id, None)
         if trial.status.is_over:
             return
-        if iteration <= trial.iteration:  # counted before an attempt was lost: scheduler and searcher know it
+        if iteration <= trial.iteration:  # counted before an attempt was lost: scheduler and searcher have it already
             if saved:
                 core.saved(trial_id, attempt, iteration, saved)
             return
@@ -93,7 +93,7 @@ class ReportHandler:
             trial.best = value
 
     def _decide(self, trial: Trial, open_attempt: OpenAttempt, metrics: Metrics, data: Data) -> None:
-        """Ask the stopper, then the scheduler; answer the worker; tell the searcher."""
+        """Ask the stopper, then the scheduler; answer the worker, and notify the searcher."""
         core = self._core
         verdict, by = self._verdict(trial, metrics)
         decision = verdict.decision
@@ -112,7 +112,7 @@ class ReportHandler:
             core.searcher.on_result(trial.number, metrics)
 
     def _verdict(self, trial: Trial, metrics: Metrics) -> tuple[Verdict, str]:
-        """Decision on a report and who made it: `stopper`, `trial` or `scheduler`."""
+        """Return the decision on a report and who made it: `stopper`, `trial` or `scheduler`."""
         core = self._core
         if core.stopper is not None:
             stops = bool(core.stopper(trial.id, metrics))
@@ -126,7 +126,7 @@ class ReportHandler:
         return verdict, "scheduler"
 
     def _answer(self, trial: Trial, open_attempt: OpenAttempt) -> None:
-        """Let the worker continue; nothing is sent while its credit is more than half full."""
+        """Let the worker continue; send nothing while more than half of its credit is left."""
         if open_attempt.is_halted:
             open_attempt.wants_save = False
             return
@@ -145,7 +145,7 @@ class ReportHandler:
             self._state.commands.append(go)
 
     def credit(self, trial: Trial) -> int:
-        """Reports that a trial may send without an answer: the smaller of the scheduler's and the stopper's number."""
+        """Return how many reports a trial may send unanswered: the scheduler's or the stopper's, if smaller."""
         core = self._core
         credit = core.scheduler.credit(core.sweep, trial)
         if credit <= 1:
@@ -155,7 +155,7 @@ class ReportHandler:
         return max(1, min(credit, self._stopper_credit(trial.id))) if self._stopper_credit is not None else 1
 
     def reattached(self, trial_id: str) -> None:
-        """Repeat to an attempt that outlived its head what it may have missed. Makes no record."""
+        """Resend orders that an attempt may have missed while it had no head. Writes no record."""
         state = self._state
         open_attempt, trial = state.open_attempts[trial_id], state.table.trials[trial_id]
         saves = trial_id in state.awaited_saves
@@ -168,7 +168,7 @@ class ReportHandler:
 
 
 def metric_of(settings: SweepSettings, scheduler: SweepScheduler) -> tuple[str, bool]:
-    """First metric, and whether more is better: the sweep's, else the scheduler's; `-` without either."""
+    """Return the first metric of the sweep or scheduler (`-` if none), and whether higher is better."""
     if settings.objectives.metrics:
         return settings.objectives.metrics[0], settings.objectives.is_max[0]
     return (scheduler.metric or "-"), scheduler.mode != "min"
@@ -177,7 +177,7 @@ def metric_of(settings: SweepSettings, scheduler: SweepScheduler) -> tuple[str, 
 def _required_metrics(
     settings: SweepSettings, metric: str, scheduler: SweepScheduler, stopper: Stopper | None
 ) -> tuple[str, ...]:
-    """Metrics that the first report must hold: those of the sweep, its scheduler and its stopper."""
+    """Return the metrics that the first report must have, for the sweep, its scheduler and its stopper."""
     names = (
         *settings.objectives.metrics,
         settings.half.metric,
@@ -189,10 +189,10 @@ def _required_metrics(
 
 
 def _check_metrics(metrics: Metrics, required: Sequence[str]) -> None:
-    """Refuse the first report of a sweep if it lacks a metric that decisions are made by.
+    """Check that the first report of a sweep has every metric that decisions need.
 
     Raises:
-        UsageError: it does (`unknown-metric`).
+        UsageError: a metric is missing (`unknown-metric`).
     """
     missing = [name for name in required if name not in metrics]
     if missing:

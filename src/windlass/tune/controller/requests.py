@@ -1,6 +1,6 @@
-"""Requests to the head of a sweep from another process: numbered files in its `control/` folder.
+"""Requests from other processes to the head of a sweep: numbered files in its `control/` folder.
 
-A request that comes while no head lives is read by the next one.
+A request that is made while no head runs is read by the next one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["HeadSignals", "RequestHandler", "ask", "changed", "read_requests"]
 
 
 def ask(folder: SweepFolder, what: str, **facts: Any) -> None:
-    """Ask the head of a sweep for something: `stop-trial` (trial), `stop-all` or `pause`; it looks every second."""
+    """Send the head a request: `stop-trial` (trial), `stop-all` or `pause`; it checks every second."""
     folder.control.mkdir(parents=True, exist_ok=True)
     name = f"{time.time_ns():020d}-{os.getpid()}.json"
     write_json(folder.control / name, {"what": what, **facts})
 
 
 def read_requests(folder: SweepFolder) -> list[tuple[str, UserRequest]]:
-    """All that wait, oldest first, each with the file to remove once it is journalled.
+    """Return pending requests, oldest first, each with the file to remove once it is journalled.
 
-    A file without a valid request is renamed to `.damaged`: it does not end the sweep, and can be inspected.
+    An invalid file is renamed to `.damaged`, so that it can be inspected; it does not end the sweep.
     """
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ def read_requests(folder: SweepFolder) -> list[tuple[str, UserRequest]]:
 
 
 def _read(content: bytes) -> UserRequest | None:
-    """The request of a file; None where it holds none."""
+    """Read the request in a file; None if it is invalid."""
     try:
         data = decode_json(content)
         facts = {key: value for key, value in data.items() if key != "what"}
@@ -71,10 +71,10 @@ _ASKS = (signal.SIGINT, signal.SIGTERM)
 
 
 class HeadSignals:
-    """A context manager; in another thread than the main one it changes nothing (a debugger has that thread then).
+    """Context manager that catches signals; it does nothing outside the main thread (debuggers use that).
 
     Attributes:
-        asked: name of the signal that came; empty for none.
+        asked: name of the received signal; empty if none.
     """
 
     def __init__(self) -> None:
@@ -98,18 +98,18 @@ class HeadSignals:
 
 
 class RequestHandler:
-    """Carries out requests on a core."""
+    """Handler that carries out requests on a core."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
 
     def take(self, event: UserRequest) -> None:
-        """Do what is asked.
+        """Carry out a request.
 
         Raises:
-            NotFoundError: there is no such trial (`no-such-trial`).
-            UsageError: no such request.
+            NotFoundError: unknown trial (`no-such-trial`).
+            UsageError: unknown request.
         """
         facts = event.facts
         if event.what == "stop-trial":
@@ -128,7 +128,7 @@ class RequestHandler:
             raise UsageError(f"unknown request to a sweep: `{event.what}`", code="unknown-name")
 
     def close(self, why: str, *, saves: bool) -> None:
-        """Start nothing more, and end running attempts so that they can resume later."""
+        """Stop starting trials, and end running attempts so that they can resume later."""
         self._state.is_closing = True
         for trial in list(self._state.table.running.values()):
             open_attempt = self._state.open_attempts.get(trial.id)
@@ -147,7 +147,7 @@ class RequestHandler:
         core.ended_why = core.failed = core.limit = core.reached = ""
 
     def _resume(self, facts: Any) -> None:
-        """Source: Ray Tune's ResumeConfig: per class of trials skip, resume or restart."""
+        """Skip, resume or restart trials by class, as Ray Tune's ResumeConfig does."""
         self._reopen()
         for trial in list(self._state.table.trials.values()):
             kind = {TrialStatus.TERMINATED: "finished", TrialStatus.ERROR: "errored"}.get(trial.status, "unfinished")
@@ -160,7 +160,7 @@ class RequestHandler:
                 self._again(trial, is_new=False)
 
     def _again(self, trial: Trial, *, is_new: bool) -> None:
-        """Run a trial again: from the beginning, or from its newest checkpoint."""
+        """Run a trial again, from the beginning or from its newest checkpoint."""
         core, state = self._core, self._state
         if not trial.status.is_over:
             core.scheduler.on_remove(core.sweep, trial)
@@ -191,7 +191,7 @@ def changed(settings: SweepSettings, facts: Mapping[str, Any]) -> SweepSettings:
     """Return the settings with the changes of an extension.
 
     Raises:
-        UsageError: there is no such setting (`unknown-setting`).
+        UsageError: unknown setting (`unknown-setting`).
     """
     facts = dict(facts)
     for name in facts:

@@ -1,4 +1,4 @@
-"""Restoring a sweep: how it was created, and what a new head may change."""
+"""Restore of a sweep: how it was created, and what a new head may change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windlass.tune.search.protocol import Objectives, SearchAlgorithm
 __all__ = ["Extension", "SweepOrigin", "creation", "describe", "fill_in_metric", "read_origin"]
 
 _REQUESTED = f' {{"kind":"{records.SWEEP_REQUESTED}",'.encode("ascii")
-"""Beginning of a request's line, behind its length and checksum."""
+"""Start of a request's line, after its length and checksum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Extension:
 
     Attributes:
         settings: fields of `SweepSettings` with new values: `{"num_samples": 200, "time_budget_s": 0}`.
-        space: JSON of the new space, for readers; None: as before.
-        stopper: JSON of the new stopper; None: as before.
+        space: JSON of the new space, for readers; None if unchanged.
+        stopper: JSON of the new stopper; None if unchanged.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -41,13 +41,13 @@ class Extension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOrigin:
-    """Origin of a sweep as its journal tells it.
+    """Origin of a sweep, as recorded in its journal.
 
     Attributes:
-        created: the facts of its first record.
-        original: the settings with which it began.
-        settings: those with its extensions.
-        space, stopper: their JSON, with its extensions.
+        created: data of the first record.
+        original: the settings at creation.
+        settings: the settings after all extensions.
+        space, stopper: their JSON after all extensions.
     """
 
     created: Mapping[str, Any]
@@ -61,7 +61,7 @@ class SweepOrigin:
         return changed(self.settings, extension.settings)
 
     def unchanged(self, extension: Extension) -> str:
-        """Return one sentence if an extension changes nothing, else an empty string."""
+        """Return a message if an extension changes nothing, else an empty string."""
         now = (self.extended(extension), extension.space or self.space, extension.stopper or self.stopper)
         if now != (self.settings, self.space, self.stopper):
             return ""
@@ -71,10 +71,10 @@ class SweepOrigin:
         return f"{self.settings.name} has {' and '.join(words) or 'all of that'} already: nothing changes"
 
     def check(self, scheduler: SweepScheduler, searcher: SearchAlgorithm) -> None:
-        """Refuse a scheduler or searcher that differs from the sweep's.
+        """Check that scheduler and searcher match the sweep's.
 
         Raises:
-            PreconditionError: `sweep-differs`.
+            PreconditionError: one of them differs (`sweep-differs`).
         """
         for what, part in (("scheduler", scheduler), ("searcher", searcher)):
             before, now = self.created[what], describe(part)
@@ -87,10 +87,10 @@ class SweepOrigin:
 
 
 def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None:
-    """Read how the sweep in a folder was created; None: there is none.
+    """Read how the sweep in a folder was created; None if the folder holds no sweep.
 
     Args:
-        given: its `resources` are used where the journal has a function's name only.
+        given: settings whose `resources` are used if the journal has only a function's name.
     """
     try:
         content = folder.head_journal.read_bytes()
@@ -113,11 +113,11 @@ def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None
 
 
 def _requests(content: bytes) -> Iterator[Record]:
-    """Find the requests in a journal without parsing its hundred thousand reports."""
+    """Find the requests in a journal without parsing its reports, of which there may be 100,000."""
     place = content.find(_REQUESTED)
     while place >= 0:
         begin, end = place - HEADER + 1, content.find(b"\n", place) + 1
-        if content[begin - 1 : begin] == b"\n":  # else some configuration has these words in it
+        if content[begin - 1 : begin] == b"\n":  # otherwise the text is part of some configuration
             yield from read_frames(content[begin:end])[0]
         place = content.find(_REQUESTED, place + 1)
 
@@ -129,7 +129,7 @@ def creation(
     stopper: Any,
     described: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Fields of the record `sweep-created`."""
+    """Return the fields of the record `sweep-created`."""
     return {
         "name": settings.name,
         "objectives": objectives_to_data(settings.objectives),
@@ -144,7 +144,7 @@ def creation(
 
 
 def describe(part: Any) -> dict[str, Any]:
-    """JSON form of a scheduler, searcher or stopper: its type and its settings."""
+    """Return the type and settings of a scheduler, searcher or stopper as JSON."""
     settings = getattr(part, "settings", None)
     found = dict(settings()) if callable(settings) else {}
     return {"type": type(part).__name__, **found}
@@ -154,7 +154,7 @@ def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
     """Set the sweep's metric and mode in the scheduler.
 
     Raises:
-        UsageError: it has others (`metric-named-twice`).
+        UsageError: it has a different metric or mode (`metric-named-twice`).
     """
     if not objectives.metrics:
         return
@@ -170,7 +170,7 @@ def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
 
 
 def sweep_exists(folder: SweepFolder) -> PreconditionError:
-    """Make the error for a new sweep in the folder of another one."""
+    """Return the error for starting a sweep in a folder that already holds one."""
     return PreconditionError(
         f"{folder.path} already holds a sweep",
         hint="restore it (`Tuner.restore`, `windlass sweep resume`), or choose another name",

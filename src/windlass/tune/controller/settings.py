@@ -1,4 +1,4 @@
-"""Settings of a sweep as the journal keeps them: plain JSON, no objects."""
+"""Settings of a sweep, in the plain JSON form that the journal stores."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FailFast = Literal[False, True, "raise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """Checkpoints of a trial that are kept: the best by a score, and always the newest.
+    """Policy for keeping checkpoints of a trial: the best by score, and always the newest.
 
     Attributes:
-        num_to_keep: how many besides the newest; None: all.
-        score_attribute: a metric; empty: newer is better.
+        num_to_keep: how many to keep besides the newest; None keeps all.
+        score_attribute: metric to score by; empty means that newer is better.
         order: `max` or `min`; NaN ranks lowest in both.
     """
 
@@ -46,7 +46,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialGoal:
-    """Metric without a mode, or mode without a metric: nothing is decided by it, and readers complete it."""
+    """Metric without a mode, or mode without a metric; no decision uses it, and readers complete it."""
 
     metric: str = ""
     mode: str = ""
@@ -57,20 +57,20 @@ class SweepSettings:
     """Settings of one sweep.
 
     Attributes:
-        half: of the objectives, where only one of metric and mode was named.
-        num_samples: how often the space is sampled (times its grid); -1: until a limit.
-        max_concurrent: trials that run at once; 0: as many as the executor has room for.
-        max_trials: suggestions in all; 0: as many as the searcher has.
-        time_budget_s: seconds in which a head lives, over all heads of the sweep; 0: none.
-        gpu_hours: GPUs times the hours that trials held them; 0: none.
-        max_cost: in the currency of `prices`; 0: none.
-        prices: per unit and hour of a resource: `{"GPU": 2.5, "CPU": 0.04}`.
-        max_failures: retries of a trial after its own errors; -1: unlimited.
-        max_interruptions: the same for lost workers and nodes.
-        fail_fast: end the sweep at the first failed trial (what has not ended stays resumable); `raise`: and raise it.
-        resources: of every trial, or a function of its configuration.
-        saves_at_end: a trial that is stopped saves first; for trainables that save on request.
-        is_strict: a metric that no trial has reported yet and the first report lacks is an error.
+        half: the objective of which only the metric or only the mode was given.
+        num_samples: number of samples of the space (times its grid); -1 samples until a limit is reached.
+        max_concurrent: maximum number of running trials; 0 uses all of the executor's room.
+        max_trials: maximum number of suggestions; 0 takes all that the searcher has.
+        time_budget_s: total seconds that heads of the sweep may run; 0 for no limit.
+        gpu_hours: GPUs times the hours that trials held them; 0 for no limit.
+        max_cost: limit in the currency of `prices`; 0 for no limit.
+        prices: price per unit and hour of a resource: `{"GPU": 2.5, "CPU": 0.04}`.
+        max_failures: retries of a trial after its own errors; -1 for unlimited.
+        max_interruptions: retries of a trial after lost workers and nodes; -1 for unlimited.
+        fail_fast: end the sweep at the first failed trial (unfinished trials stay resumable); `raise` also raises it.
+        resources: resources of every trial, or a function of its configuration.
+        saves_at_end: stopped trials save first; for trainables that save on request.
+        is_strict: raise an error if the first report lacks a metric that is needed.
     """
 
     name: str
@@ -93,7 +93,7 @@ class SweepSettings:
     is_strict: bool = True
 
     def to_data(self) -> dict[str, Any]:
-        """JSON form; a function of the configuration becomes its name and must be given again."""
+        """Return the JSON form; a `resources` function becomes its name and must be passed again."""
         shape = self.resources
         return {
             **({"half": {"metric": self.half.metric, "mode": self.half.mode}} if self.half != PartialGoal() else {}),
@@ -120,7 +120,7 @@ class SweepSettings:
 
     @classmethod
     def from_data(cls, name: str, objectives: Mapping[str, Any], data: Mapping[str, Any]) -> SweepSettings:
-        """Read back `to_data`; resources that were a function become one CPU, so give them again."""
+        """Read back `to_data`; a `resources` function becomes one CPU and must be passed again."""
         known = {key: value for key, value in data.items() if key in cls.__slots__}
         known["keep"] = RetentionPolicy(**data["keep"])
         known["half"] = PartialGoal(**data.get("half", {}))
@@ -130,7 +130,7 @@ class SweepSettings:
 
 
 def objectives_to_data(objectives: Objectives) -> dict[str, Any]:
-    """The JSON form of objectives."""
+    """Return the JSON form of objectives."""
     return {"metrics": list(objectives.metrics), "modes": ["max" if is_max else "min" for is_max in objectives.is_max]}
 
 
@@ -140,7 +140,7 @@ def objectives_from_data(data: Mapping[str, Any]) -> Objectives:
 
 
 def resources_to_data(resources: Resources) -> dict[str, Any]:
-    """The JSON form of a shape."""
+    """Return the JSON form of a shape."""
     return {"bundles": [dict(bundle) for bundle in resources.bundles], "strategy": resources.strategy}
 
 

@@ -1,4 +1,4 @@
-"""Allocation of free slots: first to waiting trials, as the scheduler chooses, then to new ones of the searcher."""
+"""Allocation of free slots, first to waiting trials that the scheduler chooses, then to new trials."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _AHEAD_SHARE = 0.2
 
 
 class SlotAllocation:
-    """Starts trials in free slots.
+    """Allocator that starts trials in free slots.
 
     Args:
-        commit: writes what was decided and carries it out.
+        commit: writes the decisions and carries them out.
 
     Attributes:
-        why: what is in the way of another trial; empty where nothing is.
-        is_stuck: there was room, and nothing came of it.
-        waits_for_searcher: the searcher was asked for a trial, and had none at present.
+        why: reason why no further trial can start; empty if one can.
+        is_stuck: whether there was room, but nothing could start.
+        waits_for_searcher: whether the searcher had no trial to suggest yet.
     """
 
     def __init__(self, core: Core, executor: Executor, now: Callable[[], float], commit: Callable[[], None]) -> None:
@@ -58,11 +58,11 @@ class SlotAllocation:
             if any(map(self._fits, core.sweep.shapes)) and core.choose(self._fits, at):
                 self._commit()
                 self._rooms.clear()
-            elif len(core.state.lines) > num_acts:  # the scheduler acted: look again when that has had its effect
+            elif len(core.state.lines) > num_acts:  # the scheduler acted: check again once that has taken effect
                 self._commit()
                 return
             elif not self._may_suggest() or not self._suggest(at):
-                has_news = len(core.state.lines) > num_acts  # that the search has ended: the scheduler may act on it
+                has_news = len(core.state.lines) > num_acts  # the search has ended, and the scheduler may act on that
                 if not has_news and self._choose_without_new(at):
                     continue
                 has_news = len(core.state.lines) > num_acts
@@ -72,7 +72,7 @@ class SlotAllocation:
         self._commit()
 
     def _choose_without_new(self, at: float) -> bool:
-        """Let the scheduler start a trial that it held back, since the searcher has no new one at present."""
+        """Let the scheduler start a trial that it held back, because the searcher has no new one now."""
         core = self._core
         if not (core.sweep.is_searching and any(map(self._fits, core.sweep.shapes))):
             return False
@@ -83,20 +83,20 @@ class SlotAllocation:
         return is_started
 
     def _look_ahead(self, at: float) -> None:
-        """Detect at once that a searcher that does not learn is exhausted: some schedulers wait for that."""
+        """Detect early that a non-learning searcher is exhausted, because some schedulers wait for that."""
         core = self._core
         if core.wants_trials() and not core.searcher.learns and self._peek() is NoSuggestion.FINISHED:
             core.apply(SearchEnded(why=self._why_finished()), at)
 
     def _why_finished(self) -> str:
-        """The reason of a finished search; a searcher that ends it before all samples were suggested is named."""
+        """Return why the search finished; name the searcher if it ended before all samples."""
         core = self._core
         is_early = not 0 <= core.settings.num_samples <= core.next_number
         return f"{self.searcher_name} ended the search after {self.num_suggested}" if is_early else _ALL_SUGGESTED
 
     @property
     def searcher_name(self) -> str:
-        """The class of the searcher, without what wraps it."""
+        """Class name of the searcher, without wrappers."""
         searcher: Any = self._core.searcher
         while hasattr(searcher, "searcher"):
             searcher = searcher.searcher
@@ -163,7 +163,7 @@ class SlotAllocation:
         return True
 
     def _peek(self) -> Suggestion | NoSuggestion:
-        """Peek at the next suggestion; a stale one is requested again after the searcher learned something."""
+        """Peek at the next suggestion; request it again if the searcher has learned since."""
         core = self._core
         is_stale = core.searcher.learns and self._ahead_told != core.num_told
         if self._ahead is not None and self._ahead[0] == core.next_number and not is_stale:
@@ -174,7 +174,7 @@ class SlotAllocation:
         return found
 
     def ask_ahead(self) -> None:
-        """Let a searcher that learns prepare the next trial in idle time, for a share of the time at most."""
+        """Let a learning searcher prepare the next trial in idle time, for a limited share of the time."""
         core = self._core
         if not (core.searcher.learns and core.wants_trials() and core.state.open_attempts):
             return

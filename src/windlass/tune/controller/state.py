@@ -31,13 +31,13 @@ class OpenAttempt:
     """Attempt that has not ended.
 
     Attributes:
-        upto: the iteration up to which it may report.
-        is_old: the trial has another configuration by now; messages of this attempt are dropped.
-        is_halted: it was ordered to end.
-        wants_save: the next answer asks for a checkpoint.
-        resources: what it holds from its start to its end, whatever its trial gets next.
-        has_started: its worker reported the start.
-        saved_at: the newest iteration that it saved; the spool of an attempt repeats older ones.
+        upto: the last iteration that it may report.
+        is_old: whether the trial's configuration has changed since; messages of this attempt are dropped.
+        is_halted: whether it was ordered to end.
+        wants_save: whether the next answer asks for a checkpoint.
+        resources: the resources that it holds from start to end, even if its trial's resources change.
+        has_started: whether its worker reported the start.
+        saved_at: the newest iteration that it saved; a replayed spool repeats older ones.
     """
 
     attempt: int
@@ -52,11 +52,11 @@ class OpenAttempt:
 
 @dataclass(slots=True)
 class AwaitedSave:
-    """Checkpoint that a running attempt was asked for.
+    """Checkpoint that was requested from a running attempt.
 
     Attributes:
-        upto: what it had been allowed to report before; a later report shows that it cannot save.
-        waiters: trials that will restore from it.
+        upto: the last iteration that it was allowed to report before; a later report shows that it cannot save.
+        waiters: trials that will restore from the checkpoint.
     """
 
     iteration: int
@@ -68,11 +68,11 @@ class SweepState:
     """Mutable state of the core; changed only by the core, and by schedulers through it.
 
     Attributes:
-        lines: records of this event, (kind, data); the caller of the core takes them.
-        commands: commands for the executor, in order; taken likewise.
+        lines: records of this event, (kind, data); removed by the caller of the core.
+        commands: commands for the executor, in order; removed likewise.
         acts: acts of the current event on trials.
-        is_closing: nothing starts any more in this head.
-        notes: warnings for the user; the view takes them.
+        is_closing: this head starts nothing more.
+        notes: warnings for the user; removed by the view.
     """
 
     def __init__(self, settings: SweepSettings) -> None:
@@ -90,7 +90,7 @@ class SweepState:
         self._warned: set[str] = set()
 
     def halt(self, trial: Trial, *, saves: bool) -> None:
-        """End the attempt that a trial holds, if any; one whose checkpoint is awaited saves in any case."""
+        """End a trial's attempt, if any; it always saves first if its checkpoint is awaited."""
         open_attempt = self.open_attempts.get(trial.id)
         if open_attempt is None:
             return
@@ -102,7 +102,7 @@ class SweepState:
         self.commands.append(Halt(trial=trial.id, attempt=open_attempt.attempt, saves=saves))
 
     def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
-        """Pause a running trial; it resumes from here if it saves, else from its last start."""
+        """Pause a running trial; it resumes from here if it can save, else from its last start."""
         saves = saves and self.saved_now(trial) is None
         self.table.move(trial, TrialStatus.PAUSED, why)
         self.halt(trial, saves=saves)
@@ -110,13 +110,13 @@ class SweepState:
             self.restore_later(trial, trial.id)
 
     def saved_now(self, trial: Trial) -> SavedState | None:
-        """Checkpoint at exactly a trial's iteration, if its attempt has one."""
+        """Return the checkpoint at exactly the trial's iteration, if its attempt has one."""
         open_attempt, found = self.open_attempts.get(trial.id), trial.restore_from
         is_here = found is not None and found.path and found.iteration == trial.iteration
         return found if is_here and open_attempt is not None and open_attempt.saved_at == trial.iteration else None
 
     def reported(self, trial: Trial, open_attempt: OpenAttempt) -> None:
-        """Count a report without a checkpoint; one saved before it can be scored and loaded now."""
+        """Count a report without a checkpoint; a checkpoint saved before it can now be scored and loaded."""
         self.retention.learn(trial.id, trial.iteration, trial.last or {})
         newest = trial.checkpoint
         if (
@@ -127,7 +127,7 @@ class SweepState:
             self.set_restore(trial, newest)
 
     def ask(self, trial: Trial, open_attempt: OpenAttempt) -> AwaitedSave:
-        """Await a checkpoint of a running attempt at its trial's iteration; returns a pending one if there is."""
+        """Request a checkpoint at the trial's current iteration; return the pending request if there is one."""
         ask = self.awaited_saves.get(trial.id)
         if ask is None or ask.iteration != trial.iteration:
             waiters = ask.waiters if ask is not None else []
@@ -147,7 +147,7 @@ class SweepState:
         self.set_restore(trial, SavedState(trial=source, iteration=ask.iteration))
 
     def drop(self, surplus: Any) -> None:
-        """Delete checkpoints that nothing needs."""
+        """Delete checkpoints that are no longer needed."""
         for saved in surplus:
             self.lines.append((records.CHECKPOINT_DROPPED, {"trial": saved.trial, "path": saved.path}))
             self.commands.append(Drop(saved.path))
@@ -169,11 +169,11 @@ class SweepState:
         if is_own and not trial.status.is_over and saved.iteration <= trial.iteration:
             self.set_restore(
                 trial, saved
-            )  # one ahead of its report waits for it, or a lost worker would skip the report
+            )  # a checkpoint ahead of its report waits for it; otherwise a lost worker would skip the report
         self.answer(trial.id, saved)
 
     def answer(self, source: str, saved: SavedState | None) -> None:
-        """Deliver an awaited checkpoint to those who wait; None: it will not come, so the newest one is used."""
+        """Deliver an awaited checkpoint to its waiters; None if it will not arrive: use the newest instead."""
         ask = self.awaited_saves.pop(source, None)
         if ask is None:
             return
@@ -189,7 +189,7 @@ class SweepState:
                 self.clone(trial, found, of=source)
 
     def clone(self, trial: Trial, source: SavedState | None, *, of: str) -> None:
-        """Continue a trial from another's checkpoint; without one from its own, or from the start, with a warning."""
+        """Continue a trial from another trial's checkpoint, else from its own or the start, with a warning."""
         if source is None:
             trial.why = f"trial {of} never saved a checkpoint, so no trial can continue from it: {_HOW_TO_SAVE}"
             self._warn("source", trial.why)
@@ -198,13 +198,13 @@ class SweepState:
         trial.iteration = found.iteration if found is not None else 0
 
     def _warn(self, kind: str, text: str) -> None:
-        """Warn once per head: what goes wrong with one trial goes wrong with all."""
+        """Warn once per head, because the same problem usually affects every trial."""
         if kind not in self._warned:
             self._warned.add(kind)
             self.notes.append(text)
 
     def begin(self, open_attempt: OpenAttempt) -> None:
-        """Start counting the resources of an attempt; time in a queue costs nothing."""
+        """Start counting the resources of an attempt; time in a queue is not counted."""
         open_attempt.has_started = True
         self.usage.take(open_attempt.resources, self.settings, 1)
 
@@ -224,12 +224,12 @@ class SweepState:
         self.drop(self.retention.release(before))
 
     def fresh_attempt(self, trial: Trial, credit: int) -> StartAttempt:
-        """Make the next attempt of a trial."""
+        """Create the next attempt of a trial."""
         trial.attempt += 1
         self.table.move(trial, TrialStatus.RUNNING)
         source = trial.restore_from
         begins_at = source.iteration if source is not None else 0
-        credit += max(0, trial.iteration - begins_at)  # repeats of what is known need no answer
+        credit += max(0, trial.iteration - begins_at)  # repeated reports need no answer
         self.open_attempts[trial.id] = OpenAttempt(
             trial.attempt, begins_at + credit, trial.resources, saved_at=begins_at
         )
@@ -250,10 +250,12 @@ _HOUR_S = 3600.0
 
 
 class UsageMeter:
-    """Times are those of the records, so a restored sweep reads the same. What passes between two heads costs nothing.
+    """Meter of resource usage. It uses the times of records, so a restored sweep gives the same values.
+
+    The time between two heads is not counted.
 
     Attributes:
-        at: wall time up to which everything is counted; a tick up to then changes nothing.
+        at: wall time up to which usage is counted; an earlier tick changes nothing.
     """
 
     __slots__ = ("_cost", "_cost_rate", "_gpu_rate", "_gpu_s", "_seconds", "at")
@@ -265,7 +267,7 @@ class UsageMeter:
 
     @property
     def seconds(self) -> float:
-        """Seconds in which heads lived, up to `at`."""
+        """Seconds that heads have run, up to `at`."""
         return self._seconds
 
     def open(self, at: float) -> None:
@@ -289,7 +291,7 @@ class UsageMeter:
             self._cost_rate += sign * sum(total.get(name, 0.0) * price for name, price in settings.prices.items())
 
     def exceeded(self, settings: SweepSettings, now: float) -> str:
-        """Return which limit is reached at `now`, in one sentence; empty for none."""
+        """Return a sentence that names the limit reached at `now`; empty if none is."""
         passed = max(0.0, now - self.at)
         if settings.time_budget_s and self._seconds + passed >= settings.time_budget_s:
             return f"the time budget of {settings.time_budget_s:g} s is used up"

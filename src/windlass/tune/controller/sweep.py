@@ -1,4 +1,4 @@
-"""View of a sweep for schedulers: the `Sweep` of their protocol over the core's state."""
+"""Sweep view for schedulers: implements the `Sweep` of their protocol on the core's state."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _CAN_START = (TrialStatus.PENDING, TrialStatus.PAUSED)
 
 
 class SweepView:
-    """Sweep as a scheduler sees and changes it; changes are noted in `state.acts` and journalled with their report.
+    """Sweep as schedulers see and change it; changes go to `state.acts` and the report's record.
 
     Args:
-        ends: ends a trial; the core's function, which notifies scheduler and searcher.
+        ends: function of the core that ends a trial and notifies scheduler and searcher.
 
     Attributes:
         fits: whether the executor has room for a shape; set by the core around `choose`.
-        only: in a replay, the trial that was chosen, so that nothing else fits; else None.
-        shapes: the resources that trials have had.
-        capacity: what the place has in total.
+        only: in a replay, the trial that was chosen, so that no other fits; else None.
+        shapes: the resource shapes that trials have had.
+        capacity: the total resources of the executor.
         is_searching: whether more trials may be suggested; set by the core.
         reporting: id of the trial whose report is being decided on.
     """

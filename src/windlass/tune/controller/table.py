@@ -1,4 +1,4 @@
-"""Trials of a sweep by status; each operation costs the same for ten trials and for 100,000."""
+"""Table of a sweep's trials by status; operations take constant time, even with 100,000 trials."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PENDING, _PAUSED, _RUNNING = (
     TrialStatus.PENDING,
     TrialStatus.PAUSED,
     TrialStatus.RUNNING,
-)  # to look a member up is slow before 3.12
+)  # looking up an enum member is slow before Python 3.12
 
 
 class PendingTrials(Mapping[str, Trial]):
-    """Trials that may start: first those that lost their worker, then the unpaused, then new or failed ones."""
+    """Trials that may start: first those that lost their worker, then unpaused, then new or failed ones."""
 
     __slots__ = ("back", "fresh", "lost")
 
@@ -39,14 +39,14 @@ class PendingTrials(Mapping[str, Trial]):
         return len(self.lost) + len(self.back) + len(self.fresh)
 
     def values(self) -> ValuesView[Trial]:
-        """Return the trials in that order, without looking each one up."""
+        """Return the trials in this order, without a lookup per trial."""
         return _Waiting(self)
 
     def __contains__(self, trial: object) -> bool:
         return trial in self.lost or trial in self.back or trial in self.fresh
 
     def remove(self, trial: Trial) -> None:
-        """Take one out."""
+        """Remove a trial."""
         del self._queue(trial.id)[trial.id]
 
     def _queue(self, trial: object) -> dict[str, Trial]:
@@ -64,11 +64,11 @@ class _Waiting(ValuesView[Trial]):
 
 
 class TrialTable:
-    """All trials, and the live ones by status; `move` is the only way to change a status.
+    """All trials, and the live ones by status; only `move` changes a status.
 
     Attributes:
-        counts: how many trials have each status.
-        live: trials that are not over, in the order in which they began to live.
+        counts: number of trials in each status.
+        live: trials that have not ended, in the order in which they became live.
     """
 
     __slots__ = ("counts", "live", "paused", "pending", "running", "trials")
@@ -91,11 +91,11 @@ class TrialTable:
     def move(
         self, trial: Trial, status: TrialStatus, why: str = "", *, is_back: bool = False, is_lost: bool = False
     ) -> None:
-        """Change a trial's status; to the end of its new queue.
+        """Change a trial's status, and append it to the queue of that status.
 
         Args:
-            is_back: of those that become pending, whether it goes before the ones that never ran.
-            is_lost: whether it had a slot and lost it, so that it goes before all others.
+            is_back: whether a pending trial goes before the trials that never ran.
+            is_lost: whether it lost its slot, so that it goes before all other trials.
         """
         self._take_out(trial)
         self.counts[trial.status] -= 1

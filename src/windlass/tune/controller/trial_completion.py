@@ -16,11 +16,11 @@ __all__ = ["After", "Then", "after_end", "why_over", "with_a_report"]
 class Then(Enum):
     """Next step of a trial."""
 
-    NOTHING = "nothing"  # it waits already: paused, or with another configuration
+    NOTHING = "nothing"  # it is already waiting: paused, or with a new configuration
     DONE = "done"
     GIVEN_UP = "given-up"
-    RETRIED = "retried"  # its own error; the scheduler begins with it anew
-    BACK = "back"  # its slot was lost; to the scheduler it still runs
+    RETRIED = "retried"  # its own error; the scheduler starts it again
+    BACK = "back"  # its slot was lost; for the scheduler it still runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class After:
 
 
 def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_old: bool) -> After:
-    """Decide the next step of an unfinished trial; its failures and interruptions are counted already.
+    """Decide the next step of an unfinished trial; its failures and interruptions are already counted.
 
     Args:
-        is_old: the attempt ran a configuration that the trial has left since.
+        is_old: whether the attempt ran an earlier configuration of the trial.
     """
     is_running = trial.status is TrialStatus.RUNNING
     if event.how is AttemptOutcome.FAILED:
@@ -58,10 +58,10 @@ def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_
 
 
 def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, metric: str) -> AttemptEnded:
-    """Turn the end of an attempt into a failure if the trial is done and never reported its metric.
+    """Turn the end of an attempt into a failure if the finished trial never reported its metric.
 
     Args:
-        metric: what the scheduler compares by; `-` for none.
+        metric: metric that the scheduler compares; `-` for none.
     """
     named = next(
         (name for name in (*settings.objectives.metrics, settings.half.metric, metric) if name not in ("", "-")), ""
@@ -73,13 +73,13 @@ def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, me
 
 
 def why_over(num_live: int, *, failed: str, limit: str, search_ended: str) -> str:
-    """Return why a sweep is over; empty while it is not.
+    """Return why a sweep is over; empty while it runs.
 
     Args:
-        num_live: trials that are not over.
+        num_live: number of trials that have not ended.
         failed: the trial whose failure ends the sweep.
-        limit: what ended the sweep before the search did.
-        search_ended: why no trial comes any more.
+        limit: reason that ended the sweep before the search did.
+        search_ended: reason why there are no more trials.
     """
     if failed:
         return f"trial {failed} failed, and fail_fast is set"
@@ -93,7 +93,7 @@ def _is_spent(num: int, budget: int) -> bool:
 
 
 def _reason(event: AttemptEnded) -> str:
-    """Last line of its traceback, which mostly names the error's type already."""
+    """Return the last line of the traceback, which usually names the type of the error."""
     kind, lines = event.kind or "it failed", event.error.strip().splitlines()
     if not lines:
         return kind

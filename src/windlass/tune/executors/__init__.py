@@ -1,1 +1,1 @@
-"""Executors of trials behind one protocol (`protocol.py`), and the parts that workers of all kinds share."""
+"""Executors of trials, which share one protocol (`protocol.py`), and code common to all workers."""

@@ -1,6 +1,6 @@
 """Messages between an executor and a worker: JSON in both directions over any connection.
 
-Every value of `executors.protocol` that travels has a message: `{"type": "reported", "trial": ..., ...}`.
+Every value of `executors.protocol` that is sent has a message: `{"type": "reported", "trial": ..., ...}`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = [
 Message = dict[str, Any]
 
 MAX_LINE_BYTES = 256 << 20
-"""Of one message; a trainable that is pickled into it has some megabytes."""
+"""Maximum length of a message; a pickled trainable in it can take several megabytes."""
 
 
 class BadMessageError(ValueError):
-    """Line or record that holds no valid message."""
+    """Line or record without a valid message."""
 
 
 class ChannelClosed(Exception):
@@ -72,7 +72,7 @@ class WorkerChannel(Protocol):
         """
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next message; blocks up to `timeout_s` (None: forever; 0: never). None: there is none.
+        """Receive the next message, or None; blocks up to `timeout_s` (None: forever; 0: never).
 
         Raises:
             ChannelClosed: the other side is gone, and all its messages were received.
@@ -80,7 +80,7 @@ class WorkerChannel(Protocol):
 
 
 Leave: Message = {"type": "leave"}
-"""Order that ends a worker: there are no more trials."""
+"""Order that ends a worker when there are no more trials."""
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -129,7 +129,7 @@ def to_message(value: StartAttempt | Order | Event) -> Message:
 
 
 def decode_line(line: bytes | bytearray) -> Message:
-    """Decode the message of one line; raises BadMessageError if there is none."""
+    """Decode the message in a line; raises BadMessageError if it is invalid."""
     try:
         message = decode_object(line, max_bytes=MAX_LINE_BYTES)
     except ValueError as error:
@@ -140,20 +140,20 @@ def decode_line(line: bytes | bytearray) -> Message:
 
 
 def read_hello(message: Message) -> tuple[int, int]:
-    """Return the process of a worker and its descriptor for stacks; raises BadMessageError."""
+    """Return a worker's process id and its descriptor for stacks; raises BadMessageError."""
     pid, stacks = message.get("pid"), message.get("stacks")
     if type(pid) is not int or type(stacks) is not int:
-        raise BadMessageError(f"{message!r:.200} is not the greeting of a worker")
+        raise BadMessageError(f"{message!r:.200} is not a worker's `hello`")
     return pid, stacks
 
 
 def from_message(message: Any) -> Any:
-    """Return the value of a message; raises BadMessageError for one without, such as `leave`."""
+    """Return the value of a message; raises BadMessageError if it has none, such as `leave`."""
     try:
         arguments = message.copy()
         type_ = _TYPES[arguments.pop("type")]
         if any(name in arguments and not isinstance(arguments[name], kind) for name, kind in _KINDS):
-            raise TypeError("a value of another type than the protocol's")
+            raise TypeError("a value has the wrong type")
         if type_ is AttemptEnded:
             arguments["how"] = AttemptOutcome(arguments["how"])
         elif type_ is StartAttempt:
@@ -213,15 +213,15 @@ class SocketChannel:
 
 
 def work_to_data(work: Work) -> dict[str, Any]:
-    """Return the JSON form of a work; the trainable goes by its import path, or pickled.
+    """Return the JSON form of a `Work`, with the trainable as an import path, or pickled.
 
     Raises:
-        WindlassError: the trainable cannot be sent; see `serialize`.
+        WindlassError: the trainable cannot be serialized; see `serialize`.
     """
     data = {field.name: getattr(work, field.name) for field in fields(Work)}
     return data | {"trainable": serialize(work.trainable), "preload": list(work.preload), "options": dict(work.options)}
 
 
 def rebuild_work(data: dict[str, Any]) -> Work:
-    """Read back `work_to_data`; imports the trainable's module."""
+    """Read back `work_to_data`, and import the trainable's module."""
     return Work(**(data | {"trainable": deserialize(data["trainable"])}))

@@ -1,6 +1,6 @@
-"""Trials one at a time in this process, for a debugger: the usual worker loop, in a thread of its own.
+"""Executor that runs one trial at a time in this process, for debuggers; the worker loop has a thread.
 
-`host` turns the threads round: the controller gets the thread, and trials the caller's own (signals, pdb, torch).
+`host` swaps the threads: the controller runs in the new thread, and trials in the caller's (for signals, pdb, torch).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SLOT = "in-process"
 
 
 class _Closed:
-    """Marker that closes a queue."""
+    """Marker for the end of a queue."""
 
 
 _CLOSED = _Closed()
@@ -44,7 +44,7 @@ class _QueueChannel:
         self.outward.put(message)
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; see `WorkerChannel`."""
+        """Receive the next message; see `WorkerChannel`."""
         if self._is_closed:
             raise ChannelClosed("the executor is closed")
         try:
@@ -81,7 +81,7 @@ class InProcess:
     def host(self, drive: Callable[[], T]) -> T:
         """Run `drive`, which opens and uses this executor, in a thread, and trials in the calling thread; blocks.
 
-        Returns what `drive` returns, or raises what it raises.
+        Returns the result of `drive`, or raises its exception.
         """
         self._is_hosted = True
         is_over: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
@@ -116,7 +116,7 @@ class InProcess:
 
     def room(self, resources: Resources) -> Room:
         """Return whether the slot is free."""
-        return Room(Fit.NOW) if self._running is None else Room(Fit.LATER, "trials run one by one in this process")
+        return Room(Fit.NOW) if self._running is None else Room(Fit.LATER, "trials run one at a time in this process")
 
     def start(self, start: StartAttempt) -> None:
         """Start an attempt in the worker."""
@@ -134,7 +134,7 @@ class InProcess:
             self._channel.inward.put(to_message(order))
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return the events; the trial runs meanwhile."""
+        """Return the events; the trial keeps running."""
         events, self._events = self._events, []
         while True:
             try:

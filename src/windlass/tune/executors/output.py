@@ -1,7 +1,7 @@
-"""Output of trials: `trials/<trial>/log`, made once something was printed.
+"""Output of trials: `trials/<trial>/log`, created with the first output.
 
-A worker prints into its own file; once it is not empty, it is renamed to the trial's log, and output continues
-into the same file. So a trial that prints nothing costs one fstat per report.
+A worker prints to its own file. Once that is not empty, it is renamed to the trial's log, and output continues in the
+same file. A trial that prints nothing therefore costs one fstat per report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_NAME = "log"
 
 
 def log_names(log_to_file: object) -> tuple[str, str]:
-    """File names for standard output and error, from `RunConfig(log_to_file=)`: True, a name, or two."""
+    """Return file names for standard output and error from `RunConfig(log_to_file=)`: True or 1-2 names."""
     if isinstance(log_to_file, str) and log_to_file:
         return log_to_file, log_to_file
     if isinstance(log_to_file, Sequence) and log_to_file:
@@ -30,7 +30,7 @@ def log_names(log_to_file: object) -> tuple[str, str]:
 
 
 def log_path(folder: str, trial: str, name: str) -> str:
-    """Path of a trial's log."""
+    """Return the path of a trial's log."""
     return os.path.join(folder, "trials", trial, name)
 
 
@@ -39,7 +39,7 @@ def _pending_path(folder: str, slot: str, name: str) -> str:
 
 
 class _Stream:
-    """File that one or two descriptors print into."""
+    """Output file of one or two descriptors."""
 
     def __init__(self, folder: str, slot: str, name: str, descriptors: Sequence[int]) -> None:
         self._folder, self._name, self._descriptors = folder, name, descriptors
@@ -82,8 +82,8 @@ class Output:
     """Standard output and error of a worker.
 
     Args:
-        folder: the sweep's.
-        names: of the files for standard output and error; one file where they are the same.
+        folder: the sweep's folder.
+        names: file names for standard output and error; one file if they are equal.
     """
 
     def __init__(self, folder: str, slot: str, names: tuple[str, str] = (DEFAULT_NAME, DEFAULT_NAME)) -> None:
@@ -96,13 +96,13 @@ class Output:
                 stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
     def began(self, trial: str, attempt: int) -> None:
-        """Assign what is printed from now on to this trial."""
+        """Assign all further output to this trial."""
         self._trial = trial
         for stream in self._streams:
             stream.began(trial, attempt)
 
     def on_report(self) -> None:
-        """Publish what the trial printed before its report."""
+        """Publish the output of the trial before its report."""
         sys.stdout.flush()
         for stream in self._streams:
             stream.look(self._trial)
@@ -115,13 +115,13 @@ class Output:
             stream.ended(self._trial)
 
     def close(self) -> None:
-        """Remove the worker's own files if they are empty."""
+        """Remove the worker's files if they are empty."""
         for stream in self._streams:
             stream.close()
 
 
 def _claim(pending: str, log: str) -> None:
-    """Append what a worker printed to the log of a trial, or make it the log."""
+    """Append a worker's output file to the trial's log, or rename it to the log."""
     target = Path(log)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
@@ -133,11 +133,11 @@ def _claim(pending: str, log: str) -> None:
 
 
 def settle_output(folder: str, slot: str, trial: str, options: Mapping[str, Any]) -> None:
-    """Append the last output of a dead worker to its trial's log, and remove the worker's own files. Idempotent.
+    """Append the last output of a dead worker to its trial's log, and remove its files. Idempotent.
 
     Args:
         trial: the trial that it ran; empty for an idle worker, whose output is dropped.
-        options: of the work: `log_to_file`.
+        options: options of the work: `log_to_file`.
     """
     for name in dict.fromkeys(log_names(options.get("log_to_file"))):
         pending = _pending_path(folder, slot, name)

@@ -1,8 +1,8 @@
-"""Protocol between the controller and executors: the same on one machine, on Ray and at a site.
+"""Protocol between the controller and executors, on one machine, on Ray and at a site.
 
-The controller starts attempts of trials, the executor returns events; both sides use the values below,
-which are JSON except `Work.trainable`. Every start names an attempt: a worker adds its attempt to every message, and
-the controller drops messages of older attempts. An executor makes no decisions about trials.
+The controller starts attempts of trials, and the executor returns events. Both sides use the values below, which are
+JSON except for `Work.trainable`. Workers add their attempt to every message, and the controller drops messages of
+older attempts. An executor makes no decisions about trials.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Facts that all trials of a sweep share.
+    """Data that all trials of a sweep share.
 
     Attributes:
         trainable: a subclass of `Trainable`, or a function of the configuration; what the user passed, unwrapped.
         name: the sweep's name.
         folder: the sweep's folder (local path), for sockets, spools and trial folders.
-        storage: where checkpoints are kept: a folder or the URL of one (fsspec).
-        checkpoint_every: iterations between two checkpoints of a class trainable; 0: only when asked.
+        storage: folder for checkpoints, as a path or URL (fsspec).
+        checkpoint_every: iterations between two checkpoints of a class trainable; 0 saves only on request.
         checkpoint_at_end: whether a class trainable saves at its end.
         preload: modules that workers import before the first trial.
         reuse: `always`, `never`, or `auto`: a worker takes the next trial unless GPUs are declared.
-        num_slots: how many trials may run at once; 0: as many as the resources of the place allow.
-        seed: of the sweep.
-        options: what one kind of executor alone understands.
+        num_slots: maximum number of running trials; 0 for as many as the resources allow.
+        seed: seed of the sweep.
+        options: options for a specific executor.
     """
 
     trainable: type | Callable[..., Any]
@@ -96,8 +96,8 @@ class Go:
     """Answer to reports: send `credit` more; with `saves`, save a checkpoint first (`AttemptSaved`).
 
     Attributes:
-        upto: the same as `credit` and absolute: reports up to this `training_iteration` may be sent. For slots that
-            outlive a controller: an order that comes twice then does no harm.
+        upto: the absolute form of `credit`: the last `training_iteration` that may be reported. Slots that outlive a
+            controller use it, so that a repeated order does no harm.
     """
 
     trial: str
@@ -109,7 +109,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Order to end an attempt, after saving if so; answered by `AttemptEnded`."""
+    """Order to end an attempt, after saving if requested; answered by `AttemptEnded`."""
 
     trial: str
     attempt: int
@@ -149,7 +149,7 @@ class AttemptReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSaved:
-    """Commit of a checkpoint that the controller or `checkpoint_every` asked for."""
+    """Commit of a checkpoint that the controller or `checkpoint_every` requested."""
 
     trial: str
     attempt: int
@@ -160,10 +160,10 @@ class AttemptSaved:
 class AttemptOutcome(StrEnum):
     """Outcome of an attempt."""
 
-    DONE = "done"  # the trainable returned, or said `done`
-    HALTED = "halted"  # as it was told
+    DONE = "done"  # the trainable returned, or reported `done`
+    HALTED = "halted"  # as ordered
     FAILED = "failed"  # the trial's own error
-    LOST = "lost"  # its worker or node is gone, or was taken away
+    LOST = "lost"  # its worker or node is gone, or was preempted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class AttemptEnded:
     """End of an attempt; its slot is free.
 
     Attributes:
-        error: for FAILED the trial's own traceback, for LOST what is known, in words.
+        error: the trial's traceback for FAILED, a description for LOST.
         kind: name of the exception's type, such as `ValueError`; empty for LOST.
     """
 
@@ -184,7 +184,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotJoined:
-    """New slot for trials, so that the controller looks again."""
+    """New slot for trials; the controller checks again whether trials can start."""
 
     slot: str
     host: str = ""
@@ -192,7 +192,7 @@ class SlotJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLost:
-    """Loss of a slot; its trial, if any, gets its own `AttemptEnded` with LOST."""
+    """Loss of a slot; its trial, if any, gets a separate `AttemptEnded` with LOST."""
 
     slot: str
     why: str = ""
@@ -202,7 +202,7 @@ Event = AttemptStarted | AttemptReported | AttemptSaved | AttemptEnded | SlotJoi
 
 
 class Fit(StrEnum):
-    """Answer to whether a trial can start."""
+    """Answer to the question whether a trial can start."""
 
     NOW = "now"
     LATER = "later"
@@ -211,29 +211,29 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Answer with its reason in one sentence."""
+    """Answer with a one-sentence reason."""
 
     fit: Fit
     why: str = ""
 
 
 class Executor(Protocol):
-    """Place where trials run. All calls come from one thread; only `poll` and `close` block."""
+    """Executor of trials. All calls come from one thread; only `poll` and `close` block."""
 
     name: ClassVar[str]
 
     def open(self, work: Work) -> None:
-        """Bring up slots, or begin to.
+        """Start slots, without waiting for all of them.
 
         Raises:
-            WindlassError: the trainable cannot be sent to workers, or the place does not answer.
+            WindlassError: the trainable cannot be sent to workers, or the site or cluster cannot be reached.
         """
 
     def room(self, resources: Resources) -> Room:
         """Return whether a trial of this shape can start now, later or never (no possible node fits it)."""
 
     def start(self, start: StartAttempt) -> None:
-        """Start an attempt; call only if `room` says NOW. Always ends with exactly one `AttemptEnded`."""
+        """Start an attempt; call only if `room` returned NOW. Always ends with exactly one `AttemptEnded`."""
 
     def send(self, order: Order) -> None:
         """Send an order to a running attempt; dropped if the attempt is over."""
@@ -255,8 +255,8 @@ class CanReattach(Protocol):
             running: trials that the journal shows as running, with their attempts.
 
         Returns:
-            Those that still run, or whose end is known. `poll` returns their messages since then, from their spools:
-            also what the journal holds already, so the controller drops reports up to the newest iteration it has.
+            The trials that still run, or whose end is known. `poll` returns their messages since then, from their
+            spools. These may already be in the journal, so the controller drops reports of iterations that it has.
         """
 
     def detach(self) -> None:
@@ -264,7 +264,7 @@ class CanReattach(Protocol):
 
 
 class OpeningInterruptedError(Exception):
-    """Interruption of `open` by a request to end."""
+    """Interruption of `open` by a request to stop."""
 
 
 class OpensSlowly(Protocol):
@@ -275,21 +275,21 @@ class OpensSlowly(Protocol):
 
 
 class Waits(Protocol):
-    """Executor that can say why nothing runs although there will be room."""
+    """Executor that can say why no trial runs yet, such as slots that are still starting."""
 
     def waiting_for(self) -> str:
         """Return the reason in one sentence."""
 
 
 class TellsCapacity(Protocol):
-    """Executor that knows its total resources: read after `open`, `SlotJoined` and `SlotLost`; journalled."""
+    """Executor that knows its total resources; read after `open`, `SlotJoined` and `SlotLost`, journalled."""
 
     def capacity(self) -> Mapping[str, float]:
-        """Return the totals of what trials may use, by resource."""
+        """Return the total resources that trials may use, by name."""
 
 
 class TellsNotes(Protocol):
-    """Executor that observes running trials, for example where one hangs: shown, not journalled."""
+    """Executor that observes running trials, such as where one hangs; shown, but not journalled."""
 
     def notes(self) -> Sequence[tuple[str, str]]:
-        """Return (trial, text), each once; the first line is a summary, further lines are a stack."""
+        """Return (trial, text), each only once; the first line is a summary, further lines are a stack."""

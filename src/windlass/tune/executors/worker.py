@@ -1,7 +1,6 @@
 """Worker: takes attempts from its channel and runs each in this thread.
 
-The same loop serves every executor; what differs is the channel. A worker ends when told to leave or when the channel
-closes.
+All executors use this loop, with different channels. A worker ends when it receives `leave` or the channel closes.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ __all__ = ["Observer", "TrialAttempt", "Worker"]
 
 
 class TrialAttempt:
-    """Session of a trial's code, between it and the executor.
+    """Session between a trial's code and the executor.
 
     Attributes:
-        save: saves a class trainable into a folder; None for a function, which saves by reporting.
+        save: saves a class trainable to a folder; None for a function, which saves by reporting.
         is_done: whether a function has reported `done`.
         is_halted: whether it was ordered to end.
-        is_cut: whether the executor is gone; the trial's code is ended by `TrialHalted` then too.
+        is_cut: whether the executor is gone; `TrialHalted` then also ends the trial's code.
     """
 
     def __init__(
@@ -74,8 +73,8 @@ class TrialAttempt:
     # ---------------------------------------------------------------------------------------------- for functions
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
-        """Report from a function: `tune.report`."""
-        self._raise_if_halted()  # once more, for code that swallowed the first one
+        """Handle a function's `tune.report`."""
+        self._raise_if_halted()  # again, for code that swallowed the first one
         seconds = round(time.perf_counter() - self._began, TIME_DIGITS)
         flat = flatten_metrics(metrics)
         self.iteration = self._next_iteration(flat.get("training_iteration"))
@@ -91,7 +90,7 @@ class TrialAttempt:
         self._began = time.perf_counter()
 
     def _next_iteration(self, given: object) -> int:
-        """Return the next iteration: the trial's own count if it increases, else one more than the last."""
+        """Return the next iteration: the trial's count if it increased, else the last plus one."""
         return given if type(given) is int and given > self.iteration else self.iteration + 1
 
     def _keep_reported(self, checkpoint: Checkpoint) -> str:
@@ -106,13 +105,13 @@ class TrialAttempt:
     # ------------------------------------------------------------------------------------------------- for both
 
     def tell(self, metrics: dict[str, Any], saved: str = "") -> None:
-        """Send one report; waits for an answer when the credit is used up.
+        """Send one report; wait for an answer when the credit is used up.
 
         Args:
-            metrics: flat, with the counts.
+            metrics: flat metrics, with the counts.
 
         Raises:
-            TrialHalted: the trial is to end.
+            TrialHalted: the trial was ordered to end.
         """
         message = self._message("reported")
         message["metrics"] = metrics
@@ -125,7 +124,7 @@ class TrialAttempt:
         self._listen()
 
     def keep_now(self) -> str:
-        """Save a class trainable; returns the path."""
+        """Save a class trainable, and return the path."""
         assert self.save is not None
         return self._keep(self.save)
 
@@ -138,13 +137,13 @@ class TrialAttempt:
         return path
 
     def listen(self) -> None:
-        """Obey the orders that have arrived, without waiting for more."""
+        """Carry out the orders that have arrived, without waiting for more."""
         while (message := self._receive(0)) is not None:
             self._obey(message)
         self._raise_if_halted()
 
     def _listen(self) -> None:
-        """Obey the orders that have arrived; wait while there is no credit."""
+        """Carry out the orders that have arrived; wait while there is no credit."""
         while not self.is_halted:
             message = self._receive(None if self.iteration >= self._upto else 0)
             if message is None:
@@ -164,7 +163,7 @@ class TrialAttempt:
             self._upto = max(self._upto, upto)
 
     def _save_as_told(self) -> None:
-        """Save as ordered: a class saves now; a function passes on its newest checkpoint, or else its next."""
+        """Save as ordered: a class saves now; a function returns its newest checkpoint, or else its next."""
         if self.save is not None and (self._saved is None or self._saved[0] != self.iteration):
             self.keep_now()
         if self._saved is None:
@@ -182,7 +181,7 @@ class TrialAttempt:
             raise TrialHalted
 
     def end(self, how: str, error: str = "", kind: str = "") -> None:
-        """Send the outcome: the last message of an attempt."""
+        """Send the outcome, which is the last message of an attempt."""
         message = self._message("ended")
         message |= {"how": how, "error": error, "kind": kind}
         self._channel.send(message)
@@ -217,19 +216,19 @@ class Observer(Protocol):
         """Called when an attempt starts."""
 
     def on_report(self) -> None:
-        """Called when it reported."""
+        """Called when an attempt reported."""
 
     def ended(self) -> None:
-        """Called when it is over."""
+        """Called when an attempt has ended."""
 
 
 class Worker:
-    """Runs the trials that come from a channel.
+    """Worker that runs the trials from a channel.
 
     Args:
-        work: of the sweep, with its trainable.
-        observer: is called on events.
-        passes_interrupts: Ctrl-C in a trial's code ends the worker, and is no error of the trial.
+        work: the sweep's work, with its trainable.
+        observer: called on events.
+        passes_interrupts: Ctrl-C in a trial's code ends the worker instead of failing the trial.
     """
 
     def __init__(
@@ -242,7 +241,7 @@ class Worker:
         self._spare: Trainable | None = None
 
     def run(self, *, serves_one: bool = False) -> None:
-        """Serve until told to leave, until the channel closes, or for one attempt only; blocks."""
+        """Serve until `leave`, until the channel closes, or for one attempt only; blocks."""
         try:
             while True:
                 message = self._channel.receive()
@@ -261,7 +260,7 @@ class Worker:
         """Run one attempt; its end is its last message.
 
         Raises:
-            ChannelClosed: the executor is gone; the trial's code has been ended.
+            ChannelClosed: the executor is gone, and the trial's code was ended.
         """
         on_report = None if self._observer is None else self._observer.on_report
         attempt = TrialAttempt(self._channel, self._work, start, on_report=on_report)
@@ -273,7 +272,7 @@ class Worker:
             how, error, kind = self._run(attempt)
         finally:
             enter_session(None)
-            os.chdir(folder)  # the next trial begins where this one did
+            os.chdir(folder)  # the next trial starts in the same folder as this one
             if self._observer is not None:
                 self._observer.ended()
         if attempt.is_cut:
@@ -363,10 +362,10 @@ class Worker:
         return is_turn or bool(result.get("should_checkpoint")) or (is_done and self._work.checkpoint_at_end)
 
     def _retire(self, trainable: Trainable, *, may_stay: bool) -> None:
-        """Clean up after a trial, or keep its object for the next one where that is wanted and its class can do it.
+        """Clean up after a trial, or keep its object for the next trial if enabled and supported by its class.
 
-        Only where it is wanted: many a `reset_config` was written for another configuration of the same trial, and
-        keeps what the trial before has learned.
+        It must be enabled, because many `reset_config` methods expect a new configuration of the same trial, and would
+        keep the state that the previous trial learned.
         """
         if may_stay and type(trainable).reset_config is not Trainable.reset_config and self._work.reuse == "always":
             self._spare = trainable
@@ -380,7 +379,7 @@ class Worker:
 
 
 def _metrics_of(returned: Any, how: str = "yielded") -> dict[str, Any]:
-    """Metrics that a function returned or yielded; a plain number is the metric `_metric`, as in Ray Tune.
+    """Return the metrics that a function returned or yielded; a number is `_metric`, as in Ray Tune.
 
     Raises:
         UsageError: it is neither a number nor a dictionary (`bad-value`).
@@ -394,7 +393,7 @@ def _metrics_of(returned: Any, how: str = "yielded") -> dict[str, Any]:
 
 
 def describe_error(error: BaseException) -> str:
-    """The traceback of a trial's error, from the trial's own code on."""
+    """Return the traceback of a trial's error, starting at the trial's code."""
     own: TracebackType | None = error.__traceback__
     while own is not None and own.tb_frame.f_code.co_filename.startswith(_OWN_CODE):
         own = own.tb_next

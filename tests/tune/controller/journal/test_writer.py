@@ -66,7 +66,7 @@ def test_a_record_that_is_missing_in_the_middle_is_told_and_nothing_is_cut(tmp_p
     for damaged in (lines[0] + lines[2], lines[0] + lines[1].replace(b"kind", b"kidn", 1) + lines[2]):
         path.write_bytes(damaged)
         journal = HeadJournal(SweepFolder(tmp_path), FakeClock())
-        with pytest.raises(PreconditionError, match="behind record 1 comes record 3") as caught:
+        with pytest.raises(PreconditionError, match="record 1 is followed by record 3") as caught:
             list(journal.read())
         journal.close()
         assert caught.value.code == "sweep-journal-damaged"

@@ -1,1 +1,1 @@
-"""The sweep's journal: written by its head, replayed to restore it, folded for readers."""
+"""The sweep's journal: written by its head, replayed to restore it, and summarized for readers."""

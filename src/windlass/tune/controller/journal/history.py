@@ -1,4 +1,4 @@
-"""History of a sweep: a fold of its journal for readers, without scheduler or searcher.
+"""History of a sweep: its journal summarized for readers, without scheduler or searcher.
 
 Tables, views, analysis, followers and `sweep why` read this; the controller does not.
 """
@@ -25,7 +25,7 @@ __all__ = ["AttemptHistory", "DecisionMade", "History", "TrialHistory", "TrialRe
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """Report that counted; `at` is wall time in seconds, `saved` the path of its checkpoint."""
+    """Accepted report; `at` is wall time in seconds, `saved` the path of its checkpoint."""
 
     at: float
     attempt: int
@@ -34,7 +34,7 @@ class TrialReport:
 
     @property
     def iteration(self) -> int:
-        """Its `training_iteration`."""
+        """`training_iteration` of the report."""
         return int(self.metrics.get("training_iteration", 0))
 
 
@@ -43,11 +43,11 @@ class DecisionMade:
     """Decision about a trial.
 
     Attributes:
-        iteration: `training_iteration` of the trial when it was decided.
+        iteration: `training_iteration` of the trial at the time of the decision.
         decision: `stop`, `pause`, `noop`, `unpause`, `save`, `exploit`, `reshape`, `start`, `end`, `retry`.
         by: `scheduler`, `stopper`, `trial`, `user`, `limit` or `head`.
-        cause: id of the trial whose report led to it; the trial's own where it was its own.
-        facts: what else is known: config, tag and source of an exploit, resources of a reshape, restore of a start.
+        cause: id of the trial whose report led to the decision; may be the trial itself.
+        facts: further data: config, tag and source of an exploit, resources of a reshape, restore of a start.
     """
 
     at: float
@@ -61,7 +61,7 @@ class DecisionMade:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptHistory:
-    """Start of a trial; `how` is empty while it runs."""
+    """Attempt of a trial; `how` is empty while it runs."""
 
     number: int
     chosen_at: float
@@ -78,13 +78,13 @@ class AttemptHistory:
 
 @dataclass(slots=True, kw_only=True)
 class TrialHistory:
-    """All that the journal holds of a trial; lists are in the order of events.
+    """Everything that the journal records about a trial; lists are in the order of events.
 
     Attributes:
-        checkpoints: committed and not dropped.
+        checkpoints: committed checkpoints that were not deleted.
         suggested_at: wall time in seconds.
         error: the newest traceback.
-        note: what the searcher wrote with the suggestion.
+        note: the note that the searcher attached to the suggestion.
     """
 
     id: str
@@ -116,7 +116,7 @@ class TrialHistory:
 
     @property
     def host(self) -> str:
-        """Host of its newest attempt."""
+        """Host of the newest attempt."""
         return self.attempts[-1].host if self.attempts else ""
 
 
@@ -125,13 +125,13 @@ class History:
     """Sweep as read from its journal; pass records to `add`, in order.
 
     Attributes:
-        keeps_reports: False keeps only each trial's last one.
-        settings: as of now: after every extension.
-        space, scheduler, searcher, stopper, trainable: as they were described, `{"type": ..., **settings}`.
-        slots: current slots: name to host.
-        limit: which limit ended the sweep; empty for none.
-        ended_why: why the sweep ended; empty before.
-        asked: every request, as journalled, with `at`.
+        keeps_reports: False keeps only the last report of each trial.
+        settings: current settings, after every extension.
+        space, scheduler, searcher, stopper, trainable: their descriptions, `{"type": ..., **settings}`.
+        slots: current slots, name to host.
+        limit: the limit that ended the sweep; empty if none did.
+        ended_why: reason why the sweep ended; empty before.
+        asked: every request as journalled, with `at`.
     """
 
     keeps_reports: bool = True
@@ -169,7 +169,7 @@ class History:
         """Apply the next record; unknown kinds of later versions are skipped.
 
         Raises:
-            PreconditionError: it is damaged (`sweep-journal-damaged`).
+            PreconditionError: the record is damaged (`sweep-journal-damaged`).
         """
         self.last_at = record.at
         take = _TAKERS.get(record.kind)
@@ -344,12 +344,12 @@ def _decided(
 
 
 def _acts(history: History, record: Record, data: Data, *, by: str, cause: str) -> None:
-    """Record the acts on trials that came with a decision."""
+    """Record the acts on trials that accompany a decision."""
     for act in data.get("acts", ()):
         trial = history.trials[act["trial"]]
         what = act["act"]
         facts = {key: value for key, value in act.items() if key not in ("act", "trial", "why")}
-        if what == "exploit":  # what was before, for lineages: it is overwritten below
+        if what == "exploit":  # keep the previous value for lineages; it is overwritten below
             source = history.trials[act["source"]["trial"]]
             facts |= {"old_config": trial.config, "old_assigned": trial.assigned, "old_tag": trial.tag}
             facts |= {"source_config": source.config, "source_tag": source.tag, "source_iteration": source.iteration}
@@ -387,13 +387,13 @@ _TAKERS: dict[str, Callable[[History, Record, Data], None]] = {
 
 
 def read_history(folder: Path | str, *, keeps_reports: bool = True) -> History:
-    """Read the history of the sweep in a folder, as far as its journal is written. Changes nothing.
+    """Read the history of the sweep in a folder, up to the last journal record. Read-only.
 
     Args:
-        keeps_reports: False holds only each trial's last report, for long sweeps.
+        keeps_reports: False keeps only the last report of each trial, for long sweeps.
 
     Raises:
-        NotFoundError: there is no sweep (`no-such-sweep`).
+        NotFoundError: the folder holds no sweep (`no-such-sweep`).
     """
     history = History(keeps_reports)
     _add_all(history, JournalStream(SweepFolder(Path(folder))))

@@ -1,6 +1,6 @@
-"""Kinds of records in a sweep's journal, and the fields of each.
+"""Kinds of records in a sweep's journal, and their fields.
 
-Every record but the first and the derived ones is an input of the core together with what the core decided on it.
+Every record except the first and the derived ones holds an input of the core and the decision on it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = [
 SWEEP_CREATED = "sweep-created"
 """name, objectives, settings, space, scheduler, searcher, stopper, trainable (each `{"type": ..., **settings}`), version"""
 SWEEP_OPENED = "sweep-opened"
-"""head {host, pid}, number (1: the first head)"""
+"""head {host, pid}, number (1 is the first head)"""
 SWEEP_REQUESTED = "sweep-requested"
 """what: stop-trial (trial), stop-all, pause (an interrupt), resume (finished, unfinished, errored), extend (settings,
-space, stopper); why; acts where it touched trials"""
+space, stopper); why; acts (if trials changed)"""
 SWEEP_ENDED = "sweep-ended"
 """derived. why, counts {TERMINATED, ERROR, ...}"""
 TRIAL_SUGGESTED = "trial-suggested"
@@ -43,9 +43,9 @@ TRIAL_SUGGESTED = "trial-suggested"
 SEARCH_ENDED = "search-ended"
 """why"""
 TRIAL_CHOSEN = "trial-chosen"
-"""trial, attempt, restore {trial, iteration, path} or null, why (if), is_last (if: the searcher had no new trial)"""
+"""trial, attempt, restore {trial, iteration, path} or null, why (if), is_last (if the searcher had no new trial)"""
 CHOICE_DEFERRED = "choice-deferred"
-"""the scheduler acted when it was asked for a trial, and named none. acts, is_last (if)"""
+"""the scheduler acted when called for a trial, but chose none. acts, is_last (if)"""
 TRIAL_STARTED = "trial-started"
 """trial, attempt, slot, host, pid"""
 TRIAL_REPORTED = "trial-reported"
@@ -55,19 +55,19 @@ TRIAL_SAVED = "trial-saved"
 CHECKPOINT_DROPPED = "checkpoint-dropped"
 """derived. trial, path"""
 TRIAL_ENDED = "trial-ended"
-"""trial, attempt, how, error and error_kind (if), status (what the trial is now), failures and interruptions so far,
+"""trial, attempt, how, error and error_kind (if), status (the trial's new status), failures and interruptions so far,
 why (if), acts (if)"""
 SLOT_JOINED = "slot-joined"
 """slot, host"""
 SLOT_LOST = "slot-lost"
 """slot, why"""
 CAPACITY_CHANGED = "capacity-changed"
-"""total: what the place has, by resource"""
+"""total: the executor's total resources, by name"""
 LIMIT_REACHED = "limit-reached"
 """why, acts"""
 
 DERIVED = frozenset({SWEEP_ENDED, CHECKPOINT_DROPPED})
-"""Kinds that follow from the record before them."""
+"""Kinds that are derived from the preceding record."""
 
 STATUS_AFTER = {
     "stop": TrialStatus.TERMINATED,
@@ -78,4 +78,4 @@ STATUS_AFTER = {
     "requeue": TrialStatus.PENDING,
     "restart": TrialStatus.PENDING,
 }
-"""Status of a trial after an act on it; acts that are missing here leave its status."""
+"""Status of a trial after an act on it; acts not listed here do not change it."""

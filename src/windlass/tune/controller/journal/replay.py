@@ -1,6 +1,6 @@
-"""Replay of a sweep: its journal goes through the same core again, which must decide the same.
+"""Replay of a sweep: the journal is fed to a new core, which must make the same decisions.
 
-What had been decided and not written (a torn tail) is decided again and written now.
+Decisions that were not fully written (a torn tail) are made again and written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Line = tuple[str, dict[str, Any]]
 
 
 class Replay:
-    """Feeds records to a core.
+    """Replay of journal records into a core.
 
     Attributes:
-        num_records: how many were taken in.
-        drops: the newest deletions that were decided: to be made again, for the head may have died before them.
+        num_records: number of records replayed.
+        drops: the latest deletions, which are repeated because the head may have died before them.
     """
 
     def __init__(self, core: Core) -> None:
@@ -41,7 +41,7 @@ class Replay:
         """Replay the next records.
 
         Raises:
-            PreconditionError: the sweep would decide otherwise now (`sweep-journal-differs`).
+            PreconditionError: the core now decides differently (`sweep-journal-differs`).
         """
         core, expected = self._core, self._expected
         lines, commands = core.state.lines, core.state.commands
@@ -52,7 +52,7 @@ class Replay:
                 self._compare(expected.popleft(), record)
                 continue
             core.replayed = data
-            if kind == records.TRIAL_REPORTED:  # three in four, or more
+            if kind == records.TRIAL_REPORTED:  # at least three in four records
                 core.apply_report(data["trial"], data["attempt"], data["metrics"], data.get("saved", ""), record.at)
             elif kind in MAKERS:
                 core.apply(MAKERS[kind](data), record.at)
@@ -75,13 +75,13 @@ class Replay:
                 commands.clear()
 
     def finish(self) -> None:
-        """Finish: what the journal lacks of the last decision is written next."""
+        """Finish the replay; parts of the last decision that the journal lacks are written next."""
         self._core.replayed = None
         self._core.state.lines.extend(self._expected)
         self._expected.clear()
 
     def _compare(self, line: Line, record: Record) -> None:
-        """Refuse a line that differs from the record, also as JSON: live values may be tuples, and NaN differs from itself."""
+        """Raise if a line differs from the record as JSON (tuples equal lists, NaN equals NaN)."""
         if line[0] != record.kind or _text(line[1]) != _text(record.data):
             raise self._differs(record, line)
 

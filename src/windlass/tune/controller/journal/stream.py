@@ -1,4 +1,4 @@
-"""Reader of a sweep's journal, in pieces: for restoring, showing and following it."""
+"""Incremental reader of a sweep's journal, to restore, show and follow a sweep."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from windlass.tune.folder import SweepFolder
 __all__ = ["JournalStream", "no_sweep"]
 
 _PIECE_BYTES = 256 << 10
-"""Piece that fits a processor's cache when parsed: pieces of megabytes take half as long again."""
+"""Piece size that fits the processor's cache when parsed; megabyte pieces take 1.5 times as long."""
 
 
 class JournalStream:
-    """Records of a journal from its beginning, and later the new ones. Never changes the file.
+    """Reader of a journal's records from the beginning, and of new ones later. Never changes the file.
 
     Args:
-        position: a byte offset at which a record begins: where an earlier reader stopped.
+        position: byte offset of a record to start at, such as where an earlier reader stopped.
 
     Attributes:
-        position: offset behind the last whole record that was returned.
-        num_damaged: lines that are not whole, passed over.
+        position: offset after the last complete record that was returned.
+        num_damaged: number of incomplete lines that were skipped.
     """
 
     def __init__(self, folder: SweepFolder, position: int = 0) -> None:
@@ -31,13 +31,13 @@ class JournalStream:
         self.num_damaged = 0
 
     def poll(self) -> list[Record]:
-        """Read everything that was appended since the last call."""
+        """Return the records appended since the last call."""
         return [record for piece in self.pieces() for record in piece]
 
     def pieces(self) -> Iterator[list[Record]]:
-        """Read the same in pieces of a quarter of a megabyte, for journals larger than memory."""
+        """Yield the new records in pieces of 256 KiB of journal, for journals larger than memory."""
         try:
-            file = open(self.folder.head_journal, "rb")  # noqa: SIM115 - closed below; missing is no error
+            file = open(self.folder.head_journal, "rb")  # noqa: SIM115 - closed below; a missing file is not an error
         except FileNotFoundError:
             return
         with file:
@@ -56,6 +56,6 @@ class JournalStream:
 
 
 def no_sweep(folder: SweepFolder) -> MissingError:
-    """Make the error for a folder without a sweep."""
+    """Return the error for a folder without a sweep."""
     hint = "`windlass sweep ls` lists the sweeps of this home"
     return MissingError(f"there is no sweep in {folder.path}", hint=hint, code="no-such-sweep")

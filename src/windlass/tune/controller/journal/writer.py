@@ -1,7 +1,7 @@
-"""Writer of a sweep's journal: the file lock is the head's lease; torn tails are cut, commits are grouped.
+"""Writer of a sweep's journal: locks the file as the head's lease, cuts torn tails, groups commits.
 
-Records are collected, written with one write before any command that follows from them is sent, and synced to disk
-at most every 50 ms, and before anything that cannot be taken back.
+Records are collected and written with one write before the commands that follow from them are sent. They are synced
+to disk at most every 50 ms, and before anything irreversible.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _to_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 class HeadJournal:
-    """Only writer of a sweep's journal; while it lives no other process can be one.
+    """Exclusive writer of a sweep's journal; no other process can write while it exists.
 
-    Read everything with `read` first: it finds the end, where the torn tail is cut.
+    Call `read` first: it finds the end of the journal, where a torn tail is cut.
 
     Raises:
         PreconditionError: another head has the lease (`sweep-has-head`), the file system has no locks, or the folder
-            takes no files (`sweep-not-writable`).
+            is not writable (`sweep-not-writable`).
     """
 
     def __init__(self, folder: SweepFolder, clock: Clock) -> None:
@@ -78,7 +78,7 @@ class HeadJournal:
                 return
             if attempt == 0 and self._head_lives_here():
                 break
-            time.sleep(_LEASE_PAUSE_S)  # a head that was killed: its lock goes when its last child has ended
+            time.sleep(_LEASE_PAUSE_S)  # a killed head keeps its lock until its last child has ended
         raise PreconditionError(
             f"the sweep in {self._folder.path} already has a head: {self._who()}",
             hint="`windlass sweep show` follows it; to take over, stop that process first",
@@ -101,7 +101,7 @@ class HeadJournal:
         return head.get("host") == os.uname().nodename and Path(f"/proc/{head.get('pid')}").exists()
 
     def _close_in_forks(self) -> None:
-        """Close the file in forked children: they would share the lock, and keep the lease after this process ended."""
+        """Close the file in forked children, which would otherwise keep the lease after this process ends."""
         me = weakref.ref(self)
 
         def close_in_child() -> None:
@@ -113,7 +113,7 @@ class HeadJournal:
         os.register_at_fork(after_in_child=close_in_child)
 
     def read(self) -> Iterator[list[Record]]:
-        """Read everything that was written, in pieces; call once, to its end, before the first `append`.
+        """Yield the existing records in pieces; exhaust it once, before the first `append`.
 
         Raises:
             PreconditionError: records are missing in the middle (`sweep-journal-damaged`); nothing was changed.
@@ -131,13 +131,13 @@ class HeadJournal:
         place = next(place for place, record in enumerate(piece) if record.seq != self.seq + place + 1)
         last, next_one = self.seq + place, piece[place].seq
         return PreconditionError(
-            f"{self._path} is damaged: behind record {last} comes record {next_one}, and a sweep's journal has no gaps",
+            f"{self._path} is damaged: record {last} is followed by record {next_one}, but records must have no gaps",
             hint=f"take the file from a backup, or keep what is before: head -n {last} head.wj > whole; mv whole head.wj",
             code="sweep-journal-damaged",
         )
 
     def begin(self) -> None:
-        """Cut the torn tail, and write down which process the head is."""
+        """Cut the torn tail, and write the head's host and process to `head.json`."""
         if os.fstat(self._file).st_size > self.end:
             os.ftruncate(self._file, self.end)
         fsync_directory(self._folder.journal)
@@ -146,13 +146,13 @@ class HeadJournal:
         self.tell()
 
     def tell(self, **facts: Any) -> None:
-        """Publish facts about the head in `head.json`, beside its host and process."""
+        """Add facts about the head to `head.json`, next to its host and process."""
         self._note.update(facts)
-        with contextlib.suppress(OSError):  # a full disk: it is for people
+        with contextlib.suppress(OSError):  # the disk is full; this file is only informative
             write_json(self._folder.head_note, self._note, is_durable=False)
 
     def now(self) -> float:
-        """Return wall time that never goes back within a sweep, in whole microseconds; the time of records."""
+        """Return the time for records: wall time in whole microseconds that never decreases within a sweep."""
         wall, monotonic = self._zero
         return round(wall + (self._clock.monotonic() - monotonic), 6)
 
@@ -160,7 +160,7 @@ class HeadJournal:
         """Collect a record; `write` writes it.
 
         Raises:
-            UsageError: it holds what JSON cannot (`not-json`).
+            UsageError: it has a value that JSON cannot represent (`not-json`).
         """
         self.seq += 1
         fields = {"kind": kind, "writer": HEAD, "seq": self.seq, "at": at, **data}
@@ -169,17 +169,17 @@ class HeadJournal:
         except (TypeError, ValueError) as error:
             self.seq -= 1
             raise BadValueError(
-                f"a trial's configuration or report has a value that JSON cannot hold: {_unfit(data, '') or error}",
+                f"a trial's configuration or report has a value that JSON cannot represent: {_unfit(data, '') or error}",
                 hint="use numbers, text, lists and dictionaries; pass objects with `tune.with_parameters`",
                 code="not-json",
             ) from error
         self._lines.append(frame(body))
 
     def write(self) -> None:
-        """Write the collected records to the file: they survive the end of this process.
+        """Write the collected records to the file, so that they survive the end of this process.
 
         Raises:
-            PreconditionError: the disk is full (`sweep-not-writable`), or does not take it; nothing of it was written.
+            PreconditionError: the disk is full or the write failed (`sweep-not-writable`); nothing was written.
         """
         if not self._lines:
             return
@@ -207,7 +207,7 @@ class HeadJournal:
             view = view[num_written:]
 
     def sync(self, *, is_urgent: bool = False) -> float:
-        """Sync to disk if it is due or urgent; returns the seconds until it is due, or -1.
+        """Sync to disk if it is due or urgent; return the seconds until the next sync, or -1.
 
         Raises:
             PreconditionError: see `write`.
@@ -237,7 +237,7 @@ class HeadJournal:
 
 
 def _unfit(value: Any, place: str) -> str:
-    """First value that JSON cannot hold, with its path; empty if there is none."""
+    """Describe the first value that JSON cannot represent, with its path; empty if there is none."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     for name, inner in pairs:
         found = _unfit(inner, f"{place}/{name}" if place else str(name))

@@ -1,4 +1,4 @@
-"""Executor on this machine: warm worker processes, forked from one that has everything imported."""
+"""Executor on this machine: workers are forked from a process that has everything imported."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from windlass.core.lazy import lazy_names
 if TYPE_CHECKING:
     from windlass.tune.executors.local.executor import Local
 else:
-    # The template and its workers import parts of this package, and need no head.
+    # The template and its workers import parts of this package without the head.
     __getattr__ = lazy_names(__name__, {"windlass.tune.executors.local.executor": ("Local",)})
 
 __all__ = ["Local"]

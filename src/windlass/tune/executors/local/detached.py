@@ -1,8 +1,8 @@
-"""Workers that outlive their head: their channel, registration and spool, and how a new head takes over.
+"""Workers that outlive their head: channel, registration, spool, and takeover by a new head.
 
-While a head listens, everything goes over the socket and the newest messages are kept in memory. When it is gone they
-are written to `spools/<slot>.jsonl`, with later ones, and the trial continues without asking. A head that connects to
-the worker's own socket gets all of them again.
+While a head is connected, messages go over the socket, and the newest are kept in memory. When the head is gone, these
+and later messages are written to `spools/<slot>.jsonl`, and the trial continues without waiting for answers. A head
+that connects to the worker's socket receives all of them again.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ __all__ = [
 
 
 _NUM_KEPT = 4096
-"""More than any worker may send ahead, so nothing that a head did not write down is ever dropped."""
+"""Number of kept messages; more than a worker may send ahead, so no unwritten message is dropped."""
 
 
 def registration_path(folder: str, slot: str) -> Path:
-    """Path of the registration of a slot's worker: its process, trial and socket."""
+    """Return the path of a worker's registration, which holds its process, trial and socket."""
     return Path(folder, "spools", f"{slot}.json")
 
 
 def spool_path(folder: str, slot: str) -> Path:
-    """Path of a worker's spool: its messages while no head listened."""
+    """Return the path of a worker's spool, which holds its messages while it had no head."""
     return Path(folder, "spools", f"{slot}.jsonl")
 
 
 class DetachedChannel:
-    """See `WorkerChannel`.
+    """Channel of a worker that can outlive its head; see `WorkerChannel`.
 
     Args:
-        connection: to the head that made this worker.
-        facts: what is registered of this worker besides what it runs.
-        sockets: a folder whose name is short, for this worker's own socket.
-        linger_s: a trial that has been without a head for so long is halted, and the worker ends.
+        connection: socket to the head that started this worker.
+        facts: data for the registration besides the running trial.
+        sockets: folder with a short path, for this worker's socket.
+        linger_s: seconds without a head after which the trial is halted and the worker ends.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class DetachedChannel:
         if message["type"] == "hello":
             return
         if len(self._kept) == _NUM_KEPT and self._head is None:
-            self._kept = deque(self._kept, maxlen=None)  # nobody has heard them yet
+            self._kept = deque(self._kept, maxlen=None)  # no head has received them yet
         self._kept.append(message)
         if self._head is None:
             self._write([message])
@@ -127,7 +127,7 @@ class DetachedChannel:
         return True
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next message; without a head, the answer that lets a trial continue."""
+        """Receive the next message; without a head, return the answer that lets the trial continue."""
         while True:
             if self._head is not None:
                 try:
@@ -151,7 +151,7 @@ class DetachedChannel:
         return message
 
     def _answer(self) -> Message:
-        """Return a head's usual answer: continue; without a head for too long: save and end."""
+        """Return the usual answer of a head (continue); after too long without a head: save and end."""
         assert self._running is not None
         to = {"trial": self._running["trial"], "attempt": self._running["attempt"]}
         if time.monotonic() - self._lost_at > self._linger_s:
@@ -175,7 +175,7 @@ class DetachedChannel:
         os.fsync(self._spool)
 
     def _wait_for_head(self) -> None:
-        """Wait for a head while nothing runs, and end if none comes in time."""
+        """Wait for a head while nothing runs, and end if none connects in time."""
         left_s = self._lost_at + self._linger_s - time.monotonic()
         if self._has_given_up or left_s <= 0 or not self._accept(left_s):
             raise ChannelClosed("no head came back")
@@ -224,7 +224,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Registration that a worker wrote."""
+    """Registration written by a worker."""
 
     slot: str
     process: ProcessId
@@ -239,12 +239,12 @@ class Registration:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the worker lives."""
+        """Return whether the worker is running."""
         return is_alive(self.process)
 
 
 def read_registrations(folder: str) -> Iterator[Registration]:
-    """Yield every worker that registered in a sweep's folder, dead ones included."""
+    """Yield every worker registered in a sweep's folder, including dead ones."""
     for path in sorted(Path(folder, "spools").glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             yield _registration(read_json(path))
@@ -254,7 +254,7 @@ def _registration(data: Mapping[str, Any]) -> Registration:
     """Parse a registration; raises ValueError, KeyError, TypeError or AttributeError if it is damaged."""
     is_whole = all(type(data[name]) is kind for name, kind in _KINDS) and data["slot"].isdecimal()
     if not is_whole or len(data["slot"]) > _MAX_DIGITS:
-        raise ValueError("a value is of another type")
+        raise ValueError("a value has the wrong type")
     if type(data["trial"] or "") is not str or type(data["attempt"] or 0) is not int:
         raise ValueError("invalid trial")
     shape = data["resources"] or {"bundles": [], "strategy": "PACK"}
@@ -273,7 +273,7 @@ def _registration(data: Mapping[str, Any]) -> Registration:
 
 
 def connect(registration: Registration) -> socket.socket | None:
-    """Connect to a worker, which accepts when it next looks; None if it is gone."""
+    """Connect to a worker, which accepts at its next check; None if it is gone."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(registration.socket)
@@ -310,7 +310,7 @@ def remove(folder: str, registration: Registration) -> None:
 
 
 def end_worker(registration: Registration, *, grace_s: float = 0.0) -> None:
-    """Wait up to `grace_s` for a worker's end, then kill its group and wait until it is gone."""
+    """Wait up to `grace_s` for a worker to exit, then kill its process group and wait until it is gone."""
     deadline = time.monotonic() + grace_s
     while registration.is_alive and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
@@ -322,6 +322,6 @@ def end_worker(registration: Registration, *, grace_s: float = 0.0) -> None:
 
 
 def make_sockets_folder() -> str:
-    """Make a folder, readable by this user only, with a short name: sockets allow 108 bytes (unix(7))."""
+    """Create a private folder with a short path, because socket paths have at most 108 bytes (unix(7))."""
     usual = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="windlass-", dir=usual if len(usual) < _MAX_FOLDER else "/tmp")  # noqa: S108 - mkdtemp

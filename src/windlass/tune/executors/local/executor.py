@@ -1,7 +1,7 @@
-"""Executor on this machine: warm worker processes, forked from a template.
+"""Executor on this machine: worker processes that are forked from a template.
 
-A worker takes one trial after another; where GPUs are declared it takes one only (`reuse`), so that their memory is
-free afterwards. Everything ends with the head: no process is left, whichever is killed.
+A worker runs one trial after another; if GPUs are declared, it runs only one (`reuse`), so that their memory is freed
+afterwards. All processes end with the head, whichever of them is killed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _LINGER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """Event of a process descriptor: the worker of an earlier head is gone."""
+    """Event of a process descriptor: the worker of a previous head is gone."""
 
     slot: LocalSlot
 
@@ -93,12 +93,12 @@ class Local:
 
         Args:
             resources: resources for trials, instead of the machine's: `{"CPU": 8, "widgets": 2}`.
-            shows_output: show on this process's standard error what trials print, each line with the trial's id.
+            shows_output: copy the output of trials to this process's standard error, with the trial's id on each line.
             halt_grace_s: seconds after which a halted trial is killed; default 30.
             linger_s: seconds for which workers of a detached sweep wait for the next head; default 60.
-            quiet_factor: usual steps without a report after which a trial is noted with its stack; default 20.
-            quiet_floor_s: minimum seconds before that, ten times as many before the first report; default 60.
-            import_limit_s: limit in seconds for importing the trainable's module and `preload`; default 600.
+            quiet_factor: number of usual step times without a report after which the stack is shown; default 20.
+            quiet_floor_s: minimum seconds before that, ten times as long before the first report; default 60.
+            import_limit_s: maximum seconds for importing the trainable's module and `preload`; default 600.
         """
         stated = {
             "resources": resources,
@@ -114,7 +114,7 @@ class Local:
         self._host = os.uname().nodename
         self._selector = selectors.DefaultSelector()
         self._slots = LocalSlots()
-        self._deadlines: dict[str, float] = {}  # when the worker of a slot is killed, unless its trial ends before
+        self._deadlines: dict[str, float] = {}  # when to kill the worker of a slot, unless its trial ends before
         self._events: list[Event] = []
         self._template: TemplateProcess | None = None
         self._is_asked: Callable[[], bool] = bool
@@ -163,11 +163,11 @@ class Local:
         return bool(self._option("detach", False))
 
     def capacity(self) -> Mapping[str, float]:
-        """Return what trials may use of this machine."""
+        """Return the resources of this machine that trials may use."""
         return self._machine.capacity()
 
     def close(self) -> None:
-        """Kill running trials, let idle workers clean up briefly, and leave nothing behind. Idempotent."""
+        """Kill running trials, give idle workers a moment to clean up, and leave no process. Idempotent."""
         template, self._template = self._template, None
         if template is not None:
             busy = [slot.pid for slot in self._slots if slot.running is not None and slot.pid]
@@ -195,7 +195,7 @@ class Local:
     # ------------------------------------------------------------------------------------------ heads come and go
 
     def detach(self) -> None:
-        """Leave workers and their trials to another head; closes this executor."""
+        """Leave workers and their trials running for another head, and close this executor."""
         template, self._template = self._template, None
         if template is not None:
             template.abandon()
@@ -206,7 +206,7 @@ class Local:
         self._work = None
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Take over the workers of an earlier head that run one of these attempts; end the others."""
+        """Take over workers of a previous head that run one of these attempts; end all other workers."""
         assert self._work is not None
         found: dict[str, int] = {}
         self._machine.recover()
@@ -221,7 +221,7 @@ class Local:
         return found
 
     def _adopt(self, registration: Registration) -> bool:
-        """Take over a living worker."""
+        """Take over a running worker."""
         connection = connect(registration) if registration.is_alive else None
         if connection is None:
             return False
@@ -243,7 +243,7 @@ class Local:
         return True
 
     def _replay(self, registration: Registration) -> bool:
-        """Take the events in the spool of a dead worker; False if the end of its trial is not among them."""
+        """Process the spool of a dead worker; return False if it does not contain the end of its trial."""
         assert self._work is not None
         messages = read_spool(self._work.folder, registration.slot)
         events = [from_message(message) for message in messages if message.get("trial") == registration.trial]
@@ -261,7 +261,7 @@ class Local:
         for message in read_spool(self._work.folder, slot.id):
             self._on_message(slot, message)
         self._forget_socket(slot)
-        self._bury(slot, AttemptOutcome.LOST, "the worker, started by an earlier head, is gone", "")
+        self._bury(slot, AttemptOutcome.LOST, "the worker, started by a previous head, is gone", "")
         remove(self._work.folder, slot.registration)
 
     def _end_adopted(self, slot: LocalSlot) -> None:
@@ -271,7 +271,7 @@ class Local:
     # --------------------------------------------------------------------------------------------- room and start
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial of this shape fits beside those that run."""
+        """Return whether a trial of this shape fits next to the running trials."""
         found = self._machine.room(resources)
         if found.fit is Fit.NOW and self._slots.num_running >= self._limit:
             return Room(Fit.LATER, f"{self._slots.num_running} of {count(self._limit, 'slot')} in use")
@@ -305,7 +305,7 @@ class Local:
         return slot
 
     def _retire_surplus(self) -> None:
-        """End idle workers of other shapes while there are as many workers as slots."""
+        """End idle workers of other shapes while all slots are taken by workers."""
         while len(self._slots) >= self._limit and (idle := self._slots.any_idle()) is not None:
             self._send(idle, Leave)
             idle.is_ending = True
@@ -359,14 +359,14 @@ class Local:
                 self._on_adopted_death(key.data.slot)
             else:
                 is_template_ready = True
-        if is_template_ready:  # after the workers: what they said before they died comes first
+        if is_template_ready:  # after the workers, so that their last messages are handled first
             self._on_template()
         self._kill_the_late()
         self._machine.give_back_idle()
         self._monitor.look(self._slots)
 
     def notes(self) -> list[tuple[str, str]]:
-        """Return notes on running trials as (trial, text), each once; see `TellsNotes`."""
+        """Return notes on running trials as (trial, text), each only once; see `TellsNotes`."""
         return self._monitor.take_notes()
 
     def _on_ready(self, slot: LocalSlot, mask: int) -> None:
@@ -411,7 +411,7 @@ class Local:
         self._events.append(event)
 
     def _end(self, slot: LocalSlot, ended: AttemptEnded) -> None:
-        """End an attempt; a single-use worker ends it when its process is gone."""
+        """End an attempt; for a single-use worker, only when its process is gone."""
         if slot.is_single and slot.last_words is None:
             slot.last_words = ended
             self._deadlines[slot.id] = time.monotonic() + _EXIT_S
@@ -440,7 +440,7 @@ class Local:
         if slot is None:
             return
         if not slot.wire.is_closed:
-            self._read(slot)  # its last words, before its death
+            self._read(slot)  # its last messages, before its death
         self._forget_socket(slot)
         self._bury(slot, *explain(status, is_oom=is_oom))
 
@@ -464,7 +464,7 @@ class Local:
         self._slots.remove(slot)
 
     def _claim_output(self, slot: LocalSlot) -> None:
-        """Move what a dead worker printed to its trial's log."""
+        """Move the output of a dead worker to its trial's log."""
         assert self._work is not None
         settle_output(self._work.folder, slot.id, slot.running[0] if slot.running else "", self._work.options)
 

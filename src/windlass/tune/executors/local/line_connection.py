@@ -1,4 +1,4 @@
-"""Non-blocking JSON lines over a stream socket: the head's end of a connection."""
+"""Head's end of a connection: non-blocking JSON lines over a stream socket."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PIECE = 1 << 18
 
 
 class LineConnection:
-    """Connection that reads whole lines and buffers what cannot be written yet.
+    """Connection that reads complete lines and buffers data that cannot be written yet.
 
     Attributes:
-        is_closed: the other side is gone, or sent an invalid message; everything before was read.
+        is_closed: the other side is gone, or sent an invalid message; all earlier messages were read.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -40,7 +40,7 @@ class LineConnection:
         return bool(self._unsent)
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Write a line, or as much as fits now; descriptors travel with its first byte."""
+        """Write a line, or as much as fits now; descriptors are sent with its first byte."""
         line = encode_line(message)
         if descriptors:
             self._send_first(line, descriptors)
@@ -63,7 +63,7 @@ class LineConnection:
             self._socket.setblocking(False)
 
     def flush(self) -> None:
-        """Write buffered bytes as far as they fit."""
+        """Write as many buffered bytes as fit."""
         while self._unsent:
             try:
                 sent = self._socket.send(self._unsent)
@@ -102,7 +102,7 @@ class LineConnection:
         return self._whole_ones(lines)
 
     def _whole_ones(self, lines: bytes) -> list[Message]:
-        """Return the messages before the first invalid one; what follows it cannot be trusted."""
+        """Return the messages before the first invalid one; later bytes cannot be trusted."""
         found: list[Message] = []
         try:
             found.extend(map(decode_line, lines.split(b"\n")))

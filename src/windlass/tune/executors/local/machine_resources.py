@@ -1,4 +1,4 @@
-"""Resources of this machine for trials: the pool, and the GPUs that other runs of windlass hold."""
+"""Resources of this machine for trials: the pool, and leases for GPUs shared with other runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MachineResources:
         self.max_slots = max(64, int(present.cpus) * _SLOTS_PER_CPU)
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial fits; leases further GPUs if only those are missing."""
+        """Return whether a trial fits; lease more GPUs if only GPUs are missing."""
         found = self._pool.room(resources)
         while found.fit is Fit.LATER and self._leases is not None and self._pool.lacks_gpus(resources):
             gpu, reason = self._leases.take()
@@ -69,12 +69,12 @@ class MachineResources:
                 self._leases.give(gpu)
 
     def recover(self) -> None:
-        """Take over the GPUs that workers of an earlier head use."""
+        """Take over the GPUs that workers of a previous head use."""
         for gpu in self._leases.recover() if self._leases is not None else ():
             self._pool.add_gpu(gpu)
 
     def guard(self, pid: int) -> None:
-        """Hold GPUs as long as this process lives, also after the head's death."""
+        """Hold GPUs until this process ends, even after the head's death."""
         if self._leases is not None:
             self._leases.guard(pid)
 
@@ -83,7 +83,7 @@ class MachineResources:
         return self._pool.take(resources)
 
     def claim(self, resources: Resources, variables: Mapping[str, str]) -> ResourceShare:
-        """Reserve the resources of a trial that another head started."""
+        """Reserve the resources of a trial that a previous head started."""
         gpus = variables.get("CUDA_VISIBLE_DEVICES", "")
         return self._pool.claim(resources, [gpu for gpu in gpus.split(",") if gpu])
 
@@ -101,7 +101,7 @@ class MachineResources:
             self._leases.close()
 
     def environment(self, share: ResourceShare, resources: Resources) -> dict[str, str]:
-        """Return the variables of a worker: its GPUs, and threads by its CPUs unless the user set them."""
+        """Return a worker's variables: its GPUs, and thread counts from its CPUs unless the user set them."""
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)} if self._has_gpus else {}
         if "OMP_NUM_THREADS" not in os.environ:
             own = resources.bundles[0].get("CPU", 1.0) if resources.bundles else 1.0
@@ -130,7 +130,7 @@ _ASK_EVERY_S = 0.5
 
 
 def visible_gpus(present: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the GPUs that this process may use: those of `CUDA_VISIBLE_DEVICES` if set."""
+    """Return the GPUs that this process may use, from `CUDA_VISIBLE_DEVICES` if set."""
     stated = os.environ.get("CUDA_VISIBLE_DEVICES")
     if stated is None:
         return present
@@ -142,8 +142,8 @@ class GpuLeases:
 
     Args:
         table: folder of that table.
-        folder: contains a folder per lease, by which its holders are found.
-        label: of the sweep, for those who wait.
+        folder: folder with one subfolder per lease, which identifies its holders.
+        label: label of the sweep, shown to waiting users.
     """
 
     def __init__(self, table: Path, folder: Path, label: str, present: LeasableResources) -> None:
@@ -157,7 +157,7 @@ class GpuLeases:
         self._waiting: Path | None = None
 
     def recover(self) -> list[str]:
-        """Take over the leases of an earlier head whose workers live; returns their GPUs."""
+        """Take over a previous head's leases whose workers still run; return their GPUs."""
         found = []
         for place in sorted(self._folder.glob("gpu-*")):
             given, _ = acquire(self._lease, place, self._holder, self._label, self._present)
@@ -167,7 +167,7 @@ class GpuLeases:
         return found
 
     def take(self) -> tuple[str, str]:
-        """Return (another GPU, or why there is none); asks twice a second at most. Stays in line until `close`."""
+        """Return another GPU, or why there is none; tries at most twice a second. Stays queued until `close`."""
         if self._reason and time.monotonic() - self._asked_at < _ASK_EVERY_S:
             return "", self._reason
         self._asked_at = time.monotonic()
@@ -188,7 +188,7 @@ class GpuLeases:
         return place
 
     def guard(self, pid: int) -> None:
-        """Hold the leases as long as this process lives too: the template of a detached sweep."""
+        """Also hold the leases until this process ends; for the template of a detached sweep."""
         self._guard = str(identify(pid))
         for place in self._held.values():
             self._write_guard(place)
@@ -209,7 +209,7 @@ class GpuLeases:
             shutil.rmtree(place)
 
     def close(self) -> None:
-        """Release everything, and leave the line."""
+        """Release everything, and leave the queue."""
         for gpu in list(self._held):
             self.give(gpu)
         if self._waiting is not None:

@@ -1,6 +1,7 @@
 """Accounting of this machine's resources for trials; arithmetic only.
 
-Amounts are counted in steps of 1/10000, so that ten tenths are one. All bundles of a trial are on this machine, so they add up.
+Amounts are counted in steps of 1/10000, so that ten tenths make exactly one. The bundles of a trial are summed, because
+all are on this machine.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class ResourcePool:
     """Counter of free resources.
 
     Args:
-        totals: amounts by name, GPUs left out.
-        gpus: all that there are, by ids as `CUDA_VISIBLE_DEVICES` takes them.
-        are_ours: False where each GPU is usable only after `add_gpu`.
+        totals: amounts by name, without GPUs.
+        gpus: ids of all GPUs, as in `CUDA_VISIBLE_DEVICES`.
+        are_ours: False if each GPU becomes usable only after `add_gpu`.
     """
 
     def __init__(self, totals: Mapping[str, float], gpus: Sequence[str] = (), *, are_ours: bool = True) -> None:
@@ -50,7 +51,7 @@ class ResourcePool:
         del self._gpus[gpu]
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial of this shape fits now, later or never; GPUs of other programs are ignored."""
+        """Return whether a trial of this shape fits now, later or never; ignores GPU use by other programs."""
         amounts, gpus = _demand(resources)
         reason = self._never(resources, amounts, gpus)
         if reason:
@@ -84,7 +85,7 @@ class ResourcePool:
         return ""
 
     def take(self, resources: Resources) -> ResourceShare:
-        """Reserve what a trial needs; call only if `room` says NOW."""
+        """Reserve the resources for a trial; call only if `room` returned NOW."""
         amounts, gpus = _demand(resources)
         chosen = self._choose(gpus)
         assert chosen is not None
@@ -95,7 +96,7 @@ class ResourcePool:
         return ResourceShare(amounts, chosen)
 
     def claim(self, resources: Resources, gpus: Sequence[str]) -> ResourceShare:
-        """Reserve what a trial has already, on these GPUs, even beyond the totals."""
+        """Reserve the resources that a trial already has, on these GPUs, even beyond the totals."""
         amounts, demands = _demand(resources)
         share = ResourceShare(amounts, {})
         left = sum(demands)
@@ -109,7 +110,7 @@ class ResourcePool:
         return share
 
     def give(self, share: ResourceShare) -> None:
-        """Release a share; it is empty afterwards."""
+        """Release a share, and empty it."""
         for name, steps in share.amounts.items():
             self._free[name] += steps
         for gpu, steps in share.gpus.items():
@@ -128,7 +129,7 @@ class ResourcePool:
         return {gpu for gpu, free in self._gpus.items() if free == _STEPS}
 
     def _choose(self, demands: Sequence[int]) -> dict[str, int] | None:
-        """Choose GPUs: whole ones first, fractions where least is left; None if they do not fit."""
+        """Choose GPUs, whole ones first, fractions on the fullest GPU that fits; None if they do not fit."""
         free = dict(self._gpus)
         chosen: dict[str, int] = {}
         for steps in sorted(demands, reverse=True):
@@ -158,7 +159,7 @@ def _count(steps: int) -> int:
 
 
 def _demand(resources: Resources) -> tuple[dict[str, int], list[int]]:
-    """Return (steps of everything but GPUs, steps of GPU per bundle)."""
+    """Return the steps of everything except GPUs, and the GPU steps per bundle."""
     amounts: dict[str, int] = {}
     gpus = []
     for bundle in resources.bundles:

@@ -1,4 +1,4 @@
-"""Slots of the local executor: worker processes, and the meaning of their exits."""
+"""Slots of the local executor: worker processes, and the interpretation of their exits."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class LocalSlot:
 
     Attributes:
         running: (trial, attempt) that it runs; None while it is idle.
-        variables: of its environment, by which it was made: its GPUs and threads.
-        is_single: it serves one trial, and its slot is free when its process has ended.
-        is_told_to_end: it was ordered to halt, or killed by us: its death is no loss.
+        variables: its environment variables, for GPUs and threads.
+        is_single: it serves one trial, and its slot becomes free when its process has ended.
+        is_told_to_end: it was ordered to halt, or killed by us, so its death is not a loss.
         stacks: its descriptor of the file for stacks.
-        last_words: end of its trial, sent when the process of a single-use worker is gone.
-        registration: of a worker that an earlier head has made.
-        watch: descriptor of such a worker's process.
+        last_words: the end of its trial; for a single-use worker, sent when its process is gone.
+        registration: registration of a worker that a previous head started.
+        watch: process descriptor of such a worker.
     """
 
     id: str
@@ -45,7 +45,7 @@ class LocalSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it can take a trial."""
+        """Return whether the slot can take a trial."""
         is_free = self.running is None and not self.is_single and not self.is_ending
         return is_free and not self.wire.is_closed
 
@@ -74,7 +74,7 @@ class LocalSlots:
         return str(self._next - 1)
 
     def begin_after(self, number: int) -> None:
-        """Reserve the names up to this one: they belong to workers of an earlier head."""
+        """Reserve all names up to this one, which belong to workers of a previous head."""
         self._next = max(self._next, number + 1)
 
     def add(self, slot: LocalSlot) -> None:
@@ -105,7 +105,7 @@ class LocalSlots:
         return self._by_trial.get((trial, attempt))
 
     def running(self, trial: str) -> LocalSlot | None:
-        """Return the worker of a trial, whichever attempt."""
+        """Return the worker of a trial, for any attempt."""
         return next((slot for (name, _), slot in self._by_trial.items() if name == trial), None)
 
     def occupy(self, slot: LocalSlot, trial: str, attempt: int) -> None:
@@ -144,11 +144,11 @@ _OWN_DOING = {
 
 
 def explain(status: int, *, is_oom: bool = False) -> tuple[AttemptOutcome, str, str]:
-    """Return (outcome of the attempt, reason, kind of error if it is the trial's own).
+    """Return (outcome of the attempt, reason, kind of error if the trial caused it).
 
     Args:
-        status: as wait(2) gives it.
-        is_oom: the kernel has killed for want of memory just then.
+        status: exit status from wait(2).
+        is_oom: whether the kernel killed processes for lack of memory at that time.
     """
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)

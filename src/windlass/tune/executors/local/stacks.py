@@ -13,7 +13,7 @@ from windlass.core.process import run
 __all__ = ["STACK_SIGNAL", "read_stacks"]
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
-"""Signal that makes a worker write the stacks of all its threads into the file named in its `hello`."""
+"""Signal on which a worker writes the stacks of all its threads to the file named in its `hello`."""
 
 _WAIT_S = 0.5
 _MOST_BYTES = 8000
@@ -24,7 +24,7 @@ def read_stacks(pid: int, descriptor: int) -> str:
     """Read the stacks of a worker, innermost frames first; blocks up to half a second. Empty if unavailable.
 
     Args:
-        descriptor: the worker's own, of the file for stacks.
+        descriptor: the worker's descriptor of the file for stacks.
     """
     return _by_py_spy(pid) or _by_fault_handler(pid, descriptor)
 
@@ -57,6 +57,6 @@ def _by_fault_handler(pid: int, descriptor: int) -> str:
 
 
 def _without_ours(text: str) -> str:
-    """Remove the frames that every worker has; keep all if nothing else is left."""
+    """Remove the frames that every worker has; keep all if nothing else remains."""
     kept = [line for line in text.splitlines() if not any(part in line for part in _OURS)]
     return "\n".join(kept) if any("File " in line for line in kept) else text

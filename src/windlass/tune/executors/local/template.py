@@ -1,9 +1,9 @@
-"""Template process that workers are forked from: everything is imported here once.
+"""Template process, which imports everything once, and from which workers are forked.
 
     python -m windlass.tune.executors.local.template FD
 
-It speaks with the head over the socket FD. It reaps workers, ends what they leave behind, and ends with the head, all
-its workers with it, unless the sweep is detached.
+It communicates with the head over the socket FD. It reaps workers and kills the processes that they leave behind. It
+ends with the head, together with all its workers, unless the sweep is detached.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Template:
     """Loop of the template process.
 
     Args:
-        connection: to the head, blocking.
+        connection: blocking socket to the head.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -56,7 +56,7 @@ class Template:
         self._num_oom_kills = count_oom_kills()
 
     def run(self) -> None:
-        """Serve the head until it says so or is gone."""
+        """Serve the head until it sends `leave` or is gone."""
         wakeup, waker = socket.socketpair()
         for end in (wakeup, waker):
             end.setblocking(False)
@@ -80,7 +80,7 @@ class Template:
                 return
 
     def _on_parent_gone(self, number: int, frame: object) -> None:
-        """Handle the signal that the head's process, or the thread that started this one, is gone."""
+        """Handle the signal that the head's process, or the thread that started this one, has ended."""
         if os.getpid() == self._pid and os.getppid() != self._head:
             self._on_head_gone()
 
@@ -88,10 +88,10 @@ class Template:
         if os.getpid() == self._pid:
             self._end(0.0, set(self._workers))
 
-    # ------------------------------------------------------------------------------------------- what the head says
+    # ------------------------------------------------------------------------------------------- messages of the head
 
     def _receive(self) -> bool:
-        """Read the head's messages and obey; False when it is gone."""
+        """Read and carry out the head's messages; return False when it is gone."""
         try:
             piece, rights, _, _ = self._connection.recvmsg(1 << 16, socket.CMSG_LEN(64 * array.array("i").itemsize))
         except ConnectionError:
@@ -102,7 +102,7 @@ class Template:
                 found.frombytes(data[: len(data) - len(data) % found.itemsize])
                 self._descriptors += found
         self._received += piece
-        if b"\n" in piece:  # looked for in the piece alone: a trainable of megabytes comes in many
+        if b"\n" in piece:  # search only the new piece: a trainable of megabytes arrives in many pieces
             *lines, rest = self._received.split(b"\n")
             self._received = rest
             for line in lines:
@@ -115,13 +115,13 @@ class Template:
         elif message["type"] == "fork":
             self._fork(message)
         elif message["type"] == "kill":
-            if message["pid"] in self._workers:  # else it was collected, and the number may be another process's
+            if message["pid"] in self._workers:  # otherwise it was reaped, and the id may belong to another process
                 _kill_group(message["pid"])
         elif message["type"] == "leave":
             self._end(message["grace_s"], set(message["kill"]))
 
     def _prepare(self, message: dict[str, Any]) -> None:
-        """Import what trials need, unless workers do it themselves."""
+        """Import the modules that trials need, unless workers do it themselves."""
         sys.path[:] = message["sys_path"]
         self._data, self._facts = message["work"], message["facts"]
         answer: dict[str, Any] = {"type": "ready", "pid": os.getpid(), "unsafe": ""}
@@ -130,7 +130,7 @@ class Template:
                 for name in self._data["preload"]:
                     __import__(name)
                 self._work = rebuild_work(self._data)
-            except BaseException as error:  # noqa: BLE001 - whatever the user's module raises is told
+            except BaseException as error:  # noqa: BLE001 - any exception of the user's module is reported
                 answer = {"type": "broken", "kind": type(error).__name__, "error": traceback.format_exc()}
             else:
                 answer["unsafe"] = _unsafe_to_fork()
@@ -148,7 +148,7 @@ class Template:
         self._tell({"type": "forked", "slot": message["slot"], "pid": pid})
 
     def _become_worker(self, descriptor: int, message: dict[str, Any]) -> NoReturn:
-        """Turn the forked child into a worker: close everything of the template's."""
+        """Turn the forked child into a worker: close everything that belongs to the template."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -160,7 +160,7 @@ class Template:
                 os.close(other)
             serve(descriptor, self._work or self._data, message, self._facts)
             code = 0
-        except BaseException:  # noqa: BLE001 - a child must never go on as a template
+        except BaseException:  # noqa: BLE001 - a child must never continue as a template
             traceback.print_exc()
         finally:
             _leave(code)
@@ -176,7 +176,7 @@ class Template:
     # ------------------------------------------------------------------------------------------------- ends
 
     def _reap(self) -> None:
-        """Reap dead children; a worker's own children end with it."""
+        """Reap dead children; the children of a worker end with it."""
         while True:
             try:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -186,7 +186,7 @@ class Template:
                 return
             pid = dead.si_pid
             if pid in self._workers:
-                _kill_group(pid)  # before it is collected: until then nobody else can have its number
+                _kill_group(pid)  # before it is reaped: until then no other process can have its id
             _, status = os.waitpid(pid, 0)
             slot = self._workers.pop(pid, None)
             if slot is not None:
@@ -205,12 +205,12 @@ class Template:
         self._is_head_gone = True
         if not self._facts.get("is_detached"):
             self._end(0.0, set(self._workers))
-        nowhere = os.open(os.devnull, os.O_RDWR)  # whoever reads what the head printed waits no longer
+        nowhere = os.open(os.devnull, os.O_RDWR)  # readers of the head's output no longer wait
         for descriptor in (1, 2):
             os.dup2(nowhere, descriptor)
 
     def _end(self, grace_s: float, kill: set[int]) -> NoReturn:
-        """Kill these workers at once, give the others `grace_s`, and end."""
+        """Kill these workers immediately and the others after `grace_s`, and exit."""
         for pid in kill:
             _kill_group(pid)
         deadline = time.monotonic() + grace_s
@@ -272,12 +272,12 @@ def _unsafe_to_fork() -> str:
 
 
 def serve(descriptor: int, work: Work | dict[str, Any], order: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Serve trials until the head says so or is gone.
+    """Serve trials until the head sends `leave` or is gone.
 
     Args:
-        descriptor: of the socket to the head.
-        work: of the sweep; as JSON where this process imports the trainable itself.
-        order: the head's order for this worker: slot, environment, whether it serves one trial only.
+        descriptor: descriptor of the socket to the head.
+        work: the sweep's work; JSON if this process imports the trainable itself.
+        order: the head's order for this worker: slot, environment, and whether it serves only one trial.
         facts: the head's facts for all workers.
     """
     os.setsid()
@@ -319,7 +319,7 @@ def _channel(
 
 
 def _seed() -> None:
-    """Reseed numpy: a forked process has its parent's random state (`random` reseeds itself)."""
+    """Reseed numpy, because a forked process inherits its random state (`random` reseeds itself)."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:

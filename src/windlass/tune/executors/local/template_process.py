@@ -1,4 +1,4 @@
-"""Handle of the head on its template process: start it, prepare it, fork workers, end it."""
+"""The head's handle of its template process: start it, prepare it, fork workers, end it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _MODULE = "windlass.tune.executors.local.template"
 _END_S = 10.0
 _LOOK_EVERY_MS = 250
 IMPORT_LIMIT_S = 600.0
-"""Limit for importing a trainable's module: on a slow shared disk a large library needs minutes."""
+"""Time limit for importing the trainable; large libraries on slow shared disks take minutes."""
 
 
 class TemplateProcess:
     """Template process; `wire` delivers its messages once it is ready.
 
     Args:
-        work: of the sweep, as JSON.
-        facts: what all workers are to know.
+        work: the sweep's work, as JSON.
+        facts: data for all workers.
     """
 
     def __init__(self, work: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -45,15 +45,15 @@ class TemplateProcess:
     def start(
         self, *, imports_here: bool = True, limit_s: float = IMPORT_LIMIT_S, is_asked: Callable[[], bool] = bool
     ) -> str:
-        """Start it and wait for its imports; returns why it is not safe to fork from, if so.
+        """Start it and wait for its imports; return the reason if it is not safe to fork from.
 
         Args:
-            limit_s: how long the imports may take.
-            is_asked: whether this process was asked to end; called about four times a second.
+            limit_s: maximum time for the imports.
+            is_asked: returns whether this process was asked to stop; called about four times a second.
 
         Raises:
-            UsageError: the trainable's module, or one of `preload`, cannot be imported there, or takes too long.
-            OpeningInterruptedError: this process was asked to end.
+            UsageError: the trainable's module, or one of `preload`, cannot be imported, or takes too long.
+            OpeningInterruptedError: this process was asked to stop.
         """
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
@@ -107,7 +107,7 @@ class TemplateProcess:
                 )
 
     def _kill(self) -> None:
-        """Kill it with everything that its imports started."""
+        """Kill it and all processes that its imports started."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -124,11 +124,11 @@ class TemplateProcess:
         self.wire.send({"type": "kill", "pid": pid})
 
     def leave(self, kill: Collection[int], grace_s: float) -> None:
-        """Ask it to end: kill these workers at once, the others after `grace_s`."""
+        """Ask it to exit; it kills these workers immediately and the others after `grace_s`."""
         self.wire.send({"type": "leave", "kill": list(kill), "grace_s": grace_s})
 
     def end(self, timeout_s: float = _END_S) -> None:
-        """Wait for its end; kill it after `timeout_s`."""
+        """Wait for it to exit; kill it after `timeout_s`."""
         if self._process is None:
             return
         deadline = time.monotonic() + timeout_s
@@ -145,14 +145,14 @@ class TemplateProcess:
     def abandon(self) -> None:
         """Leave it running without this head."""
         if self._process is not None:
-            self._process.returncode = 0  # it is not ours to wait for: it outlives us
+            self._process.returncode = 0  # it outlives this process, so do not wait for it
             self.wire.close()
 
 
 def ready_template(
     work: dict[str, Any], facts: dict[str, Any], limit_s: float, is_asked: Callable[[], bool]
 ) -> TemplateProcess:
-    """Start a template; if it is not safe to fork after its imports, workers import by themselves.
+    """Start a template; if it is not safe to fork after its imports, workers do the imports.
 
     Raises:
         UsageError, OpeningInterruptedError: see `TemplateProcess.start`.
@@ -167,11 +167,11 @@ def ready_template(
 
 
 def _enlarge(end: socket.socket) -> None:
-    """Enlarge the buffers for configurations that are sent before a worker reads."""
+    """Enlarge the buffers, for configurations that are sent before a worker reads."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
 
 
 def _sys_path() -> list[str]:
-    """Module search path of this process; the empty entry of an interactive session is its folder."""
+    """Return this process's module search path, with the working folder in place of an empty entry."""
     return [entry or os.getcwd() for entry in sys.path]

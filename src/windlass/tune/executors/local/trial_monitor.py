@@ -1,4 +1,4 @@
-"""Monitor of running trials: detects quiet ones and shows their output."""
+"""Monitor of running trials: detects quiet trials and shows their output."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LOOK_EVERY_S = 1.0
 
 
 class TrialMonitor:
-    """Monitor that looks once a second; costs a microsecond per report.
+    """Monitor that checks once a second; costs a microsecond per report.
 
     Args:
-        folder: the sweep's.
-        options: of the work: `quiet_factor`, `quiet_floor_s`, `shows_output`, `log_to_file`.
+        folder: the sweep's folder.
+        options: options of the work: `quiet_factor`, `quiet_floor_s`, `shows_output`, `log_to_file`.
     """
 
     def __init__(self, folder: str, options: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ class TrialMonitor:
         self._quiet_trials.reported(trial, time.monotonic())
 
     def halted(self, trial: str) -> None:
-        """Stop expecting reports from a trial that was told to end."""
+        """Stop expecting reports from a trial that was ordered to end."""
         self._quiet_trials.ended(trial)
 
     def ended(self, trial: str) -> None:
@@ -56,7 +56,7 @@ class TrialMonitor:
             self._echo.ended(trial)
 
     def look(self, slots: LocalSlots) -> None:
-        """Note trials that have gone quiet, and show new output."""
+        """Record trials that have gone quiet, and show new output."""
         if self._echo is not None:
             self._echo.look()
         now = time.monotonic()
@@ -71,7 +71,7 @@ class TrialMonitor:
                 self._notes.append((trial, f"no report for {seconds:.3g} s, and {usual}; it is here:\n{stacks}"))
 
     def take_notes(self) -> list[tuple[str, str]]:
-        """Return (trial, text), each once."""
+        """Return new notes as (trial, text), each only once."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -81,11 +81,11 @@ _MOST_BYTES = 1 << 16
 
 
 class OutputTail:
-    """Shows new lines of running trials' logs.
+    """Display of new lines in running trials' logs.
 
     Args:
-        names: of the log files.
-        out: where lines go, each with the trial's id in front.
+        names: names of the log files.
+        out: stream to write to; each line starts with the trial's id.
     """
 
     def __init__(self, folder: str, names: tuple[str, str], out: TextIO | None = None) -> None:
@@ -96,11 +96,11 @@ class OutputTail:
         self._looked_at = 0.0
 
     def began(self, trial: str) -> None:
-        """Follow a trial from here on."""
+        """Start following a trial's log."""
         self._read[trial] = [_size(log_path(self._folder, trial, name)) for name in self._names]
 
     def ended(self, trial: str) -> None:
-        """Show the rest, and stop following."""
+        """Show the remaining output, and stop following."""
         self._show(trial, is_end=True)
         self._read.pop(trial, None)
 
@@ -151,11 +151,11 @@ class _Watched:
 
 
 class QuietTrials:
-    """Detector of trials without reports for much longer than usual. Pure: the time is passed in.
+    """Detector of trials that have not reported for much longer than usual. Pure: the time is passed in.
 
     Args:
-        factor: times the median of the last steps after which a trial is quiet.
-        floor_s: no trial is quiet before; before the first report, ten times this.
+        factor: multiple of the median step time after which a trial is quiet.
+        floor_s: minimum seconds before a trial is quiet; ten times as long before the first report.
     """
 
     def __init__(self, factor: float = 20.0, floor_s: float = 60.0) -> None:
@@ -163,11 +163,11 @@ class QuietTrials:
         self._watched: dict[str, _Watched] = {}
 
     def began(self, trial: str, now: float) -> None:
-        """A trial runs."""
+        """Record the start of a trial."""
         self._watched[trial] = _Watched(now)
 
     def reported(self, trial: str, now: float) -> None:
-        """It reported."""
+        """Record a report."""
         watched = self._watched.get(trial)
         if watched is not None:
             watched.steps_s.append(now - watched.reported_at)
@@ -178,7 +178,7 @@ class QuietTrials:
         self._watched.pop(trial, None)
 
     def quiet(self, now: float) -> list[tuple[str, float, float]]:
-        """Return (trial, seconds without a report, median step or 0) of quiet trials, each once."""
+        """Return (trial, seconds without a report, median step or 0) for quiet trials, each only once."""
         found = []
         for trial, watched in self._watched.items():
             seconds = now - watched.reported_at

@@ -1,4 +1,4 @@
-"""Trials on a Ray cluster, by Ray's actors and placement groups; nothing of Ray Tune is used."""
+"""Executor on a Ray cluster, with actors and placement groups; does not use Ray Tune."""
 
 from windlass.tune.executors.ray.executor import RayExecutor
 

@@ -1,6 +1,6 @@
-"""Transfer of checkpoints for a slot that cannot access the sweep's storage: uploads, downloads, order.
+"""Transfer of checkpoints for slots that cannot access the sweep's storage.
 
-Events keep their order: events after a checkpoint wait until the head has it, so a controller never learns of a
+Events keep their order: events after a checkpoint wait until the head has it, so that the controller never receives a
 checkpoint that it could not restore.
 """
 
@@ -35,7 +35,7 @@ class CheckpointTransfer:
     # ------------------------------------------------------------------------------------------------ to the slot
 
     def tell(self, order: StartAttempt | Order) -> None:
-        """Forward an order; a start waits for its checkpoint, and later orders wait behind it."""
+        """Forward an order; a start waits for its checkpoint, and later orders wait for the start."""
         if self._start is not None:
             self._orders.append(order)
         elif isinstance(order, StartAttempt) and order.restore_from:
@@ -48,17 +48,17 @@ class CheckpointTransfer:
     # ---------------------------------------------------------------------------------------------- from the slot
 
     def receive(self, events: list[Event]) -> list[Event]:
-        """Return the events that may go to the controller, of these and of earlier ones."""
+        """Add events; return all events, old and new, that may now go to the controller."""
         self._waiting_events += events
         return self._release()
 
     def returned(self, result: Any) -> list[Event]:
-        """Continue after a step of the slot's disk; returns the events that may go to the controller now."""
+        """Continue after a call of the slot's disk; return the events that may now go to the controller."""
         self._go_on(result)
         return self._release()
 
     def failed(self) -> list[Event] | None:
-        """Handle a failed step of the slot's disk; None if an attempt cannot start because of it."""
+        """Handle a failed call of the slot's disk; return None if an attempt cannot start because of it."""
         assert self._steps is not None
         self._steps.close()
         self._steps = None
@@ -68,7 +68,7 @@ class CheckpointTransfer:
         return ([] if event is None else [event]) + self._release()
 
     def give_up(self) -> list[Event]:
-        """Return the waiting events of a lost slot, without the checkpoints that were lost with it."""
+        """Return the waiting events of a lost slot, without the checkpoints lost with it."""
         if self._steps is not None:
             self._steps.close()
             self._steps = None
@@ -127,11 +127,11 @@ def _without_checkpoint(event: Event) -> Event | None:
 PIECE_BYTES = 4 << 20
 
 TransferSteps = Generator[tuple[Any, ...], Any, str]
-"""Yields method and arguments of `SlotDisk`; returns where the checkpoint is at its destination."""
+"""Transfer step that yields calls of `SlotDisk` and returns the checkpoint's path at the destination."""
 
 
 def fetch(path: str, storage: str) -> TransferSteps:
-    """Download from the slot's disk into the head's storage, complete or not at all."""
+    """Download a checkpoint from the slot's disk to the head's storage, atomically."""
     trial, name = path.split("/")[-2:]
     target = Path(storage.removeprefix("file://"), trial, name)
     if target.exists():
@@ -157,7 +157,7 @@ def fetch(path: str, storage: str) -> TransferSteps:
 
 
 def bring(path: str, folder: str) -> TransferSteps:
-    """Upload from the head's storage to the slot's disk. Missing files are skipped: the trial reports them."""
+    """Upload a checkpoint to the slot's disk. Skips missing files, which the trial reports."""
     yield "clear", folder
     root = Path(path.removeprefix("file://"))
     for source in sorted(root.rglob("*")):

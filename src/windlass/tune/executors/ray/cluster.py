@@ -1,6 +1,6 @@
-"""Resources of a Ray cluster: nodes, free amounts, nodes that an autoscaler may add; and whether trials fit.
+"""Resources of a Ray cluster: nodes, free amounts, nodes an autoscaler may add; whether trials fit.
 
-Ray's table of free resources lags a moment behind what is placed. So what this sweep placed last is held against it.
+Ray's table of free resources is updated with a delay, so recent placements of this sweep are subtracted from it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TINY = 1e-4
 """Ray counts resources in steps of 1/10000."""
 
 _MAX_STEPS = 1_000
-"""Of the search for a placement; past it, a shape counts as one that fits, and Ray decides."""
+"""Maximum steps of a placement search; beyond it, the shape is assumed to fit, and Ray decides."""
 
 Amounts = Mapping[str, float]
 
@@ -45,12 +45,12 @@ def needs_group(resources: Resources) -> bool:
 
 
 def group_bundles(resources: Resources) -> list[dict[str, float]]:
-    """Return the bundles of the placement group, without empty ones."""
+    """Return the non-empty bundles of the placement group."""
     return [found for bundle in resources.bundles if (found := _positive(bundle))]
 
 
 def actor_options(resources: Resources) -> dict[str, Any]:
-    """Return the options of the trial's own process, which gets the whole first bundle."""
+    """Return the options of the trial's main process, which gets the whole first bundle."""
     own = _positive(resources.bundles[0]) if resources.bundles else {}
     options: dict[str, Any] = {"num_cpus": own.pop("CPU", 0), "num_gpus": own.pop("GPU", 0)}
     if "memory" in own:
@@ -71,8 +71,7 @@ def describe(resources: Resources) -> str:
 def left_after(resources: Resources, free: Sequence[Amounts]) -> list[dict[str, float]] | None:
     """Return the free amounts of the nodes after placing the bundles; None if they do not fit.
 
-    Exact up to `_MAX_STEPS` tries; PACK and SPREAD fit where any split over the nodes does. Of strategies Ray does not
-    know, none fits.
+    Exact up to `_MAX_STEPS` tries. PACK and SPREAD fit if any split over the nodes does. Unknown strategies never fit.
     """
     bundles = group_bundles(resources)
     if resources.strategy == "STRICT_PACK":
@@ -135,7 +134,7 @@ SETTLES_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """Living node."""
+    """Live node."""
 
     id: str
     host: str
@@ -148,9 +147,9 @@ class ClusterSnapshot:
     """Snapshot of the cluster.
 
     Attributes:
-        nodes: those that live.
+        nodes: the live nodes.
         permitted: resources of each node that an autoscaler may add, one entry per node, at most 64 of a kind.
-        lost: resources of nodes that this process saw alive once.
+        lost: resources of nodes that were alive earlier.
     """
 
     nodes: tuple[RayNode, ...] = ()
@@ -159,7 +158,7 @@ class ClusterSnapshot:
 
 
 def free_beside(reserved: Iterable[Resources], sight: ClusterSnapshot) -> list[dict[str, float]]:
-    """Return the free amounts without what was placed, or is about to be, and Ray's table may not show. Pure."""
+    """Return the free amounts minus placements that Ray's table may not show yet. Pure."""
     free = [dict(node.free) for node in sight.nodes]
     for resources in reserved:
         free = left_after(resources, free) or free
@@ -187,7 +186,7 @@ def may_grow_for(resources: Resources, sight: ClusterSnapshot) -> bool:
 
 
 def capacity(sight: ClusterSnapshot) -> dict[str, float]:
-    """Return the totals of what trials may request, without the resources that Ray names after nodes."""
+    """Return the totals that trials may request, without the resources that Ray names after nodes."""
     total: dict[str, float] = {}
     for node in sight.nodes:
         for name, amount in _plain(node.total).items():
@@ -206,7 +205,7 @@ class RayCluster:
         self._permitted: tuple[dict[str, float], ...] | None = None
 
     def look(self) -> ClusterSnapshot:
-        """Return the current or a recent snapshot."""
+        """Return a current or recent snapshot."""
         if self._clock() - self._looked_at >= LOOK_EVERY_S:
             self._sight = self._fetch()
             self._looked_at = self._clock()

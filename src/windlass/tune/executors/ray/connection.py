@@ -1,4 +1,4 @@
-"""Connection to Ray: connects if the process is not connected yet, and leaves the user's connections alone."""
+"""Connection to Ray: connects if the process is not connected; does not change user connections."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def import_ray() -> Any:
 class RayConnection:
     """Connection of this process to a Ray cluster.
 
-    Where the process is connected already (the user's own `ray.init`), that connection is used and never ended.
+    If the process is already connected (the user called `ray.init`), that connection is used and never closed.
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class RayConnection:
 
     @property
     def actor_env(self) -> dict[str, Any]:
-        """Return the runtime environment of actors; empty if the connection has it already."""
+        """Return the runtime environment of actors; empty if the connection already has it."""
         return {} if self.is_ours else dict(self._env)
 
     def open(self, limits: Mapping[str, float] | None = None) -> Any:
-        """Connect, or start a Ray on this machine without an address; returns the module. Blocks, seconds.
+        """Connect, or start Ray on this machine if there is no address; return the module. Blocks for seconds.
 
         Args:
-            limits: how much of this machine a Ray that begins here may use: `CPU`, `GPU`.
+            limits: the `CPU` and `GPU` of this machine that a Ray started here may use.
 
         Raises:
             PreconditionError: Ray is not installed.
-            UnreachableError: no Ray answers at the address.
-            UsageError: the process is connected, to another address than the one that is named; the runtime
-                environment is invalid; or limits are given for a Ray that is already running.
+            UnreachableError: cannot connect to Ray at the address.
+            UsageError: the process is already connected to a different address; the runtime environment is invalid;
+                or limits are given for a Ray that is already running.
         """
         ray = import_ray()
         if ray.is_initialized():
@@ -97,7 +97,7 @@ class RayConnection:
         return ray
 
     def close(self) -> None:
-        """End the connection if it was made here; idempotent. A cluster that was started with it ends too."""
+        """Close the connection if it was made here; idempotent. A cluster that was started with it ends too."""
         if self.is_ours:
             self.is_ours = False
             import_ray().shutdown()
@@ -133,8 +133,8 @@ def _refuse_limits(limits: Mapping[str, float] | None) -> None:
 
 def _refusal(env: Mapping[str, Any], error: Exception) -> UsageError:
     return UsageError(
-        f"Ray refuses the runtime environment {env!r:.200}: {_first_line(error)}",
-        hint="see Ray's page `runtime_env`; a local folder only works where windlass makes the connection",
+        f"Ray rejects the runtime environment {env!r:.200}: {_first_line(error)}",
+        hint="see Ray's documentation of `runtime_env`; a local folder only works if windlass makes the connection",
         code="ray-options",
     )
 

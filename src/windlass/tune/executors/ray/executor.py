@@ -1,7 +1,7 @@
-"""Executor on Ray: one long-lived, detached actor per slot, called with orders, answering with events.
+"""Executor on Ray: one long-lived, detached actor per slot, which takes orders and returns events.
 
-Shape of a slot = shape of its trial: one bundle is the actor's own resources, several are a placement group. A slot
-takes the next trial of its shape; one whose trial declared GPUs is replaced by a fresh process (`reuse`).
+A slot has the shape of its trial: one bundle becomes the actor's resources, several become a placement group. A slot
+takes the next trial of its shape; if its trial declared GPUs, it is replaced by a fresh process (`reuse`).
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ __all__ = ["RayExecutor"]
 
 LINGER_S = 600.0
 MAX_STILLBORN = 3
-"""Slots in a row whose process ends before it is up, after which the trial fails."""
+"""Number of consecutive slots that may die while starting before the trial fails."""
 
 _TICK_S = 1.0
 _CLEAR_S = 5.0
 _OPTIONS = ("detach", "linger_s", "log_to_file", "resources")
-"""Options for executors that this one accepts; slots on Ray can always be detached."""
+"""Accepted executor options; slots on Ray can always be detached."""
 
 
 class RayExecutor:
     """Executor whose slots are actors of a Ray cluster; they outlive the head, and another head finds them.
 
     Args:
-        address: of the cluster; without it RAY_ADDRESS, which a `cluster: ray` task of windlass has set, or else a Ray
-            of this machine alone, which ends with this process. A process that is connected stays as it is.
+        address: address of the cluster. Default: RAY_ADDRESS, which windlass sets in a `cluster: ray` task, or else a Ray
+            on this machine only, which ends with this process. Ignored if the process is already connected.
         runtime_env: Ray's runtime environment for the actors.
-        num_slots: limit of concurrent trials; 0: the sweep's limit, or as many as the cluster holds.
-        linger_s: seconds that slots continue without a head before they end themselves.
-        namespace: of the sweep's actors; without it one that belongs to the sweep's name and folder.
-        init: further arguments of `ray.init`, where this process is not connected yet.
+        num_slots: limit of concurrent trials; 0 for the sweep's limit, or as many as the cluster holds.
+        linger_s: seconds that slots continue without a head before they exit.
+        namespace: namespace of the sweep's actors; default: derived from the sweep's name and folder.
+        init: further arguments of `ray.init`, used if this process is not connected yet.
     """
 
     name: ClassVar[str] = "ray"
@@ -96,7 +96,7 @@ class RayExecutor:
     # -------------------------------------------------------------------------------------------------- the protocol
 
     def open(self, work: Work) -> None:
-        """Connect to Ray. Slots are made for the first trials, which have a shape. Blocks, seconds."""
+        """Connect to Ray. Slots are created later, with the shapes of trials. Blocks for seconds."""
         _check_options(work.options)
         packed = _packed(work)
         self._work = work
@@ -125,7 +125,7 @@ class RayExecutor:
         return self._pool.room(resources)
 
     def capacity(self) -> Mapping[str, float]:
-        """Return the totals of the living nodes."""
+        """Return the totals of the live nodes."""
         return self._pool.capacity()
 
     def start(self, start: StartAttempt) -> None:
@@ -154,9 +154,9 @@ class RayExecutor:
                 return events
 
     def close(self) -> None:
-        """End every slot of the sweep, and the connection if it was made here. Idempotent; blocks, seconds.
+        """End every slot of the sweep, and the connection if it was made here. Idempotent; blocks for seconds.
 
-        Where another head has taken over, the slots are that one's, and stay.
+        If another head has taken over, its slots are left running.
         """
         if not self._is_open:
             return
@@ -175,7 +175,7 @@ class RayExecutor:
     # ---------------------------------------------------------------------------------------------------- other heads
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Take over the slots of a dead head; see `CanReattach`. Blocks, seconds, while slots do not answer."""
+        """Take over the slots of a dead head; see `CanReattach`. Blocks for seconds if slots do not answer."""
         self._has_begun = True
         adopted = take_over(self._ray, self._placer, self._pool, running)
         for slot in adopted:
@@ -197,7 +197,7 @@ class RayExecutor:
         self._running.clear()
 
     def waiting_for(self) -> str:
-        """Return what the slots that are not up yet wait for."""
+        """Return why some slots are not up yet."""
         starting = [slot for slot in self._pool.slots.values() if not slot.is_up]
         return f"{count(len(starting), 'slot is', 'slots are')} being started by Ray" if starting else ""
 
@@ -218,7 +218,7 @@ class RayExecutor:
     # -------------------------------------------------------------------------------------------------------- replies
 
     def _receive(self, timeout_s: float) -> None:
-        """Handle all replies; waits up to `timeout_s` for the first."""
+        """Handle all replies; wait up to `timeout_s` for the first."""
         try:
             reply = self._inbox.get(block=timeout_s > 0, timeout=max(timeout_s, 0.0) or None)
             while True:
@@ -258,7 +258,7 @@ class RayExecutor:
         self._add_events(slot, events if slot.transfer is None else slot.transfer.receive(events))
 
     def _continue_transfer(self, slot: RaySlot, transfer: CheckpointTransfer, done: Future[Any]) -> None:
-        """Handle the result of a transfer step, or its failure."""
+        """Handle the result or failure of a transfer step."""
         error = done.exception()
         if error is None:
             self._add_events(slot, transfer.returned(done.result()))
@@ -277,7 +277,7 @@ class RayExecutor:
                 self._pool.over(slot)
 
     def _fail(self, slot: RaySlot, error: BaseException) -> None:
-        """Handle a failed call: the actor is unreachable for now, or gone."""
+        """Handle a failed call: the actor is temporarily unreachable, or gone."""
         if isinstance(error, self._ray.exceptions.ActorUnavailableError) and slot.is_up:
             slot.resend()
             return
@@ -295,7 +295,7 @@ class RayExecutor:
             self._events.append(AttemptEnded(trial=slot.trial, attempt=slot.attempt, how=how, error=text, kind=kind))
 
     def _may_try_again(self, error: BaseException) -> bool:
-        """Return whether to try another slot after one never came up; a broken environment stays broken."""
+        """Return whether to try another slot after one did not start; a broken environment is not retried."""
         self._num_stillborn += 1
         exceptions = self._ray.exceptions
         is_hopeless = isinstance(error, exceptions.RuntimeEnvSetupError | exceptions.ActorUnschedulableError)
@@ -309,11 +309,11 @@ class RayExecutor:
                 self._events.append(SlotLost(slot=slot.name, why="it had no trial for a while"))
 
     def _claim_output(self, slot: RaySlot) -> None:
-        """Move what a slot printed last to its trial's log."""
+        """Move the last output of a slot to its trial's log."""
         settle_output(self._work.folder, slot.name, slot.trial if slot.runs else "", self._work.options)
 
     def _clear_disks(self) -> None:
-        """Remove the disks of slots that have their own; those of killed slots go with the node's next slot."""
+        """Remove the folders of slots; folders of killed slots are removed by the node's next slot."""
         far = [slot for slot in self._pool.slots.values() if slot.transfer is not None]
         if far:
             cleared = [slot.actor.disk.remote("remove") for slot in far]
@@ -340,7 +340,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _leave_marker(storage: str) -> Path | None:
-    """Make a marker file in the sweep's storage, by which slots detect shared storage; None for a URL."""
+    """Create a marker file in the sweep's storage, so that slots detect shared storage; None for a URL."""
     if "://" in storage:
         return None
     marker = Path(storage, f".head-{uuid.uuid4().hex}")

@@ -1,7 +1,7 @@
-"""Mailbox of a slot: messages and orders, numbered both ways, so that calls may be lost, doubled or late.
+"""Mailbox of a slot: numbered messages and orders, so that calls may be lost, repeated or late.
 
-A message is kept here until a head has it, and in a file until the slot's next trial starts: a new head gets the whole
-of the attempt again. A head that is away stops nothing; the file is on the disk of the slot's own node.
+A message is kept in memory until a head has it, and in a file on the slot's node until the slot's next trial starts, so
+that a new head receives the whole attempt again. The slot continues while it has no head.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Sequence
 __all__ = ["Mailbox", "Numbered"]
 
 Numbered = tuple[int, bytes]
-"""Number that grows by one, and a line of JSON."""
+"""Sequence number and a line of JSON."""
 
 AGE_S = 0.02
-"""Delay of messages that are not urgent, so that several are sent together."""
+"""Delay for messages that are not urgent, so that several are sent together."""
 
 
 class Mailbox:
@@ -37,12 +37,12 @@ class Mailbox:
         self._oldest_at = 0.0
         self._caller = 0
         self._spool, path = tempfile.mkstemp(prefix="windlass-spool-")
-        os.unlink(path)  # it ends with this process, however that ends
+        os.unlink(path)  # removed when this process ends, however it ends
 
     # ------------------------------------------------------------------------------------------------ the worker's side
 
     def put(self, message: bytes, *, is_urgent: bool = False) -> None:
-        """Put one line; unless urgent it is sent when the worker next waits, or AGE_S later."""
+        """Add a line; unless it is urgent, it is sent when the worker next waits, or AGE_S later."""
         with self._changed:
             if not self._outbox:
                 self._oldest_at = time.monotonic()
@@ -64,7 +64,7 @@ class Mailbox:
             return self._orders.popleft() if self._orders else None
 
     def forget(self) -> None:
-        """Start a new attempt: drop the spool of the last one, which the head has received."""
+        """Start a new attempt: drop the spool of the previous one, which the head has received."""
         with self._changed:
             os.ftruncate(self._spool, 0)
             os.lseek(self._spool, 0, os.SEEK_SET)
@@ -77,7 +77,7 @@ class Mailbox:
     def exchange(self, received: int, orders: Sequence[Numbered], wait_s: float) -> tuple[int, list[Numbered]]:
         """Take new orders, drop messages that the head has, and return newer ones; blocks up to `wait_s`.
 
-        A later call sends an earlier one home with nothing, so that one waits at most.
+        A later call makes an earlier one return without messages, so at most one call waits.
 
         Returns:
             The number of the newest order taken, and the messages.
@@ -98,12 +98,12 @@ class Mailbox:
             return self._num_orders, list(self._outbox)
 
     def begin_again(self) -> int:
-        """Serve a new head: it gets all messages of the current attempt, and numbers its orders from 1.
+        """Switch to a new head, which gets all messages of the current attempt and numbers orders from 1.
 
-        Orders of the old head that the worker has not taken are dropped, for the new one gives its own.
+        Orders of the old head that the worker has not taken are dropped; the new head sends its own.
 
         Returns:
-            What to give as `received` first.
+            The first value for `received`.
         """
         with self._changed:
             size = os.lseek(self._spool, 0, os.SEEK_CUR)
@@ -124,7 +124,7 @@ class Mailbox:
                 self._orders.append(order)
 
     def _wait(self, mine: int, until: float) -> None:
-        """Wait for an urgent or old message, for the time limit, or for a later call."""
+        """Wait for an urgent or old message, the time limit, or a later call."""
         while mine == self._caller:
             now = time.monotonic()
             due = self._oldest_at + AGE_S if self._outbox else until

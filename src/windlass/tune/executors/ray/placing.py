@@ -1,4 +1,4 @@
-"""Placement of a sweep's actors on Ray: make, find and remove them and their placement groups."""
+"""Placement of a sweep's actors on Ray: create, find and remove actors and placement groups."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ __all__ = ["Placer"]
 
 
 NUM_CALLS = 4
-"""Concurrent calls of an actor: one waits for messages, others bring orders."""
+"""Maximum concurrent calls of an actor: one waits for messages, others send orders."""
 
 
 class Placer:
-    """Actors of a sweep, in a namespace of their own.
+    """Actors of a sweep, in a separate namespace.
 
     Args:
-        runtime_env: of each actor, where the connection has none.
+        runtime_env: runtime environment of each actor, if the connection has none.
         work: the sweep's work, as JSON.
     """
 
     def __init__(self, ray: Any, namespace: str, work: bytes, runtime_env: Mapping[str, Any] | None = None) -> None:
         self.namespace = namespace
         self._ray = ray
-        self._groups_of_ray = importlib.import_module("ray.util.placement_group")  # ray.util has a function so named
+        self._groups_of_ray = importlib.import_module("ray.util.placement_group")  # not a function of ray.util
         self._strategies = importlib.import_module("ray.util.scheduling_strategies")
         self._work = ray.put(work)
         self._env = {"runtime_env": dict(runtime_env)} if runtime_env else {}
         self._class = ray.remote(SlotActor)
 
     def make(self, order: SlotOrder) -> tuple[Any, Any]:
-        """Request an actor, and its placement group; returns both, None for no group. Does not block."""
+        """Request an actor and its placement group; return both, or None without a group. Does not block."""
         options = actor_options(order.resources)
         group = None
         if needs_group(order.resources):
@@ -55,25 +55,25 @@ class Placer:
         return actor, group
 
     def remove(self, actor: Any, group: Any) -> None:
-        """End an actor at once, and remove its group; idempotent."""
+        """Kill an actor, and remove its placement group; idempotent."""
         with contextlib.suppress(ValueError, self._ray.exceptions.RayError):
             self._ray.kill(actor)
         if group is not None:
             self._groups_of_ray.remove_placement_group(group)
 
     def found(self) -> dict[str, Any]:
-        """Find the sweep's living actors, by name."""
+        """Find the sweep's live actors, by name."""
         actors = {}
         for name in self._names():
-            with contextlib.suppress(ValueError):  # it is gone meanwhile
+            with contextlib.suppress(ValueError):  # it has ended meanwhile
                 actors[name] = self._ray.get_actor(name, namespace=self.namespace)
         return actors
 
     def remove_all(self, timeout_s: float = 20.0) -> None:
-        """Remove everything of this sweep from the cluster; blocks until Ray shows none of it.
+        """Remove all actors and placement groups of this sweep; blocks until they are gone.
 
         Raises:
-            WaitTimeoutError: Ray shows some still.
+            WaitTimeoutError: some still exist.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -98,7 +98,7 @@ class Placer:
         return sorted(entry["name"] for entry in entries if entry["namespace"] == self.namespace)
 
     def _groups(self) -> list[Any]:
-        """List this sweep's placement groups that are not removed."""
+        """List this sweep's existing placement groups."""
         table = self._groups_of_ray.placement_group_table()
         mine = (entry for entry in table.values() if entry["name"].startswith(f"{self.namespace}/"))
         ids = [entry["placement_group_id"] for entry in mine if entry["state"] != "REMOVED"]
@@ -114,7 +114,7 @@ class Placer:
         )
 
     def _within(self, group: Any, order: SlotOrder) -> Any:
-        """Schedule the actor in the first bundle, and by default the tasks that its trial starts in the group."""
+        """Schedule the actor in the first bundle, and by default its trial's tasks in the same group."""
         has_own = any(amount > 0 for amount in order.resources.bundles[0].values())
         return self._strategies.PlacementGroupSchedulingStrategy(
             placement_group=group,

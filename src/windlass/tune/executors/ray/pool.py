@@ -28,7 +28,7 @@ from windlass.tune.trial import Resources
 __all__ = ["ATTACH_S", "RaySlotPool", "is_replaced", "take_over"]
 
 IDLE_S = 60.0
-"""Time after which a slot without a trial is released."""
+"""Time after which an idle slot is released."""
 
 MAX_AHEAD = 8
 """Slots requested while no node has room for them, so that Ray's autoscaler sees the demand."""
@@ -38,8 +38,8 @@ class RaySlotPool:
     """Slots by name. One thread uses it.
 
     Args:
-        num_slots: how many may live at once; 0: as many as the cluster holds.
-        deliver: gets every reply of an actor, on a thread of Ray's.
+        num_slots: maximum number of slots; 0 for as many as the cluster holds.
+        deliver: called with every reply of an actor, on a Ray thread.
         on_end: called with every slot that ends.
     """
 
@@ -73,7 +73,7 @@ class RaySlotPool:
     # ---------------------------------------------------------------------------------------------------------- room
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a slot of this shape is free, or could be made now."""
+        """Return whether a slot of this shape is free, or could be created now."""
         if self._free_slot(resources) is not None or resources in self._vacated:
             return Room(Fit.NOW)
         self._vacated.clear()
@@ -101,18 +101,18 @@ class RaySlotPool:
         return slot
 
     def _free_slot(self, resources: Resources) -> RaySlot | None:
-        """Find a free slot that is up; those requested ahead may take long."""
+        """Find a free slot that is up; slots requested ahead may take long."""
         free = (slot for slot in self.slots.values() if not slot.runs and slot.is_up and slot.resources == resources)
         return next(free, None)
 
     def _limit(self, resources: Resources) -> int:
-        """Return the limit of slots; trials without resources are limited by the cluster's CPUs."""
+        """Return the maximum number of slots; for trials without resources, the cluster's CPUs."""
         if self._num_slots or group_bundles(resources):
             return self._num_slots
         return max(1, int(sum(node.total.get("CPU", 0.0) for node in self._cluster.look().nodes)))
 
     def _free_now(self, sight: ClusterSnapshot) -> list[dict[str, float]]:
-        """Compute the free amounts once per snapshot; slots made in between are subtracted."""
+        """Compute the free amounts once per snapshot, minus the slots created since."""
         if sight is not self._sight:
             self._sight, self._free = sight, free_beside(self._reserved(), sight)
         return self._free
@@ -151,7 +151,7 @@ class RaySlotPool:
         return slot
 
     def adopt(self, facts: SlotFacts, actor: Any, *, runs: bool) -> RaySlot:
-        """Adopt a slot that another head made: with its attempt, or as a free one."""
+        """Adopt a slot that another head created, with its attempt, or as a free slot."""
         slot = self._add(facts.slot, actor, facts.resources, facts.group)
         slot.received = facts.received if runs else facts.num_put
         if runs:
@@ -168,7 +168,7 @@ class RaySlotPool:
         return CheckpointTransfer(slot, facts.disk, self._storage) if facts.disk else None
 
     def over(self, slot: RaySlot) -> None:
-        """Release a slot after its attempt, or replace its process, as `reuse` says."""
+        """Release a slot after its attempt, or replace its process, depending on `reuse`."""
         slot.release(self._clock())
         has_gpus = any(bundle.get("GPU", 0.0) > 0 for bundle in slot.resources.bundles)
         if self._reuse == "never" or (self._reuse == "auto" and has_gpus):
@@ -176,14 +176,14 @@ class RaySlotPool:
             self._vacated.append(slot.resources)
 
     def remove(self, slot: RaySlot) -> None:
-        """End a slot at once."""
+        """End a slot immediately."""
         self.slots.pop(slot.name, None)
         slot.state = SlotState.GONE
         self._placer.remove(slot.actor, slot.group)
         self._on_end(slot)
 
     def give_back_old(self) -> list[RaySlot]:
-        """End slots that had no trial for a while; returns them."""
+        """End slots that had no trial for a while, and return them."""
         now = self._clock()
         old = [s for s in self.slots.values() if not s.runs and s.is_up and now - s.idle_since > IDLE_S]
         for slot in old:
@@ -197,11 +197,11 @@ class RaySlotPool:
 
 
 ATTACH_S = 20.0
-"""Time that a new head waits for slots to answer; those that do not are ended."""
+"""Time that a new head waits for slots to answer; slots that do not are ended."""
 
 
 def take_over(ray: Any, placer: Placer, pool: RaySlotPool, running: Mapping[str, int]) -> list[RaySlot]:
-    """Adopt every usable slot into the pool and end the others; returns the adopted ones.
+    """Adopt every usable slot into the pool, end the rest, and return the adopted slots.
 
     Args:
         running: trials that the journal shows as running, with their attempts.
@@ -221,7 +221,7 @@ def take_over(ray: Any, placer: Placer, pool: RaySlotPool, running: Mapping[str,
 
 
 def is_replaced(ray: Any, placer: Placer, pool: RaySlotPool) -> bool:
-    """Return whether another head controls one of the pool's slots. Blocks up to five seconds."""
+    """Return whether another head controls any slot of the pool. Blocks up to five seconds."""
     mine = {name: actor.facts.remote() for name, actor in placer.found().items() if name in pool.slots}
     return any(facts.number > pool.number for facts in _ask(ray, mine, 5.0).values())
 
@@ -231,7 +231,7 @@ def _is_held(facts: SlotFacts, running: Mapping[str, int]) -> bool:
 
 
 def _ask(ray: Any, calls: Mapping[str, Any], timeout_s: float) -> dict[str, SlotFacts]:
-    """Return the answers by name, of those that answer in time."""
+    """Return the answers by name; slots that do not answer in time are missing."""
     names = {ref: name for name, ref in calls.items()}
     if not names:
         return {}
@@ -240,7 +240,7 @@ def _ask(ray: Any, calls: Mapping[str, Any], timeout_s: float) -> dict[str, Slot
     for ref in ready:
         try:
             facts = ray.get(ref)
-        except ray.exceptions.RayError:  # it is gone, which its absence says
+        except ray.exceptions.RayError:  # it is gone, and therefore missing from the result
             continue
         if facts is not None:
             found[names[ref]] = facts

@@ -1,4 +1,4 @@
-"""Slot on Ray as its head sees it: the actor's handle, queued orders, and the position in its messages."""
+"""Slot on Ray as its head sees it: the actor's handle, queued orders, and message position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["RaySlot", "Reply", "SlotState"]
 
 RETRY_S = 0.5
-"""Delay between two calls of an actor that is unreachable for now."""
+"""Delay between two calls of a temporarily unreachable actor."""
 
 Reply = tuple["RaySlot", str, "Future[Any]"]
 """Slot, name of the actor's method, and its future."""
@@ -38,7 +38,7 @@ class SlotState(Enum):
 
 
 class RaySlot:
-    """Handle of an actor. Calls return at once; replies come by `deliver`, on a thread of Ray's."""
+    """Handle of an actor. Calls return immediately; replies go to `deliver`, on a Ray thread."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class RaySlot:
 
     @property
     def runs(self) -> bool:
-        """Return whether an attempt is assigned to it and has not ended."""
+        """Return whether the slot has an attempt that has not ended."""
         return bool(self.trial)
 
     def assign(self, start: StartAttempt) -> None:
@@ -99,7 +99,7 @@ class RaySlot:
             self.state = SlotState.IDLE
 
     def tell(self, order: StartAttempt | Order) -> None:
-        """Send an order, after those before it."""
+        """Send an order, after all earlier orders."""
         if not self.is_up:
             self._waiting.append(order)
         elif self.transfer is None:
@@ -119,7 +119,7 @@ class RaySlot:
         future.add_done_callback(lambda done: self._deliver((self, method, done)))
 
     def flush(self) -> None:
-        """Keep one call waiting at the actor, with every queued order."""
+        """Keep one call pending at the actor, with every queued order."""
         if not self.is_up or (self._num_calls and self._num_sent == self._num_orders):
             return
         if time.monotonic() < self.silent_until:
@@ -138,7 +138,7 @@ class RaySlot:
         self.silent_until = time.monotonic() + RETRY_S
 
     def receive(self, taken: int, messages: list[Numbered]) -> list[Message]:
-        """Return the new messages; orders up to `taken` are done."""
+        """Return the new messages, and drop orders up to `taken`."""
         while self._orders and self._orders[0][0] <= taken:
             self._orders.popleft()
         found = [decode_json(line) for number, line in messages if number > self.received]

@@ -1,7 +1,7 @@
-"""Actor of a slot on Ray: runs the worker loop in a thread, many trials in turn, for one head at a time.
+"""Actor of a slot on Ray: runs the worker loop in a thread, one trial after another, for one head.
 
-The actor is detached: it outlives its head, continues and keeps its messages. It obeys the newest head only, and
-ends itself when no head has called for the linger time, so that nothing is left for ever.
+The actor is detached: it outlives its head, continues, and keeps its messages. It obeys only the newest head, and
+exits when no head has called for the linger time, so that no actor remains forever.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class SlotOrder:
     """Arguments of an actor besides the sweep's work.
 
     Attributes:
-        number: of the head that makes it.
-        linger_s: how long it stays without a head.
-        marker: a file in the sweep's storage; where it is not seen, checkpoints go by way of the head.
+        number: number of the head that creates it.
+        linger_s: seconds until it exits without a head.
+        marker: a file in the sweep's storage; if it is not visible, checkpoints are transferred through the head.
     """
 
     slot: str
@@ -50,15 +50,15 @@ class SlotOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """Facts that an actor returns to a head that attaches.
+    """Data that an actor returns to a head that attaches.
 
     Attributes:
         node: Ray's id of its node.
-        disk: the slot's own folder, where it does not see the sweep's storage; empty where it does.
-        trial: the trial it runs, or ran last; empty before the first.
+        disk: the slot's folder if it cannot access the sweep's storage; else empty.
+        trial: the trial that it runs, or ran last; empty before the first.
         is_over: whether that attempt has ended.
-        heard: value of `received` in the head's first exchange that returns the attempt from its start.
-        num_put: the same value that returns none of it.
+        heard: value for `received` in the head's first exchange, to get the attempt from its start.
+        num_put: value for `received` in that exchange, to get none of the attempt.
         group: its placement group, if any.
     """
 
@@ -78,7 +78,7 @@ class SlotFacts:
 
 
 class MailboxChannel:
-    """Connection of a worker to its head: a `WorkerChannel` over a mailbox."""
+    """Connection of a worker to its head, as a `WorkerChannel` over a mailbox."""
 
     def __init__(self, mailbox: Mailbox, slot: str) -> None:
         self._mailbox = mailbox
@@ -86,7 +86,7 @@ class MailboxChannel:
         self.trial, self.attempt, self.is_over = "", 0, True
 
     def send(self, message: Message) -> None:
-        """Send one message; never blocks. The end of an attempt is sent at once, others with the next wait."""
+        """Send one message; never blocks. The end of an attempt is urgent, other messages are not."""
         is_end = message["type"] == "ended"
         self._mailbox.put(encode_message(message), is_urgent=is_end)
         self.is_over = self.is_over or is_end
@@ -105,7 +105,7 @@ class MailboxChannel:
 
 
 class SlotActor:
-    """Slot on Ray. Methods may be called concurrently; the trial runs in a thread of its own."""
+    """Slot on Ray. Methods may be called concurrently; the trial runs in a separate thread."""
 
     def __init__(self, order: SlotOrder, work: bytes) -> None:
         self._order = order
@@ -117,10 +117,10 @@ class SlotActor:
         threading.Thread(target=self._serve, args=(work,), name="windlass-trials", daemon=True).start()
         threading.Thread(target=self._linger, name="windlass-linger", daemon=True).start()
 
-    # ------------------------------------------------------------------------------------------- what a head calls
+    # ------------------------------------------------------------------------------------------- calls of a head
 
     def facts(self, received: int = 0) -> SlotFacts:
-        """Return its facts; changes nothing."""
+        """Return the actor's facts; read-only."""
         import ray  # lazy: only where Ray runs this
         from ray.util.placement_group import get_current_placement_group
 
@@ -141,7 +141,7 @@ class SlotActor:
         )
 
     def attach(self, number: int) -> SlotFacts | None:
-        """Switch to a new head, which gets the current attempt from its start. None if it is not the newest."""
+        """Switch to a new head, which gets the current attempt from its start. None for an outdated head."""
         if number <= self._number:
             return None
         self._number = number
@@ -150,13 +150,13 @@ class SlotActor:
     def exchange(
         self, number: int, received: int, orders: Sequence[Numbered], wait_s: float
     ) -> tuple[int, list[Numbered]] | None:
-        """Exchange orders and messages, as `Mailbox.exchange`; None for a head that is not the newest."""
+        """Exchange orders and messages, as `Mailbox.exchange`; None for an outdated head."""
         if number != self._number:
             return None
         return self._mailbox.exchange(received, orders, wait_s)
 
     def disk(self, method: str, *arguments: Any) -> Any:
-        """Call a method of this slot's own disk, if it cannot access the sweep's storage."""
+        """Call a method of this slot's disk; for slots that cannot access the sweep's storage."""
         assert self._disk is not None
         return getattr(self._disk, method)(*arguments)
 
@@ -164,7 +164,7 @@ class SlotActor:
 
     def _serve(self, work: bytes) -> None:
         try:
-            from windlass.tune.executors.channel import rebuild_work  # lazy: so that errors are told to trials
+            from windlass.tune.executors.channel import rebuild_work  # lazy: errors are reported to trials
             from windlass.tune.executors.worker import Worker
 
             data = decode_json(work)
@@ -174,11 +174,11 @@ class SlotActor:
                 importlib.import_module(module)
             output = self._output(data["folder"], data["options"])
             Worker(self._channel, rebuild_work(data), observer=output).run()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, trials must hear of it
+        except BaseException as error:  # noqa: BLE001 - any error must be reported to trials
             _refuse_all(self._channel, error)
 
     def _output(self, folder: str, options: dict[str, Any]) -> Output | None:
-        """Return the output of trials if the sweep's folder is accessible; else it is in Ray's logs of the node."""
+        """Return the trials' output if the sweep's folder is accessible; else it is in the node's Ray logs."""
         if self._disk is not None or not Path(folder).is_dir():
             return None
         return Output(folder, self._order.slot, log_names(options.get("log_to_file")))
@@ -191,7 +191,7 @@ class SlotActor:
 
 
 def _refuse_all(channel: MailboxChannel, error: BaseException) -> None:
-    """Fail every attempt with the error that keeps the worker from starting."""
+    """Fail every attempt with the error that prevents the worker from starting."""
     text, kind = "".join(traceback.format_exception(error)), type(error).__name__
     while True:
         if not channel.is_over:
@@ -201,7 +201,7 @@ def _refuse_all(channel: MailboxChannel, error: BaseException) -> None:
 
 
 def _end_this_actor(disk: SlotDisk | None) -> None:
-    """Release everything, including the placement group, which outlives its head as the actor does."""
+    """Release everything, including the placement group, which outlives the head like the actor."""
     import ray  # lazy: only where Ray runs this
     from ray.util.placement_group import get_current_placement_group, remove_placement_group
 
@@ -221,7 +221,7 @@ _OWNER = ".owner"
 
 
 class SlotDisk:
-    """Folder `<tmp>/windlass-slots-<uid>/<slot>`; removed with the slot, or by the next one on the node."""
+    """Folder `<tmp>/windlass-slots-<uid>/<slot>`, removed with the slot, or by the node's next slot."""
 
     def __init__(self, slot: str, root: Path | None = None) -> None:
         root = _private(root or Path(tempfile.gettempdir(), f"windlass-slots-{os.getuid()}"))
@@ -231,7 +231,7 @@ class SlotDisk:
         (self.path / _OWNER).write_text(str(identify(os.getpid())))
 
     def places(self) -> dict[str, str]:
-        """Return the sweep's folder and storage as a worker here sees them."""
+        """Return the paths of the sweep's folder and storage for a worker on this node."""
         return {"folder": str(self.path), "storage": str(self.path / "checkpoints")}
 
     def list_files(self, folder: str) -> list[tuple[str, int]]:
@@ -255,7 +255,7 @@ class SlotDisk:
             file.write(piece)
 
     def keep_only(self, folder: str) -> None:
-        """Delete the older checkpoints beside this one, for the head has them."""
+        """Delete the older checkpoints next to this one, because the head has them."""
         kept = self._within(folder)
         for other in kept.parent.glob("[0-9]*"):
             if _order(other) < _order(kept):
@@ -285,7 +285,7 @@ def _order(checkpoint: Path) -> tuple[int, ...]:
 
 
 def _private(root: Path) -> Path:
-    """Return the folder of all slots of this user; a fresh one if another user made it and could put code there."""
+    """Return the folder for this user's slots; a fresh one if another user owns it (it could hold code)."""
     with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o700, parents=True)
     found = root.lstat()

@@ -1,4 +1,4 @@
-"""Trials as windlass runs."""
+"""Executor that runs trials as windlass runs."""
 
 from __future__ import annotations
 

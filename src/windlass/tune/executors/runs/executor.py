@@ -1,7 +1,7 @@
-"""Executor of trials as runs of an experiment: on any backend and number of nodes, with windlass's retries.
+"""Executor that runs each trial as a run of an experiment: any backend, several nodes, with retries.
 
-A run does not wait while the controller thinks: `credit` has no meaning here, and a STOP is a stop of the run. Runs
-live without their controller; another one finds them again by their ids, which follow from trial and attempt.
+A run does not wait for the controller, so `credit` is not used, and a STOP stops the run. Runs continue without their
+controller; another controller finds them by their ids, which are derived from trial and attempt.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = ["RunsExecutor", "seed"]
 
 
 TRIAL = "trial.json"
-"""File beside the run's others: its trial and sweep, and what it was started with."""
+"""File in the run's folder with its trial, its sweep and its start order."""
 
 _AGAIN_S = 10.0
-"""Delay before a launch is tried again after its place did not answer."""
+"""Delay before a launch is retried after the site could not be reached."""
 _LOOK_S = 0.05
 _LOOK_AT_SITE_S = 1.0
 _KEEP_EVERY_S = 5.0
@@ -58,10 +58,10 @@ class RunsExecutor:
     """Executor that starts a run per attempt of a trial, and follows its journal.
 
     Args:
-        home: where runs live; the default one.
+        home: the windlass home that holds the runs; None for the default.
         prepared: the experiment, for a sweep that was not declared in its file: `windlass.load("exp.yaml")`.
-        log: gets progress lines of launches.
-        look_every_s: how often journals are looked at; 0: 20 times a second here, once a second at a site.
+        log: called with progress lines of launches.
+        look_every_s: seconds between two reads of journals; 0 means 0.05 s on this machine, 1 s at a site.
     """
 
     name: ClassVar[str] = "runs"
@@ -92,7 +92,7 @@ class RunsExecutor:
     # --- the protocol
 
     def open(self, work: Work) -> None:
-        """Read the trial template and the capacity of the place; starts nothing."""
+        """Read the trial template and the site's capacity; starts nothing."""
         self._template = ensure_trial_template(Path(work.folder), self._prepared, work.name)
         self._metrics: tuple[str, ...] = tuple(work.options.get("metrics", ()))
         is_here = self._template.plan.site.profile is None
@@ -105,7 +105,7 @@ class RunsExecutor:
         self._said.append(SlotJoined(slot=self._template.plan.site.name))
 
     def room(self, resources: Resources) -> Room:
-        """Return whether another run fits the sweep's concurrency; never if the experiment itself is refused."""
+        """Return whether another run fits the sweep's concurrency; never if the experiment is invalid."""
         if self._never:
             return Room(Fit.NEVER, self._never)
         if self._trouble and time.monotonic() < self._launch_at:
@@ -116,11 +116,11 @@ class RunsExecutor:
         return Room(Fit.NOW)
 
     def start(self, start: StartAttempt) -> None:
-        """Accept an attempt; its run is launched by the next `poll`."""
+        """Accept an attempt; the next `poll` launches its run."""
         self._queue.append(start)
 
     def send(self, order: Order) -> None:
-        """Stop the run of an attempt; a requested save is answered by the newest checkpoint, or the next."""
+        """Stop the run of an attempt; answer a save request with the newest checkpoint, or the next."""
         if isinstance(order, Halt):
             self._halt(order)
         elif order.saves:
@@ -144,7 +144,7 @@ class RunsExecutor:
             time.sleep(max(0.0, min(self._look_at - time.monotonic(), left_s)))
 
     def _look(self) -> list[Event]:
-        """Return the events of all runs since the last call; none before the next look is due."""
+        """Return the events of all runs since the last call; none before the next read is due."""
         now = time.monotonic()
         if now < self._look_at:
             return []
@@ -158,7 +158,7 @@ class RunsExecutor:
         return found
 
     def close(self) -> None:
-        """Stop every run at once, without saving."""
+        """Stop every run immediately, without saving."""
         self._queue.clear()
         watches, self._watches = self._watches, {}
         for watch in watches.values():
@@ -166,25 +166,25 @@ class RunsExecutor:
                 watch.run.stop(now=True)
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Find the runs of another controller's attempts; continues a launch that was cut off."""
+        """Find the runs of another controller's attempts; continue interrupted launches."""
         found = {}
         for trial, attempt in running.items():
             run = self._run(trial, attempt)
             if run is None:
                 continue
-            with suppress(UnreachableError):  # it is asked again while it is watched
+            with suppress(UnreachableError):  # requested again while it is watched
                 run.reconcile()
             self._watches[trial] = Watch(_start_of(run, trial, attempt), run, self._home, self._metrics)
             found[trial] = attempt
         return found
 
     def detach(self) -> None:
-        """Leave the runs running by themselves."""
+        """Leave the runs running without a controller."""
         self._watches.clear()
         self._queue.clear()
 
     def waiting_for(self) -> str:
-        """Return why runs wait, as their place reports it."""
+        """Return why runs wait, as their site reports it."""
         if self._trouble:
             return self._trouble
         reasons = [watch.waits_for for watch in self._watches.values() if watch.waits_for]
@@ -199,7 +199,7 @@ class RunsExecutor:
             try:
                 run = self._new_run(start)
             except WindlassError as error:
-                refusal, run = error, self._run(start.trial, start.attempt)  # it may be made all the same, and go on
+                refusal, run = error, self._run(start.trial, start.attempt)  # the run may still exist and continue
         if run is None and isinstance(refusal, UnreachableError):
             self._queue.appendleft(start)
             self._launch_at, self._trouble = time.monotonic() + _AGAIN_S, refusal.message
@@ -242,7 +242,7 @@ class RunsExecutor:
         if watch is None or watch.is_halting:
             return
         watch.is_halting = True
-        with suppress(UnreachableError):  # the wish is on record, and goes out when the place answers
+        with suppress(UnreachableError):  # the request is recorded, and is sent when the site can be reached
             control.stop(watch.run.folder, self._home, reason=ASKED, is_checkpoint_wanted=order.saves)
 
     def _watch_of(self, trial: str, attempt: int) -> Watch | None:
@@ -250,7 +250,7 @@ class RunsExecutor:
         return watch if watch is not None and watch.start.attempt == attempt else None
 
     def _keep(self) -> None:
-        """Reconcile one run after another: each every five seconds, never two within one second."""
+        """Reconcile one run at a time: each every five seconds, at most one per second."""
         now = time.monotonic()
         if now < self._keep_at or not self._watches:
             return
@@ -264,7 +264,7 @@ class RunsExecutor:
 
 
 def _start_of(run: Run, trial: str, attempt: int) -> StartAttempt:
-    """Read what an attempt was started with, from its run's folder."""
+    """Read an attempt's start order from its run's folder."""
     try:
         content = read_json(run.folder.path / TRIAL)
         assert isinstance(content, dict)
@@ -285,16 +285,16 @@ _PARTS = "checkpoints"
 
 
 def seed(run: RunFolder, checkpoint: Path, task: str) -> Path:
-    """Link a committed checkpoint into a run that has not started; returns its path there.
+    """Link a committed checkpoint into a run that has not started; return its path there.
 
-    Bytes are shared with the original by hard links, so cloning costs no space and no time; on another file system
-    they are copied. The manifest comes last, as for every checkpoint.
+    Files are hard links to the originals, so cloning takes no space and no time; on a different file system they are
+    copied. The manifest is written last, as for every checkpoint.
 
     Args:
         task: task of the checkpoint, unless its path has it (`.../checkpoints/<task>/...`).
 
     Raises:
-        NotFoundError: the checkpoint is not there any more.
+        NotFoundError: the checkpoint no longer exists.
     """
     if not checkpoint.exists():
         raise NotFoundError(
@@ -334,5 +334,5 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target, follow_symlinks=False)
     except FileExistsError:
         return
-    except OSError:  # another file system, or one without links
+    except OSError:  # a different file system, or one without links
         shutil.copy2(source, target, follow_symlinks=False)

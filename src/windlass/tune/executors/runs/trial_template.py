@@ -1,6 +1,6 @@
-"""Template of a sweep's trials: a plan with its pins, made once; each trial is that plan with overrides.
+"""Template of a sweep's trials: a plan with its pins, made once; each trial is the plan with overrides.
 
-So the trials run the same code, environment and data although the user's files change.
+All trials therefore run the same code, environment and data, even if the user's files change.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class TrialTemplate:
     """Plan that trials share.
 
     Attributes:
-        sweep: the sweep's name; runs carry it as their group where the experiment names none.
-        token: 128 random bits; ids of runs are made from it, so that a run is found again and never doubled.
+        sweep: the sweep's name, which is the runs' group unless the experiment names one.
+        token: 128 random bits; run ids are derived from it, so that a run is found again and never duplicated.
         base: folder that relative paths of the experiment are relative to.
     """
 
@@ -57,29 +57,29 @@ class TrialTemplate:
 
     @classmethod
     def of(cls, prepared: Prepared, sweep: str) -> TrialTemplate:
-        """Make a template of a planned experiment, without its `sweep:`."""
+        """Create a template from a planned experiment, without its `sweep:`."""
         experiment = replace(prepared.experiment, sweep=None)
         plan = replace(prepared.plan, experiment=config.to_data(experiment))  # type: ignore[arg-type]  # JSON values
         return cls(sweep=sweep, token=new_token(), plan=plan, base=prepared.base)
 
     def write(self, folder: Path) -> Path:
-        """Write it to a sweep's folder; returns the file."""
+        """Write it to a sweep's folder, and return the file."""
         path = folder / TRIAL_TEMPLATE
         data = {"sweep": self.sweep, "token": self.token, "base": str(self.base), "plan": self.plan.to_data()}
         write_json(path, data)
         return path
 
     def run_id(self, trial: str, attempt: int) -> str:
-        """Return the id of an attempt's run: always the same one."""
+        """Return the run id of an attempt, which never changes."""
         text = "\0".join((self.token, trial, str(attempt)))
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return f"{self.plan.name}-" + "".join(_LETTERS[byte % 32] for byte in digest)
 
     def prepared(self, overrides: tuple[str, ...], home: Home, *, trial: str = "") -> Prepared:
-        """Return the plan of one trial, ready to launch. Pure except for what planning reads of the place.
+        """Return the plan of one trial, ready to launch. Pure, except that planning reads the site's state.
 
         Raises:
-            SpecError: an override is refused, or the place cannot do what the trial asks for.
+            SpecError: an override is invalid, or the site cannot provide what the trial requests.
         """
         given = self._overrides(overrides)
         old = self.plan
@@ -106,10 +106,10 @@ class TrialTemplate:
 
 
 def ensure_trial_template(folder: Path, prepared: Prepared | None, sweep: str) -> TrialTemplate:
-    """Read the template in a sweep's folder, made of an experiment if there is none yet; idempotent.
+    """Read the template in a sweep's folder, or create it from an experiment; idempotent.
 
     Raises:
-        PreconditionError: there is none, and no experiment to make it of.
+        PreconditionError: there is neither a template nor an experiment.
     """
     if prepared is not None and not (folder / TRIAL_TEMPLATE).exists():
         TrialTemplate.of(prepared, sweep).write(folder)
@@ -120,7 +120,7 @@ def read_trial_template(folder: Path) -> TrialTemplate:
     """Read back what `write` wrote.
 
     Raises:
-        PreconditionError: it is not there, or damaged.
+        PreconditionError: the file is missing or damaged.
     """
     path = folder / TRIAL_TEMPLATE
     try:
@@ -137,11 +137,11 @@ def read_trial_template(folder: Path) -> TrialTemplate:
 
 
 _NUM_AT_A_SITE = 64
-"""Concurrent runs of a sweep without `concurrency` at a site; more would only lengthen its queue."""
+"""Default number of concurrent runs at a site; more would only lengthen its queue."""
 
 
 def needed(plan: Plan) -> dict[str, float]:
-    """Return the CPUs and GPUs of a trial: of its largest task, on all its nodes."""
+    """Return the CPUs and GPUs of a trial's largest task, over all its nodes."""
     most: dict[str, float] = {"CPU": 1.0}
     for task in plan.tasks:
         for name, amount in {"CPU": task.cpus or 1.0, "GPU": float(task.gpus)}.items():
@@ -150,7 +150,7 @@ def needed(plan: Plan) -> dict[str, float]:
 
 
 def capacity_of(template: TrialTemplate) -> int:
-    """Return the default number of concurrent runs: what this machine holds, or a good number at a site."""
+    """Return the default number of concurrent runs: as many as fit here, or a fixed number at a site."""
     machine = template.plan.site.machine
     if machine is None:
         return _NUM_AT_A_SITE
@@ -166,17 +166,17 @@ _PINNED = ("code", "data", "env", "name", "where", "why")
 
 
 def path_of(name: str) -> str:
-    """Return the setting that a name of the space means: `lr` is `params.lr`, `tasks.train.gpus` is itself."""
+    """Return the setting for a name in the space: `lr` is `params.lr`, `tasks.train.gpus` is unchanged."""
     parts = split_path(name)
     is_path = len(parts) > 1 and parts[0] in _SECTIONS
     return join_path(parts if is_path else ("params", *parts))
 
 
 def check_name(name: str) -> str:
-    """Check that a name means a setting that can vary.
+    """Check that a name is a setting that can vary.
 
     Raises:
-        UsageError: it is no path, or it is pinned for the whole sweep.
+        UsageError: it is not a path, or it is pinned for the whole sweep.
     """
     try:
         path = path_of(name)
@@ -218,7 +218,7 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> object:
-    """Convert numbers of numpy to plain numbers."""
+    """Convert NumPy numbers to plain numbers."""
     item = getattr(value, "item", None)
     if callable(item):
         return item()

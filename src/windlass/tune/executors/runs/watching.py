@@ -1,4 +1,4 @@
-"""Run as an attempt of a trial: records of its journal become reports, saved checkpoints and its end."""
+"""Run as an attempt of a trial: its journal records become reports, checkpoints and the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASKED = "requested by its sweep"
 """Reason of a stop that the controller requested."""
 
 _PATIENCE = 100
-"""Steps after which a report without the sweep's metric is passed on, so that its absence is an error."""
+"""Steps after which a report without the sweep's metric is passed on, so that it causes an error."""
 _EXCEPTION = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit))(?::|$)", re.MULTILINE)
 _NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
@@ -39,13 +39,12 @@ _NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 class Watch:
     """Follower of one attempt's run.
 
-    What the code reports in several calls is put together: a report goes out when the sweep's metrics are in it, so code
-    may log more often than it evaluates. Its step is the `training_iteration`; step 0 is before the first and does not
-    count; reports without a step are counted. What a later attempt of the run does again, after windlass has restarted it,
-    is passed over.
+    Metrics from several calls are merged, and a report is sent when it has the sweep's metrics, so code may log more
+    often than it evaluates. The step is the `training_iteration`; step 0 precedes the first iteration and is ignored;
+    reports without a step are counted. Reports that a restarted run repeats are skipped.
 
     Args:
-        start: what the attempt was started with.
+        start: start order of the attempt.
         metrics: names of the sweep's metrics.
     """
 
@@ -72,14 +71,14 @@ class Watch:
         return next((task.reason for task in self._facts.tasks.values() if task.reason), "")
 
     def poll(self) -> list[Event]:
-        """Return the events since the last call; the last event is its end."""
+        """Return the events since the last call; the last one is the end of the attempt."""
         self._listening.look()
         found = list(self._take_in(self._reader.poll()))
         if not self._is_over():
             return found
         self._listening.look(is_last=True)
         found += self._take_in(self._reader.poll(is_fresh=True))
-        if not self._is_over():  # somebody lets it go on
+        if not self._is_over():  # a user resumed it
             return found
         return [*found, *(() if self._has_reported else self._flush()), self._end()]
 
@@ -87,7 +86,7 @@ class Watch:
         return self._facts.state.is_terminal
 
     def _take_in(self, records: list[Record]) -> Iterator[Event]:
-        for record in records:  # first: the file of reports is read before the one that says when the attempt began
+        for record in records:  # first, because reports must be read before the file with the start of the attempt
             if record.kind != events.METRICS:
                 self._facts.apply(record)
         for record in records:
@@ -132,7 +131,7 @@ class Watch:
             yield from self._flush()
 
     def _flush(self) -> Iterator[Event]:
-        """Yield the assembled report, unless it is an old one."""
+        """Yield the merged report, unless it repeats an old one."""
         values, self._values = self._values, {}
         iteration = self._step if self._step >= 0 else self._iteration + 1
         if not values or iteration <= self._iteration:
@@ -143,7 +142,7 @@ class Watch:
         yield AttemptReported(trial=self.start.trial, attempt=self.start.attempt, metrics=values)
 
     def _ran_s(self, now: float) -> float:
-        """Return the running time of all attempts of the run; time in queues does not count."""
+        """Return the total running time of the run's attempts, without time in queues."""
         attempts = [attempt for task in self._facts.tasks.values() for attempt in task.attempts.values()]
         passed = [(attempt, max(0.0, now - attempt.started_at)) for attempt in attempts if attempt.started_at]
         return sum(seconds if attempt.end is None else min(seconds, attempt.running_s) for attempt, seconds in passed)
@@ -170,14 +169,14 @@ class Watch:
         return self._ended(AttemptOutcome.FAILED, error, _exception_in(error) or facts.cause)
 
     def _never_ran(self) -> bool:
-        """Return whether the launching command died before everything was in place; then the trial did not fail."""
+        """Return whether the launch died before it was complete; then the trial itself did not fail."""
         return not any(task.jobs for task in self._facts.tasks.values())
 
     def _ended(self, how: AttemptOutcome, error: str = "", kind: str = "") -> AttemptEnded:
         return AttemptEnded(trial=self.start.trial, attempt=self.start.attempt, how=how, error=error, kind=kind)
 
     def _error(self) -> str:
-        """Return the trial's traceback, else its last output lines, and then the run's state and cause."""
+        """Return the trial's traceback, or its last output lines, followed by the run's state and cause."""
         ends = [task.newest_attempt.end for task in self._facts.tasks.values() if task.newest_attempt is not None]
         end = next((end for end in ends if end is not None and end.cause == self._facts.cause), None)
         texts = [end.traceback or "\n".join(end.tail)] if end is not None else []
@@ -187,6 +186,6 @@ class Watch:
 
 
 def _exception_in(text: str) -> str:
-    """Return the name of the exception at the end of the last traceback in a text; empty without one."""
+    """Return the exception name at the end of the last traceback in a text; empty if there is none."""
     found = _EXCEPTION.findall(text)
     return found[-1] if found else ""

@@ -1,4 +1,4 @@
-"""Executor of many small trials at a site: its slots are runs whose workers pull trials through shared files."""
+"""Executor of many small trials at a site: slots are runs whose workers get trials from shared files."""
 
 from __future__ import annotations
 

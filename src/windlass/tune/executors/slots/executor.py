@@ -1,8 +1,8 @@
 """Executor of many small trials at a site: slots are runs whose workers pull trials, one job per slot.
 
-Slots are preempted, chained and started again by windlass's own machinery; a worker that comes back is a new life of
-its slot, and the attempt of the old incarnation is lost. Workers outlive their head: they continue within their credit,
-their messages stay in their spools, and the next head reads those from the beginning.
+Slots are preempted, chained and restarted like all runs. A restarted worker is a new incarnation of its slot, and the
+attempt of the old incarnation is lost. Workers outlive their head: they continue within their credit, their messages
+stay in their spools, and the next head reads the spools from the beginning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LATE_S = 0.2
 _FRESH_EVERY_S = 2.0
 _KEEP_EVERY_S = 5.0
 _SILENT_S = 150.0
-"""Silence after which a slot is lost: workers send a heartbeat every 15 s, file systems may stall two minutes."""
+"""Silence after which a slot is lost; heartbeats come every 15 s, file systems may stall for 2 min."""
 _LEAVE_S = 8.0
 """Time within which an idle worker ends, so that its run succeeds."""
 
@@ -57,9 +57,9 @@ class SlotsExecutor:
     """Executor whose workers are windlass runs.
 
     Args:
-        home: where runs live; the default one.
+        home: the windlass home that holds the runs; None for the default.
         prepared: the experiment, for a sweep that was not declared in its file: `windlass.load("exp.yaml")`.
-        log: gets progress lines of launches.
+        log: called with progress lines of launches.
     """
 
     name: ClassVar[str] = "slots"
@@ -86,10 +86,10 @@ class SlotsExecutor:
     # --- the protocol
 
     def open(self, work: Work) -> None:
-        """Launch the missing slots, all together; blocks until their jobs are made.
+        """Launch all missing slots together; blocks until their jobs are submitted.
 
         Raises:
-            WindlassError: the trainable cannot be sent, the experiment cannot be a slot, or the place refuses it.
+            WindlassError: the trainable cannot be sent, the experiment cannot be a slot, or the site rejects it.
         """
         self._files = SlotFiles(Path(work.folder))
         self._template = ensure_trial_template(Path(work.folder), self._prepared, work.name)
@@ -139,7 +139,7 @@ class SlotsExecutor:
             pause_s = min(pause_s * 1.3, _LATE_S)
 
     def close(self) -> None:
-        """End idle workers in order and all others at once; blocks until their runs are over."""
+        """End idle workers cleanly and the rest immediately; blocks until their runs are over."""
         slots, self._slots = list(self._slots.values()), {}
         leaving = [slot for slot in slots if slot.is_idle]
         for slot in leaving:
@@ -159,7 +159,7 @@ class SlotsExecutor:
         self._slots.clear()
 
     def waiting_for(self) -> str:
-        """Return why slots are not up, as their place reports it."""
+        """Return why slots are not up, as their site reports it."""
         waiting = [slot for slot in self._slots.values() if not slot.incarnation and not slot.is_gone]
         reasons = [task.reason for slot in waiting for task in slot.run.facts.tasks.values() if task.reason]
         return f"{len(waiting)} of {count(len(self._slots), 'slot')} not up: {reasons[0]}" if reasons else ""
@@ -201,7 +201,7 @@ class SlotsExecutor:
         return found
 
     def _ordered(self, slot: RunSlot) -> list[StartAttempt]:
-        """List the attempts that heads ordered from the current incarnation of a slot."""
+        """List the attempts ordered from the current incarnation of a slot."""
         records = read_journal(self._files.orders(slot.name)) if slot.incarnation else []
         messages = [
             record.data.get("message")
@@ -210,7 +210,7 @@ class SlotsExecutor:
         ]
         return [from_message(message) for message in messages if _is_a(message, "start")]
 
-    # --- what workers say
+    # --- messages of workers
 
     def _receive(self) -> list[Event]:
         now = time.monotonic()
@@ -237,7 +237,7 @@ class SlotsExecutor:
         return found
 
     def _on_hello(self, record: Record) -> None:
-        """Handle a new incarnation of a worker: the attempt of the earlier one is lost."""
+        """Handle a new incarnation of a worker; the attempt of the earlier one is lost."""
         name, incarnation = split_writer(record.writer)
         slot = self._slots.get(name)
         if slot is None or not is_newer(incarnation, slot.incarnation):
@@ -250,14 +250,14 @@ class SlotsExecutor:
         self._events.append(SlotJoined(slot=name, host=slot.host))
 
     def _on_return(self, slot: RunSlot, record: Record) -> None:
-        """Restore a slot whose silent worker returned, once its old attempt is over."""
+        """Restore a slot whose silent worker is back, once its old attempt is over."""
         is_free = not slot.stale or (record.kind == MESSAGE and _is_a(record.data.get("message"), "ended"))
         if slot.is_gone and is_free:
             slot.is_gone, slot.stale = False, False
             self._events.append(SlotJoined(slot=slot.name, host=slot.host))
 
     def _event(self, record: Record, slot: RunSlot) -> AttemptStarted | AttemptEnded | None:
-        """Return the event of a record; None for a record that holds no message."""
+        """Return the event in a record; None for a record without a message."""
         message: Any = record.data.get("message")
         if _is_a(message, "started"):
             message = {**message, "slot": slot.name, "host": slot.host, "pid": slot.pid}
@@ -270,7 +270,7 @@ class SlotsExecutor:
     # --- the runs behind the slots
 
     def _check_runs(self) -> list[Event]:
-        """Check one slot after another: its run may be over, or its worker silent."""
+        """Check one slot after another for a finished run or a silent worker."""
         now = time.monotonic()
         slots = [slot for slot in self._slots.values() if not slot.is_gone]
         if now < self._next_check_at or not slots:
@@ -293,7 +293,7 @@ class SlotsExecutor:
         found.append(SlotLost(slot=slot.name, why=why))
         if slot.trial:
             found.append(end_with(slot, f"slot {slot.name} is gone: {why}"))
-            if not is_over:  # when its worker is heard again, this is what it hears first
+            if not is_over:  # the first order for its worker when that is back
                 self._send(slot, to_message(Halt(trial=slot.trial, attempt=slot.attempt)))
         slot.leave(is_silent=not is_over)
         if is_over:
@@ -301,7 +301,7 @@ class SlotsExecutor:
         return found
 
     def _replace(self, slot: RunSlot, why: str) -> None:
-        """Replace a run that is over by another one."""
+        """Replace a finished run with a new one."""
         slot.close()
         name = self._slot_runs.next_life(slot)
         if name:
@@ -322,5 +322,5 @@ def _number(value: Any) -> int:
 
 
 def _is_a(message: Any, type_: str) -> bool:
-    """Return whether it is a message of a type."""
+    """Return whether a value is a message of the given type."""
     return isinstance(message, dict) and message.get("type") == type_

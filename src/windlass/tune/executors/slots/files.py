@@ -1,11 +1,11 @@
 """Files between the head of a sweep and its slots, and their records.
 
-    <sweep>/slots.json                           what workers need besides their orders, the trainable too
+    <sweep>/slots.json                           data for workers besides their orders, with the trainable
     <sweep>/orders/<slot>/<head>.wj              orders of a head to a slot: `order` {to, message}
     <sweep>/spools/<slot>.<incarnation>.wj       messages of one incarnation: `hello`, `message` {message}, `heartbeat`
 
-One writer a file, all of them append-only lines in the frames of a journal, fsynced as they are written. A worker that
-windlass started again is another incarnation; it takes no order that was meant for an earlier one.
+Each file has one writer and is append-only, in journal frames, and each write is fsynced. A restarted worker is a new
+incarnation; it ignores orders for earlier ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEARTBEAT = "heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class SlotFiles:
-    """Paths of one sweep's slots; makes nothing."""
+    """Paths of one sweep's slots; creates no files."""
 
     sweep: Path
 
@@ -55,11 +55,11 @@ class SlotFiles:
 
 
 def split_writer(writer: str) -> tuple[str, str]:
-    """Return slot and incarnation of a spool's writer."""
+    """Return the slot and incarnation of a spool's writer."""
     slot, _, incarnation = writer.rpartition(".")
     return slot, incarnation
 
 
 def is_newer(incarnation: str, other: str) -> bool:
-    """Return whether an incarnation started after another of the same slot; they begin with the attempt's number."""
+    """Return whether an incarnation is newer than another of its slot; both begin with an attempt number."""
     return incarnation > other

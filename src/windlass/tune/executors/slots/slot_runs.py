@@ -1,4 +1,4 @@
-"""Slots and the runs behind them: launched together, found by their ids, and how their workers ended."""
+"""Slots and their runs: launched together, found by their ids, and how their workers ended."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RunSlot:
     """Slot as its head sees it.
 
     Attributes:
-        incarnation: the life of the worker that counts; empty before the first.
-        trial, attempt: what it was given and has not ended.
+        incarnation: the current incarnation of the worker; empty before the first.
+        trial, attempt: its assignment that has not ended.
         heard_at: time of its last message, on this process's monotonic clock.
         is_gone: its run is over, or it was silent for too long.
-        stale: it was silent while it had an attempt, which it does not know to be lost.
+        stale: its attempt was declared lost while it was silent, and the worker has not been notified.
     """
 
     name: str
@@ -48,11 +48,11 @@ class RunSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it can take a trial."""
+        """Return whether the slot can take a trial."""
         return bool(self.incarnation) and not self.trial and not self.is_gone
 
     def tell(self, message: Message, files: SlotFiles, head: str, clock: Clock) -> None:
-        """Write an order to the current incarnation; on disk when this returns."""
+        """Write an order to the current incarnation; it is on disk when this returns."""
         if self._writer is None:
             self._writer = JournalWriter(files.orders(self.name), head, clock)
         self._writer.append(ORDER, to=self.incarnation, message=message)
@@ -62,27 +62,27 @@ class RunSlot:
         self.trial, self.attempt = "", 0
 
     def leave(self, *, is_silent: bool) -> None:
-        """Mark it as gone, forever or until it is heard from again."""
+        """Mark it as gone, permanently or until its next message."""
         self.stale = is_silent and bool(self.trial)
         self.is_gone = True
         self.release()
 
     def close(self) -> None:
-        """Close the file of orders."""
+        """Close the orders file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
 
 MAX_LIVES = 5
-"""Maximum number of runs of a slot, one after another, before it is given up."""
+"""Maximum number of consecutive runs of a slot before it is abandoned."""
 
 
 class SlotRuns:
-    """Maker and finder of the runs of slots.
+    """Launcher and finder of the runs of slots.
 
     Raises:
-        UsageError: the experiment cannot be a slot: it has several tasks, or wants several nodes.
+        UsageError: the experiment cannot be a slot, because it has several tasks or needs several nodes.
     """
 
     def __init__(self, template: TrialTemplate, files: SlotFiles, home: Home, log: Callable[[str], None]) -> None:
@@ -90,19 +90,19 @@ class SlotRuns:
         self._task = _task_of(template)
 
     def newest(self, base: str, number: int = 0) -> str:
-        """Return the name of a slot's newest launched run (from that number on): `003`, `003-1`."""
+        """Return the name of a slot's newest launched run, starting at that number: `003`, `003-1`."""
         names = [base if life == 0 else f"{base}-{life}" for life in range(MAX_LIVES)]
         launched = [name for name in names[number:] if self._run(name) is not None]
         return launched[-1] if launched else names[number]
 
     def next_life(self, slot: RunSlot) -> str:
-        """Return the name of the run after one that is over; empty if the slot had enough."""
+        """Return the name of the run that follows a finished one; empty if the slot had too many."""
         base, _, life = slot.name.partition("-")
         number = int(life or 0) + 1
         return self.newest(base, number) if slot.incarnation and number < MAX_LIVES else ""
 
     def launch(self, names: Sequence[str]) -> list[RunSlot]:
-        """Return the slots of these names, launching missing ones together; blocks until their jobs are made."""
+        """Return the slots of these names, launching all missing ones; blocks until their jobs are submitted."""
         fresh = [name for name in names if self._run(name) is None]
         if fresh:
             prepared = [
@@ -112,9 +112,9 @@ class SlotRuns:
         found = []
         for name in names:
             run = self._run(name)
-            assert run is not None  # it was just made
+            assert run is not None  # it was just created
             with suppress(UnreachableError):
-                run.reconcile()  # of a head that was killed while it launched
+                run.reconcile()  # from a head that was killed while it launched
             found.append(RunSlot(name, run))
         return found
 
@@ -137,7 +137,7 @@ class SlotRuns:
 
 
 def end_with(slot: RunSlot, why: str) -> AttemptEnded:
-    """Return the end of an attempt whose worker is gone: FAILED if its own code ended the process, else LOST."""
+    """Return the end of an attempt whose worker is gone: FAILED if its code ended the process, else LOST."""
     number = int(slot.incarnation.partition("-")[0])
     ends = [task.attempts[number].end for task in slot.run.facts.tasks.values() if number in task.attempts]
     end = next((end for end in ends if end is not None), None)

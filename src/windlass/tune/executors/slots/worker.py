@@ -1,4 +1,4 @@
-"""Worker of a slot's run, `python -m windlass.tune.executors.slots.worker`: takes trials until told to leave."""
+"""Worker of a slot's run, `python -m windlass.tune.executors.slots.worker`: serves trials until `leave`."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class FileChannel:
     """Connection of one incarnation of a worker to any head, through files; outlives heads.
 
     Args:
-        incarnation: of this life: sorts after those of earlier ones.
-        on_first_end: called once, after the first trial's end was sent.
+        incarnation: name of this incarnation, which sorts after earlier ones.
+        on_first_end: called once, after the end of the first trial was sent.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class FileChannel:
         threading.Thread(target=self._beat, name="windlass-beat", daemon=True).start()
 
     def send(self, message: Message) -> None:
-        """Append a message to the spool; on disk when this returns."""
+        """Append a message to the spool; it is on disk when this returns."""
         self._write(MESSAGE, message=message)
         if message["type"] == "ended" and self._on_first_end is not None:
             then, self._on_first_end = self._on_first_end, None
             then()
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next order to this incarnation; see `WorkerChannel`. Looks every 10 to 250 ms."""
+        """Receive the next order to this incarnation; see `WorkerChannel`. Polls every 10 to 250 ms."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = _SOON_S
         while not self._waiting:
@@ -95,7 +95,7 @@ class FileChannel:
 
     def _look(self) -> None:
         now = time.monotonic()
-        is_fresh = now >= self._fresh_at  # a network file system shows new bytes to those who ask anew
+        is_fresh = now >= self._fresh_at  # a network file system shows new bytes only after the file is reopened
         if is_fresh:
             self._fresh_at = now + _FRESH_EVERY_S
         for record in self._orders.poll(is_fresh=is_fresh):
@@ -112,7 +112,7 @@ class FileChannel:
                 raise ChannelClosed(f"the spool cannot be written: {error}") from error
 
     def _beat(self) -> None:
-        """Write heartbeats, whatever the trial is doing."""
+        """Write heartbeats, independent of the trial."""
         try:
             while True:
                 time.sleep(_BEAT_EVERY_S)
@@ -122,7 +122,7 @@ class FileChannel:
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Serve trials; returns the exit code. Errors before the first trial are on standard error."""
+    """Serve trials, and return the exit code. Errors before the first trial go to standard error."""
     folder, slot = environ.get(SWEEP_VARIABLE), environ.get(SLOT_VARIABLE)
     if not folder or not slot:
         raise UsageError(
@@ -139,7 +139,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _show_progress() -> None:
-    """Report a finished trial as progress, so that windlass restarts the worker as often as needed."""
+    """Report a finished trial as progress, so that windlass keeps restarting the worker."""
     if report.is_active():
         with report.checkpoint_dir(step=int(time.time())) as folder:
             (folder / "trials").write_text("one or more")
@@ -163,7 +163,7 @@ def _work(files: SlotFiles) -> Work:
 
 
 def incarnation(environ: Mapping[str, str]) -> str:
-    """Return the name of this incarnation: later attempts of its run sort after earlier ones."""
+    """Return the name of this incarnation, which sorts after earlier attempts of its run."""
     number = environ.get("WINDLASS_ATTEMPT", "")
     return f"{int(number) if number.isdigit() else 0:05d}-{os.urandom(3).hex()}"
 
