@@ -84,7 +84,7 @@ class LoggerCallback(Callback):
         """Called when a trial reported."""
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
-        """Called when a trial is over."""
+        """Called when a trial has ended."""
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
         """Calls `log_trial_start`."""

@@ -152,5 +152,5 @@ class Deletion:
         while (path := self._paths.get()) is not None:
             try:
                 drop(path)
-            except Exception as error:  # noqa: BLE001 - storage libraries raise their own errors, and one failure must not stop the next deletion
+            except Exception as error:  # noqa: BLE001 - any error of a storage library
                 self.problems.append(f"{path}: {error}")

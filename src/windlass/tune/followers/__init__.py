@@ -1,4 +1,4 @@
-"""Followers: processes that read a sweep's journal and write it elsewhere."""
+"""Followers: processes that read a sweep's journal and export it to other formats and services."""
 
 from typing import TYPE_CHECKING
 

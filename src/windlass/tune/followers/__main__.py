@@ -14,13 +14,13 @@ from windlass.tune.followers.registry import TARGETS, make_target
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Follow; returns the exit code."""
+    """Follow a sweep, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m windlass.tune.followers", description=__doc__)
     parser.add_argument("folder", help="folder of the sweep")
     parser.add_argument("--to", required=True, metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--options", default="{}", metavar="JSON", help="arguments of the target")
     parser.add_argument("--once", action="store_true", help="write the current content, and exit")
-    parser.add_argument("--fresh", action="store_true", help="forget what was written before")
+    parser.add_argument("--fresh", action="store_true", help="discard earlier output and start again")
     given = parser.parse_args(arguments)
     try:
         follower = SweepFollower(given.folder, make_target(given.to, decode_json(given.options)), is_fresh=given.fresh)

@@ -16,7 +16,7 @@ __all__ = ["CSVTarget", "JSONTarget"]
 
 
 class CSVTarget(FileTarget):
-    """`trials/<id>/progress.csv`: one row per report; its columns are those of the trial's first report."""
+    """Target `trials/<id>/progress.csv`: one row per report, with the columns of the first report."""
 
     name = "csv"
     patterns: ClassVar = ("trials/*/progress.csv",)
@@ -27,14 +27,14 @@ class CSVTarget(FileTarget):
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Add a row; metrics that the first report lacked are left out, missing ones stay empty."""
+        """Add a row; omit metrics that the first report lacked, and leave missing ones empty."""
         path = trial_path(trial, "progress.csv")
         row = flatten({name: value for name, value in result.items() if name != "config"})
         columns = self._columns.get(trial.id)
         if columns is None:
             head = next(csv.reader([self.read_head(path).decode()]), [])
             columns = tuple(head or row)
-            columns = self._columns[trial.id] = self._known.setdefault(columns, columns)  # trials share theirs
+            columns = self._columns[trial.id] = self._known.setdefault(columns, columns)  # trials share their columns
             if not head:
                 self.pieces.append(path, _line(columns))
         self.pieces.append(path, _line([row.get(name, "") for name in columns]))
@@ -47,7 +47,7 @@ def _line(cells: Iterable[object]) -> bytes:
 
 
 class JSONTarget(FileTarget):
-    """`trials/<id>/result.json`: one JSON object per report, and `params.json`: the newest configuration."""
+    """Target `trials/<id>/result.json`, one JSON object per report, and `params.json`, the configuration."""
 
     name = "json"
     patterns: ClassVar = ("trials/*/result.json", "trials/*/params.json")

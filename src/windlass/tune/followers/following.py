@@ -1,8 +1,8 @@
-"""Loop of a follower: read new records of the journal, write them to the target, remember the position.
+"""Loop of a follower: read new journal records, write them to the target, save the position.
 
-Before a batch changes any file, a note records where in the journal it starts and how long each file is. A follower that
-finds such a note cuts the files back and writes the batch again, so every report is in the files exactly once, wherever
-the one before was killed. A power cut may still lose the last lines; `is_fresh` rewrites everything.
+Before a batch changes any file, a note records its start in the journal and the length of each file. A follower that
+finds such a note truncates the files and writes the batch again, so every report is in the files exactly once, even if
+the previous follower was killed. A power failure may still lose the last lines; `is_fresh` rewrites everything.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SweepFollower:
     """Follower of one sweep for one target.
 
     Args:
-        idle_s: seconds without news and without a living head after which it ends; a later head starts another one.
-        is_fresh: forget what was written before.
+        idle_s: seconds without new records and without a head after which it ends; a later head starts another.
+        is_fresh: discard earlier output and start again.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class SweepFollower:
         self._stops = True
 
     def run(self, *, follows: bool = True) -> None:
-        """Follow until the sweep ends or loses its head; blocks. Without `follows`: the journal as it is now.
+        """Follow until the sweep ends or loses its head; blocks. Without `follows`, write the current journal.
 
         Raises:
-            NotFoundError: there is no sweep (`no-such-sweep`).
+            NotFoundError: the folder holds no sweep (`no-such-sweep`).
             WindlassError: the target cannot be used.
         """
         if not self.folder.head_journal.exists():
@@ -93,10 +93,10 @@ class SweepFollower:
             self.target.close(is_over=self._is_over)
             os.close(self._lock)
 
-    # ------------------------------------------------------------------------------------------------- where it was
+    # ------------------------------------------------------------------------------------------------- position
 
     def _take_lock(self) -> None:
-        """Wait for the lock: a follower of the same target that is about to end releases it."""
+        """Wait for the lock, which a follower of the same target may be about to release."""
         self.folder.followers.mkdir(parents=True, exist_ok=True)
         path = self._note.with_suffix(".lock")
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -125,7 +125,7 @@ class SweepFollower:
         return found if isinstance(found, dict) else {}
 
     def _fits(self, note: dict[str, Any]) -> bool:
-        """Return whether the journal still matches the note: a power cut can undo what was read."""
+        """Return whether the journal still matches the note; a power failure can lose records already read."""
         return self._check_at(int(note["position"])) == note.get("check")
 
     def _check_at(self, position: int) -> int:
@@ -137,7 +137,7 @@ class SweepFollower:
         return zlib.crc32(content) if len(content) == position - begin else -1
 
     def _cut_back(self, sizes: dict[str, int]) -> bool:
-        """Undo an unfinished batch; False if a file lost what earlier batches wrote."""
+        """Undo an unfinished batch; return False if a file lost data of earlier batches."""
         for name, size in sizes.items():
             path = self.folder.path / name
             found = path.stat().st_size if path.exists() else 0
@@ -147,10 +147,10 @@ class SweepFollower:
                 os.truncate(path, size)
         return True
 
-    # ---------------------------------------------------------------------------------------------------- its batches
+    # ---------------------------------------------------------------------------------------------------- batches
 
     def _take_batch(self) -> bool:
-        """Pass the next records to the target; False when there are none."""
+        """Pass the next records to the target; return False if there are none."""
         begin = self._position
         found, end = self._read()
         if not found:
@@ -168,11 +168,11 @@ class SweepFollower:
         return True
 
     def _read(self) -> tuple[list[tuple[int, Record]], int]:
-        """Read complete records, each with the offset behind it, and the offset behind the last."""
+        """Read complete records, each with its end offset, and return the end offset of the last."""
         with open(self.folder.head_journal, "rb") as file:
             file.seek(self._position)
             content = file.read(_BATCH_BYTES)
-            if b"\n" not in content:  # a record longer than a batch, or one that is being written
+            if b"\n" not in content:  # a record that is longer than a batch, or still being written
                 content += file.read()
         found, end, place = [], self._position, self._position
         for line in content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]:
@@ -209,7 +209,7 @@ class SweepFollower:
         write_atomic(self._note, json.dumps(note).encode(), is_durable=False)
 
     def _has_head(self) -> bool:
-        """Return whether the sweep has a head; tests the lock only if the head is not a process of this machine."""
+        """Return whether the sweep has a head; test the lock only if the head is on a different machine."""
         try:
             head = read_json(self.folder.head_note)
         except (FileNotFoundError, ValueError):
@@ -220,10 +220,10 @@ class SweepFollower:
 
 
 class Feed:
-    """Fold of records that passes new ones to a target.
+    """Reader of all records that passes new ones to a target.
 
     Attributes:
-        history: the sweep so far, without its reports.
+        history: the sweep so far, without reports.
     """
 
     def __init__(self, folder: SweepFolder, target: Target) -> None:
@@ -237,7 +237,7 @@ class Feed:
         self._saved_s: dict[tuple[str, int], float] = {}
 
     def take(self, record: Record, *, is_new: bool) -> None:
-        """Add a record; one that is not new was passed on before and only updates the state."""
+        """Add a record; one that is not new only updates the state and is not passed on."""
         touched = self._touched(record)
         before = {trial.id: (trial.status.is_over, trial.tag) for trial in touched}
         self.history.add(record)

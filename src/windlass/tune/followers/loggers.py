@@ -21,12 +21,12 @@ __all__ = [
 
 
 class FollowerCallback:
-    """Callback that runs in its own process: the target of a follower, its options, and its secrets.
+    """Callback that runs in a separate process: a follower's target, options and secrets.
 
     Attributes:
         target: a name of `windlass.tune.followers.TARGETS`.
         options: JSON arguments of the target.
-        environment: variables for the follower's process alone; secrets go this way, never into files or arguments.
+        environment: variables for the follower's process only; secrets are passed here, never in files or arguments.
     """
 
     target = ""
@@ -46,23 +46,23 @@ class CSVLoggerCallback(FollowerCallback):
 
 
 class JsonLoggerCallback(FollowerCallback):
-    """`trials/<id>/result.json` and `params.json`."""
+    """Follower that writes `trials/<id>/result.json` and `params.json`."""
 
     target = "json"
 
 
 class TBXLoggerCallback(FollowerCallback):
-    """TensorBoard event files in `trials/<id>/`."""
+    """Follower that writes TensorBoard event files to `trials/<id>/`."""
 
     target = "tensorboard"
 
 
 class WandbLoggerCallback(FollowerCallback):
-    """Weights & Biases; arguments as in Ray Tune, further ones go to `wandb.init`.
+    """Follower for Weights & Biases; takes Ray Tune's arguments, and passes others to `wandb.init`.
 
     Raises:
-        UsageError: two keys are given (`bad-value`), or arguments for images and videos, which reports cannot hold
-            (`unsupported-setting`).
+        UsageError: two keys are given (`bad-value`), or arguments for images and videos, which reports cannot
+            contain (`unsupported-setting`).
     """
 
     target = "wandb"
@@ -104,7 +104,7 @@ class WandbLoggerCallback(FollowerCallback):
 
 
 class MLflowLoggerCallback(FollowerCallback):
-    """MLflow; arguments as in Ray Tune."""
+    """Follower for MLflow; takes Ray Tune's arguments."""
 
     target = "mlflow"
 
@@ -134,7 +134,7 @@ def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], l
     """Split callbacks into followers and those that run in the head.
 
     Raises:
-        UsageError: a target is named twice, or one is no callback (`bad-value`).
+        UsageError: a target is given twice, or an object is not a callback (`bad-value`).
     """
     given = list(callbacks)
     for callback in given:

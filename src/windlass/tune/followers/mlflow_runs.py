@@ -1,7 +1,7 @@
-"""MLflow: one run per trial in the experiment of the sweep's name, as Ray Tune's callback does.
+"""MLflow: one run per trial in an experiment named after the sweep, as in Ray Tune's callback.
 
-A run is found again by a tag, parameters are written once, and a repeated report has the same time and step, which
-MLflow's databases keep once (its plain files keep both).
+Runs are found again by a tag, and parameters are written once. A repeated report has the same time and step, and
+MLflow's databases store it once (its plain files store both).
 
 Source: the documentation of `mlflow.MlflowClient` and of the REST call `runs/log-batch` (at most 1000 metrics and 100
 parameters or tags; parameters cannot change).
@@ -27,13 +27,13 @@ _PARAM_LENGTH = 6000
 
 
 class MLflowTarget(Target):
-    """Target MLflow: logs to `tracking_uri`, or to MLFLOW_TRACKING_URI.
+    """MLflow target that logs to `tracking_uri`, or to MLFLOW_TRACKING_URI.
 
     Args:
         experiment_name: default: MLFLOW_EXPERIMENT_NAME, or the sweep's name.
         tags: set on every run.
-        save_artifact: upload the trial's own folder when it ends.
-        log_params_on_trial_end: write parameters at the end, when they change no more.
+        save_artifact: upload the trial's folder when it ends.
+        log_params_on_trial_end: write parameters at the end, when they no longer change.
         client: a module like mlflow; default: the installed one.
     """
 
@@ -61,7 +61,7 @@ class MLflowTarget(Target):
         self._metrics: dict[str, list[Any]] = {}
 
     def open(self, sweep: FollowedSweep) -> None:
-        """Import the library and open the experiment, which is made if it is new.
+        """Import the library, and open the experiment, or create it.
 
         Raises:
             PreconditionError: mlflow is not installed (`extra-missing`).
@@ -74,7 +74,7 @@ class MLflowTarget(Target):
         self._experiment: str = found.experiment_id if found else self._client.create_experiment(name)
 
     def started(self, trial: TrialHistory) -> None:
-        """Find or make the trial's run."""
+        """Find or create the trial's run."""
         self._run(trial)
 
     def _run(self, trial: TrialHistory) -> str:
@@ -102,7 +102,7 @@ class MLflowTarget(Target):
             self._client.log_batch(run_id, params=params[begin : begin + _PARAM_BATCH])
 
     def configured(self, trial: TrialHistory) -> None:
-        """Log changed numbers as metrics named `config/...`: parameters cannot change in MLflow."""
+        """Log changed numbers as metrics named `config/...`, because MLflow parameters cannot change."""
         at = trial.decisions[-1].at if trial.decisions else trial.suggested_at
         self._add(trial, flatten(trial.config, prefix="config/"), at, trial.iteration)
 
@@ -117,7 +117,7 @@ class MLflowTarget(Target):
         own.extend(make(name, value, int(at * 1000), step) for name, value in plain_values(values).items())
 
     def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
-        """End the run, after writing everything it holds."""
+        """Write everything that is pending, and end the run."""
         run_id = self._run(trial)
         self.flush()
         if self._params_last:

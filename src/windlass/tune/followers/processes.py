@@ -1,4 +1,4 @@
-"""Processes of followers, started by the head: they may lag or die without effect on the sweep."""
+"""Follower processes, started by the head; they may lag or die without affecting the sweep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_S = 0.05
 
 
 class FollowerProcesses:
-    """Followers that a head started; each has its own session, so signals to the head's group do not reach it.
+    """Followers that a head started, in separate sessions, so that signals to the head do not reach them.
 
     Their output goes to `followers/<target>.log` in the sweep's folder.
     """
@@ -56,13 +56,13 @@ class FollowerProcesses:
         return {target: process.pid for target, process in self._processes.items()}
 
     def close(self, *, is_over: bool = True, wait_s: float = 20.0) -> list[str]:
-        """Wait for them up to `wait_s` in all; slower ones continue by themselves.
+        """Wait up to `wait_s` in total for the followers to exit; any still running are left running.
 
         Args:
-            is_over: whether the sweep has ended, so that they end by themselves; else they are asked to.
+            is_over: whether the sweep has ended, so that they exit on their own; else they are asked to.
 
         Returns:
-            A sentence for each that failed or needs longer.
+            A sentence for each follower that failed or needs longer.
         """
         if not is_over:
             for process in self._processes.values():

@@ -21,10 +21,10 @@ TARGETS = {
 
 
 def make_target(name: str, options: Mapping[str, Any]) -> Target:
-    """Make a target by its name.
+    """Create a target by its name.
 
     Raises:
-        UsageError: there is none of that name, or it does not take an option (`unknown-name`).
+        UsageError: the name is unknown, or the target does not take an option (`unknown-name`).
     """
     if name not in TARGETS:
         raise BadValueError(f"unknown follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-name")
@@ -34,7 +34,7 @@ def make_target(name: str, options: Mapping[str, Any]) -> Target:
     except TypeError as error:
         raise BadValueError(
             f"the follower {name!r} does not take these options: {error}",
-            hint="options are those of its class in windlass.tune.followers",
+            hint="see the arguments of its class in windlass.tune.followers",
             code="unknown-name",
         ) from error
     assert isinstance(target, Target)

@@ -1,4 +1,4 @@
-"""Target of a follower: gets the events of trials, in order, in batches."""
+"""Target of a follower, which receives the events of trials in order, in batches."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class FollowedSweep:
 
 
 class Target:
-    """Kind of writer; override what matters.
+    """Base class of targets; override the methods that you need.
 
-    A batch may be repeated, from the same record on, after a follower died in it: a target must be
-    idempotent, or undone by `FileTarget`.
+    If a follower dies in a batch, the batch is repeated from the same record, so a target must be idempotent, or be
+    undone by `FileTarget`.
     """
 
     name: ClassVar[str]
@@ -36,14 +36,14 @@ class Target:
         """Open; called once, before anything else.
 
         Raises:
-            WindlassError: what it needs is not installed or not set.
+            WindlassError: a required library is not installed, or a setting is missing.
         """
 
     def started(self, trial: TrialHistory) -> None:
         """Called when an attempt of a trial started."""
 
     def configured(self, trial: TrialHistory) -> None:
-        """Called when a trial took over the configuration of another."""
+        """Called when a trial took over the configuration of another trial."""
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
         """Called for a report; `number` counts the trial's reports from 1, `at` is wall time in seconds."""
@@ -52,10 +52,10 @@ class Target:
         """Called when a checkpoint of a trial was committed."""
 
     def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
-        """Called when a trial is over."""
+        """Called when a trial has ended."""
 
     def flush(self) -> None:
-        """Finish a batch: all of it must be written now."""
+        """Finish a batch; everything in it must be written when this returns."""
 
     def close(self, *, is_over: bool) -> None:
         """Close; `is_over` if the sweep has ended too."""
@@ -63,13 +63,13 @@ class Target:
 
 @dataclass(slots=True)
 class Pieces:
-    """Bytes that a batch adds to files, by path below the sweep's folder."""
+    """Bytes that a batch adds to files, by path relative to the sweep's folder."""
 
     appended: dict[str, list[bytes]] = field(default_factory=dict)
     replaced: dict[str, bytes] = field(default_factory=dict)
 
     def append(self, path: str, content: bytes) -> None:
-        """Add bytes to a file's end."""
+        """Append bytes to a file."""
         self.appended.setdefault(path, []).append(content)
 
     def replace(self, path: str, content: bytes) -> None:
@@ -78,11 +78,11 @@ class Pieces:
 
 
 class FileTarget(Target):
-    """A target that only adds bytes to files below the sweep's folder; the follower writes them exactly once.
+    """Target that only adds bytes to files in the sweep's folder; the follower writes them exactly once.
 
     Attributes:
         pieces: bytes that the current batch adds.
-        patterns: the files it owns, as globs below the sweep's folder; removed when it begins from the beginning.
+        patterns: globs of its files in the sweep's folder, which are removed when it starts from the beginning.
     """
 
     patterns: ClassVar[tuple[str, ...]] = ()
@@ -96,7 +96,7 @@ class FileTarget(Target):
         self.sweep = sweep
 
     def read_head(self, path: str) -> bytes:
-        """Return the first line of one of its files, as earlier batches wrote it; empty if missing."""
+        """Return the first line that earlier batches wrote to a file; empty if missing."""
         assert self.sweep is not None
         try:
             with open(Path(self.sweep.folder.path, path), "rb") as file:
@@ -105,20 +105,20 @@ class FileTarget(Target):
             return b""
 
     def begun(self, path: str) -> bool:
-        """Return whether a file has content, of this batch or of earlier ones."""
+        """Return whether a file has content from this or earlier batches."""
         return path in self.pieces.appended or bool(self.read_head(path))
 
     def take_pieces(self) -> Pieces:
-        """Take the batch."""
+        """Return and clear the batch."""
         pieces, self.pieces = self.pieces, Pieces()
         return pieces
 
 
 def trial_path(trial: TrialHistory, name: str) -> str:
-    """Return the path of a file in a trial's own folder."""
+    """Return the path of a file in a trial's folder."""
     return f"trials/{trial.id}/{name}"
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers among flat values; booleans are numbers, as in Ray Tune's loggers."""
+    """Return the numbers in flat values; booleans count as numbers, as in Ray Tune's loggers."""
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}

@@ -1,4 +1,4 @@
-"""TensorBoard: one event file per trial, with the tags of Ray Tune's logger. Needs no library."""
+"""TensorBoard: one event file per trial, with the tags of Ray Tune's logger; needs no library."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _double(field: int, value: float, *, is_explicit: bool = False) -> bytes:
 def _float(field: int, value: float) -> bytes:
     try:
         packed = struct.pack("<f", value)
-    except OverflowError:  # beyond single precision
+    except OverflowError:  # outside the range of single precision
         packed = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
     return _varint(field << 3 | 5) + packed
 
@@ -129,10 +129,10 @@ _TAG = "ray/tune/"
 
 
 class TensorBoardTarget(FileTarget):
-    """`trials/<id>/events.out.tfevents.*`: `tensorboard --logdir <sweep>/trials` shows the sweep.
+    """Target `trials/<id>/events.out.tfevents.*`: `tensorboard --logdir <sweep>/trials` shows the sweep.
 
-    Numbers become scalars at the trial's iteration (or its `timesteps_total`), drawn values the HPARAMS page. Lists and
-    NaN are left out.
+    Numbers become scalars at the trial's iteration (or its `timesteps_total`); drawn values become the HPARAMS page.
+    Lists and NaN are omitted.
     """
 
     name = "tensorboard"

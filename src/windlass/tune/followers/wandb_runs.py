@@ -1,7 +1,7 @@
-"""Weights & Biases: one run per trial, named and grouped as Ray Tune's callback does.
+"""Weights & Biases: one run per trial, with the names and groups of Ray Tune's callback.
 
-Runs have the trial's id and are resumed, and each report has its number as the step: repeated reports are ignored
-there, for a step below the newest one does not count.
+A run has the trial's id and is resumed. The step of a report is its number, and W&B ignores steps below the newest, so
+repeated reports have no effect.
 
 Source: the documentation of `wandb.init` (id, resume, reinit, 0.19.10 and newer) and of `Run.log` (step).
 """
@@ -27,11 +27,11 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 class WandbTarget(Target):
-    """Target W&B: logs to `project`, or to WANDB_PROJECT; WANDB_MODE=offline needs no network.
+    """W&B target that logs to `project`, or to WANDB_PROJECT; WANDB_MODE=offline needs no network.
 
     Args:
         group: default: the sweep's name.
-        excludes: metrics and parameters that stay here.
+        excludes: metrics and parameters that are not logged.
         log_config: also log the configuration with each report.
         upload_checkpoints: upload every checkpoint of a local folder as an artifact.
         init: further arguments of `wandb.init`.
@@ -65,7 +65,7 @@ class WandbTarget(Target):
 
         Raises:
             PreconditionError: wandb is not installed (`extra-missing`).
-            UsageError: no project is named (`follower-unset`).
+            UsageError: no project is set (`follower-unset`).
         """
         import os  # lazy: read once
 
@@ -132,7 +132,7 @@ class WandbTarget(Target):
         run.finish(exit_code=int(is_failed))
 
     def close(self, *, is_over: bool) -> None:
-        """Finish every open run; a later follower resumes those of unfinished trials."""
+        """Finish every open run; a later follower resumes the runs of unfinished trials."""
         for run in self._runs.values():
             run.finish()
         self._runs.clear()

@@ -1,4 +1,4 @@
-"""Common part of the callbacks for XGBoost and LightGBM: a round is an iteration, the model is one file."""
+"""Common code of the XGBoost and LightGBM callbacks: a round is an iteration, the model is one file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class BoostingReport:
 
     Args:
         metrics: selection of metrics and their names; the library's names are `<data set>-<metric>`.
-        filename: of the model in a checkpoint.
-        frequency: rounds between two checkpoints; 0: only at the end.
+        filename: file name of the model in a checkpoint.
+        frequency: rounds between two checkpoints; 0 saves only at the end.
         checkpoint_at_end: report the model with the last round.
         results_postprocessing_fn: function from the selected metrics to the reported ones.
     """
@@ -40,13 +40,13 @@ class BoostingReport:
         self._postprocess = results_postprocessing_fn
 
     def metrics_of(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the metrics to report, from values by data set and metric; of a list the last one."""
+        """Return the metrics to report, from values by data set and metric; the last value of a list."""
         flat = {f"{data}-{name}": _last(value) for data, named in found.items() for name, value in named.items()}
         picked = pick(flat, self._metrics)
         return self._postprocess(picked) if self._postprocess is not None else picked
 
     def report_round(self, metrics: Mapping[str, Any], model: Any, num_rounds: int, *, is_last: bool) -> None:
-        """Report a round, with the model if it is due."""
+        """Report a round, with the model if a checkpoint is due."""
         is_due = self._frequency > 0 and num_rounds % self._frequency == 0
         if is_due or (is_last and self._checkpoint_at_end):
             report_with(metrics, self._filename, model.save_model)
@@ -55,7 +55,7 @@ class BoostingReport:
 
 
 def load_model(checkpoint: Checkpoint, filename: str, load: Callable[[str], Any]) -> Any:
-    """Load the model of a checkpoint."""
+    """Load the model from a checkpoint."""
     with checkpoint.as_directory() as folder:
         return load(str(Path(folder, filename)))
 

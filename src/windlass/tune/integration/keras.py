@@ -19,13 +19,13 @@ _PLAIN = [f"{what}_{when}" for what in ("train", "test", "predict") for when in 
 
 
 class TuneReportCheckpointCallback(_callbacks.Callback):  # type: ignore[name-defined, misc]
-    """Callback that reports the logs of Keras, with the model.
+    """Callback that reports Keras's logs and the model.
 
     Args:
         checkpoint_on: events with which the model is reported, such as `epoch_end`.
         report_metrics_on: events with which metrics are reported.
         metrics: selection of metrics and their names.
-        filename: of the model in a checkpoint.
+        filename: file name of the model in a checkpoint.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class TuneReportCheckpointCallback(BoostingReport):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = _FILE) -> Any:
-        """Load the booster of a checkpoint."""
+        """Load the booster from a checkpoint."""
         return load_model(checkpoint, filename, lambda path: _lightgbm.Booster(model_file=path))
 
     def __call__(self, env: Any) -> None:

@@ -15,12 +15,12 @@ _lightning = need_library("lightning.pytorch", "pytorch_lightning")
 
 
 class TuneReportCheckpointCallback(_lightning.Callback):  # type: ignore[name-defined, misc]
-    """Callback that reports the metrics of Lightning, with the trainer's checkpoint; not during its sanity check.
+    """Callback that reports Lightning's metrics with a checkpoint, except during the sanity check.
 
     Args:
         metrics: selection of metrics and their names.
-        filename: of the checkpoint's file.
-        save_checkpoints: False reports metrics alone.
+        filename: name of the checkpoint file.
+        save_checkpoints: False reports only metrics.
         on: Lightning's hooks without `on_`, such as `validation_end` or `train_epoch_end`.
     """
 

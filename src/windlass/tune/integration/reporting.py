@@ -1,4 +1,4 @@
-"""Common part of the callbacks: selection of a library's metrics, and reports with a checkpoint."""
+"""Common code of the callbacks: selection of metrics, and reports with a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from windlass.tune.trainable import Checkpoint, report
 __all__ = ["MetricNames", "need_library", "pick", "report_with"]
 
 MetricNames = str | Sequence[str] | Mapping[str, str] | None
-"""None: all metrics; or names to keep; or `{name to report: the library's name}`."""
+"""None for all metrics, names to keep, or `{name to report: the library's name}`."""
 
 
 def pick(found: Mapping[str, Any], names: MetricNames) -> dict[str, Any]:
     """Return the metrics to report.
 
     Raises:
-        UsageError: the library has no metric of that name.
+        UsageError: the library has no metric with that name.
     """
     if not names:
         return dict(found)
@@ -39,14 +39,14 @@ def pick(found: Mapping[str, Any], names: MetricNames) -> dict[str, Any]:
 
 
 def report_with(metrics: Mapping[str, Any], filename: str, write: Callable[[str], object]) -> None:
-    """Report metrics with a checkpoint of one file, which `write` makes at a given path."""
+    """Report metrics with a checkpoint of one file, which `write` creates at a given path."""
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
         write(str(Path(folder, filename)))
         report(metrics, checkpoint=Checkpoint.from_directory(folder))
 
 
 def need_library(*modules: str) -> Any:
-    """Import the first available one of some modules.
+    """Import the first of several modules that is installed.
 
     Raises:
         PreconditionError: none is installed.

@@ -32,7 +32,7 @@ class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingR
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = _FILE) -> Any:
-        """Load the booster of a checkpoint."""
+        """Load the booster from a checkpoint."""
 
         def load(path: str) -> Any:
             booster = _xgboost.Booster()
@@ -50,7 +50,7 @@ class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingR
         return False
 
     def after_training(self, model: Any) -> Any:
-        """Called by XGBoost at the end, when it is known which round was the last."""
+        """Called by XGBoost at the end, when the last round is known."""
         if self._checkpoint_at_end and model.num_boosted_rounds() - 1 != self._saved_round:
             report_with(self._newest, self._filename, model.save_model)
         return model

@@ -24,18 +24,18 @@ KINDS = {
 
 
 def draw(history: History | Path | str, kind: str, path: Path | str, **choices: Any) -> Path:
-    """Draw a sweep into a file; its suffix says how: `.png`, `.svg`, or `.html` with values under the pointer.
+    """Draw a sweep to a file: `.png`, `.svg`, or `.html` with tooltips.
 
-    The same history gives the same bytes. The HTML file needs no network.
+    Equal histories give equal bytes. The HTML file needs no network.
 
     Args:
-        history: of the sweep, or its folder.
+        history: history of the sweep, or its folder.
         kind: `history`, `curves`, `parallel`, `importance`, `rungs`, `schedule` (PBT) or `pareto`.
-        choices: `metric` and `mode` instead of the sweep's own; for `pareto` `metrics` and `modes`.
+        choices: `metric` and `mode` instead of the sweep's; for `pareto`, `metrics` and `modes`.
 
     Raises:
         UsageError: unknown kind (`unknown-name`) or suffix (`file-suffix`).
-        MetricError: no metric is named (`sweep-metric`).
+        MetricError: no metric is given (`sweep-metric`).
         BestTrialError: there is nothing to draw (`sweep-no-best`, `sweep-no-clones`).
         PreconditionError: matplotlib is not installed (`extra-missing`).
     """

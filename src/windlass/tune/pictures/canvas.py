@@ -1,6 +1,7 @@
-"""Common part of all pictures: colours, sizes, and the reproducible writing of a figure to a file.
+"""Common code of all pictures: colours, sizes, and reproducible writing of figures.
 
-matplotlib is imported only here, and only its figure classes: no window is opened, no global state changed.
+This is the only module that imports matplotlib, and only its figure classes, so no window is opened and no global state
+is changed.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ __all__ = [
 
 PAPER, INK, MUTED, GRID = "#ffffff", "#1c1c1c", "#767676", "#d9d9d9"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d1f")
-"""Okabe and Ito's colours, which readers with any colour vision can tell apart; darkest and strongest first."""
+"""Okabe and Ito's colours, which are distinct for any colour vision; darkest and strongest first."""
 
 _MARGIN = 0.1
-"""Inches around a picture that is larger than planned."""
+"""Padding in inches around a picture that is larger than planned."""
 FORMATS = (".png", ".svg", ".html")
 _STYLE = {
     "axes.axisbelow": True,
@@ -69,7 +70,7 @@ _STYLE = {
 
 @dataclass(slots=True)
 class Picture:
-    """Figure with tips: `tips` maps the gid of an artist to lines of text."""
+    """Figure with tooltips: `tips` maps the gid of an artist to lines of text."""
 
     figure: Figure
     title: str
@@ -92,13 +93,13 @@ def style() -> Iterator[None]:
             code="extra-missing",
         ) from error
     with mpl.rc_context():
-        mpl.rcdefaults()  # pictures are the same whatever a user's matplotlibrc says
+        mpl.rcdefaults()  # ignore the user's matplotlibrc
         mpl.rcParams.update(_STYLE)
         yield
 
 
 def new_picture(title: str, *, width: float = 8.0, height: float = 4.8) -> Picture:
-    """Make an empty picture; sizes in inches."""
+    """Create an empty picture; sizes in inches."""
     from matplotlib.figure import Figure  # lazy: as above
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -115,7 +116,7 @@ def axes_of(picture: Picture, x: str, y: str) -> Axes:
 
 
 def add_legend(axes: Axes) -> None:
-    """Add the legend above the axes, where it covers nothing."""
+    """Add the legend above the axes, where it does not cover data."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, labelcolor=INK, borderaxespad=0.0, fontsize=9)
 
 
@@ -130,17 +131,17 @@ def score_colors(values: Sequence[float], *, is_max: bool) -> list[Any]:
 
 
 def pick_evenly(items: Sequence[Any], limit: int) -> list[Any]:
-    """Return at most `limit` items, evenly spaced, the first included."""
+    """Return at most `limit` evenly spaced items, including the first."""
     if len(items) <= limit:
         return list(items)
     return [items[place * len(items) // limit] for place in range(limit)]
 
 
 def write(picture: Picture, path: Path | str) -> Path:
-    """Write a picture as `.png`, `.svg` or `.html`, by suffix. The same picture gives the same bytes.
+    """Write a picture as `.png`, `.svg` or `.html`, by suffix. Equal pictures give equal bytes.
 
     Raises:
-        UsageError: another suffix (`file-suffix`).
+        UsageError: unknown suffix (`file-suffix`).
     """
     target = Path(path)
     if target.suffix not in FORMATS:
@@ -175,7 +176,7 @@ def _saved(picture: Picture, kind: str, metadata: Mapping[str, None], *, dpi: in
 
 
 def _whole(figure: Figure) -> Bbox:
-    """Return the box of the figure with labels beyond its edge, so that long names are not cut off."""
+    """Return the bounding box including labels beyond the edge, so that long names are not cut off."""
     from matplotlib.transforms import Bbox  # lazy: as above
 
     figure.draw_without_rendering()

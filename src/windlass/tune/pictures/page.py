@@ -1,4 +1,4 @@
-"""Picture as one HTML file: the drawing inline, a small script for tips under the pointer, no network."""
+"""Picture as one HTML file: inline drawing, a small script for tooltips, no network."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def html_page(title: str, svg: str, tips: Mapping[str, str], inks: Mapping[str, 
     """Return a self-contained page.
 
     Args:
-        svg: as matplotlib writes it.
-        tips: id of a part of the drawing to its tip.
-        inks: colours of the drawing to those of the page, which follow the light or dark setting.
+        svg: SVG text from matplotlib.
+        tips: id of an element to its tooltip.
+        inks: colours of the drawing to colours of the page, which follow the light or dark setting.
     """
     drawing = svg[svg.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)

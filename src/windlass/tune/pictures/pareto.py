@@ -1,4 +1,4 @@
-"""Picture of two metrics against each other, with the Pareto front."""
+"""Scatter plot of two metrics, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def draw_pareto(history: History, metrics: Sequence[str] = (), modes: Sequence[s
     """Draw every trial by two metrics, with a line through the front.
 
     Raises:
-        MetricError: the sweep has one metric, and no second one is named (`sweep-metric`).
-        BestTrialError: no trial has both (`sweep-no-best`).
+        MetricError: the sweep has one metric, and no second one is given (`sweep-metric`).
+        BestTrialError: no trial has both metrics (`sweep-no-best`).
     """
     names = tuple(metrics) or history.objectives.metrics
     if len(names) < 2:

@@ -1,4 +1,4 @@
-"""Data of pictures: trials with a score, and their tips."""
+"""Data of pictures: trials with a score, and their tooltips."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class PlottedTrial:
 
 
 def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObjective:
-    """Return the metric to draw: the named one, else the sweep's first, else the only reported one.
+    """Return the metric to draw: the given one, the sweep's first, or the only reported one.
 
     Raises:
-        MetricError: none of these (`sweep-metric`).
+        MetricError: none of these exists (`sweep-metric`).
     """
     names = metric_names(history.trials.values())
     own = dict(zip(history.objectives.metrics, history.objectives.is_max, strict=True))
@@ -67,7 +67,7 @@ def points_of(history: History, objective: PlotObjective, scope: str = "last") -
     """Return trials with a finite score, in the order of suggestion.
 
     Raises:
-        BestTrialError: there are none (`sweep-no-best`).
+        BestTrialError: no trial has one (`sweep-no-best`).
     """
     points = []
     for trial in history.trials.values():
@@ -77,14 +77,14 @@ def points_of(history: History, objective: PlotObjective, scope: str = "last") -
     if not points:
         names = metric_names(history.trials.values())
         raise BestTrialError(
-            f"no trial reported a finite number as {objective.metric!r}",
+            f"no trial reported a finite value for {objective.metric!r}",
             hint=f"reported: {', '.join(names) or 'nothing'}",
         )
     return points
 
 
 def tip_of(trial: TrialHistory, **facts: Any) -> str:
-    """Return the tip of a trial."""
+    """Return the tooltip of a trial."""
     values = trial.assigned or flatten(trial.config)
     pairs = {**facts, **values}
     width = max(map(len, pairs), default=0)

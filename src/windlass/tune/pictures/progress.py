@@ -1,4 +1,4 @@
-"""Pictures of a sweep's progress: scores in the order of trials, and learning curves."""
+"""Pictures of a sweep's progress: scores by trial, and learning curves."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
 
 
 def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
-    """Draw the metric over training iterations, a line per trial; the best trial has a thick line."""
+    """Draw the metric over training iterations, one line per trial; the best trial's line is thick."""
     objective = objective_of(history, metric, mode)
     points = points_of(history, objective)
     best = (max if objective.is_max else min)(points, key=lambda point: point.value)
@@ -94,7 +94,7 @@ def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
 
 
 def _curve(trial: TrialHistory, objective: PlotObjective) -> tuple[list[int], list[float]]:
-    """Return iterations and finite values; where a trial took over another's state, the line goes back too."""
+    """Return iterations and finite values; iterations may decrease where a trial cloned another."""
     x, y = [], []
     for report in reports_of(trial):
         value = report.metrics.get(objective.metric)
@@ -105,5 +105,5 @@ def _curve(trial: TrialHistory, objective: PlotObjective) -> tuple[list[int], li
 
 
 def best_of(points: list[PlottedTrial], objective: PlotObjective) -> PlottedTrial:
-    """Return the point with the best value, the first of equal ones."""
+    """Return the point with the best value; the first one if several are equal."""
     return (max if objective.is_max else min)(points, key=lambda point: point.value)

@@ -1,4 +1,4 @@
-"""Picture of the schedule that population based training found: hyper-parameters over iterations, with clones."""
+"""Picture of a schedule from population based training: hyperparameters over iterations, with clones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture
     """Draw a panel per changed parameter; the orange line is the schedule of the best trial.
 
     Raises:
-        BestTrialError: no trial took over another (`sweep-no-clones`).
+        BestTrialError: no trial cloned another (`sweep-no-clones`).
     """
     exploits = lineage(history)
     names = _changed_names(exploits)
@@ -47,7 +47,7 @@ def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture
 
 
 def _changed_names(exploits: list[Exploit]) -> list[str]:
-    """Parameters that changed and are numbers, in order of first change."""
+    """Return the numeric parameters that changed, in order of first change."""
     names: dict[str, None] = {}
     for exploit in exploits:
         for name in exploit.changed:
@@ -87,7 +87,7 @@ def _draw_panel(
 
 
 def segments_of(trial: TrialHistory, name: str) -> list[Segment]:
-    """Return (first iteration, last iteration, value) for each value of a parameter that a trial had."""
+    """Return (first iteration, last iteration, value) for each value that a trial's parameter had."""
     made = exploits_of(trial)
     configs: list[Mapping[str, Any]] = [one.facts["old_config"] for one in made] + [trial.config]
     begins = [0, *(one.facts["source"]["iteration"] for one in made)]
@@ -98,7 +98,7 @@ def segments_of(trial: TrialHistory, name: str) -> list[Segment]:
 
 
 def _schedule(history: History, exploits: list[Exploit], best: TrialHistory, name: str) -> tuple[list[int], list[Any]]:
-    """Return the values behind a trial's newest state, back through all trials that it was cloned from."""
+    """Return the values that led to a trial's newest state, through all trials that it was cloned from."""
     pieces: list[Segment] = []
     trial, end, before = best, best.iteration, float("inf")
     while True:

@@ -56,7 +56,7 @@ class Searcher:
         """Called when a trial reported."""
 
     def on_trial_complete(self, trial_id: str, result: Metrics | None = None, error: bool = False) -> None:
-        """Called when a trial is over."""
+        """Called when a trial has ended."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""Sweeps declared in experiment files: their controller, their head, and ways to find and control them."""
+"""Sweeps declared in experiment files: controller, head, and ways to find and control them."""
 
 from __future__ import annotations
 

@@ -19,18 +19,18 @@ _SETTINGS = ("WINDLASS_HOME", "WINDLASS_STORE", "WINDLASS_SSH_CONFIG", "WINDLASS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the sweep in a folder; returns the exit code: 0 over, 75 interrupted and resumable, else the error's."""
+    """Run the sweep in a folder. Exit codes: 0 over, 75 interrupted and resumable, or the error's code."""
     folder = Path((sys.argv[1:] if argv is None else argv)[0])
     _show_progress(folder)
     _leave_the_job()
     os.environ["WINDLASS_HOME"] = str(folder.parent.parent)
-    from windlass.tune.sweep.head import run_head  # lazy: after the environment is ours
+    from windlass.tune.sweep.head import run_head  # lazy: after the environment was set up
     from windlass.tune.sweep.pending_requests import delete_pending_requests, read_pending_requests  # lazy: as above
 
     wishes = read_pending_requests(folder)
 
     def heard(controller: object) -> None:
-        """Delete the requests once the journal has them; until then they are left for the next head."""
+        """Delete the requests once they are journalled; until then they are kept for the next head."""
         if wishes:
             delete_pending_requests(folder)
             wishes.clear()
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         ending = run_head(folder, log=_say, on_turn=heard, **wishes)
     except WindlassError as error:
-        delete_pending_requests(folder)  # the next head would be refused as well
+        delete_pending_requests(folder)  # the next head would fail in the same way
         _say(error.render())
         return error.exit_code
     if ending.is_over:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_progress(folder: Path) -> None:
-    """Report a longer journal than at the last start as progress."""
+    """Report progress if the journal is longer than at the last start."""
     journal = SweepFolder(folder).head_journal
     if not report.is_active() or not journal.exists():
         return
@@ -57,7 +57,7 @@ def _show_progress(folder: Path) -> None:
 
 
 def _leave_the_job() -> None:
-    """Remove the variables of the head's own job, so that launched runs are not part of it; user settings stay."""
+    """Remove the variables of the head's job, so that launched runs are not part of it; keep user settings."""
     if not is_inside(os.environ):
         return
     for name in list(os.environ):

@@ -1,4 +1,4 @@
-"""Conversion of a `sweep:` section to a Tuner's arguments; errors get their place in the file."""
+"""Conversion of a `sweep:` section to a Tuner's arguments; errors get a position in the file."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 _SPACES_IN = frozenset({"hyperparam_mutations", "param_space", "space"})
-"""Arguments of schedulers and searchers that are search spaces themselves."""
+"""Arguments of schedulers and searchers that are search spaces."""
 Origins = Mapping[str, SourcePlace]
 _COUNTED = ("training_iteration", "time_total_s", "timestamp")
-"""Metrics that every report of a run has, whatever its code logs."""
+"""Metrics that every report of a run has, in addition to those that its code logs."""
 NO_ORIGINS: Origins = MappingProxyType({})
-"""Origins of a sweep that was checked before."""
+"""Origins of a sweep that was already checked."""
 
 
 @contextmanager
 def at_place(origins: Origins, path: str) -> Iterator[None]:
-    """Add the place of a setting, or of the nearest one above it, to errors without a place."""
+    """Add the position of a setting, or of its nearest parent, to errors without a position."""
     try:
         yield
     except SpecError:
@@ -70,7 +70,7 @@ def declared_space(sweep: Sweep, origins: Origins = NO_ORIGINS) -> dict[str, Any
     """Return the space; names of settings are checked if trials are runs.
 
     Raises:
-        SpecError: a word of it is unknown, or a name means nothing that can vary.
+        SpecError: a word in it is unknown, or a name is not a setting that can vary.
     """
     found: dict[str, Any] = {}
     for name, value in sweep.space.items():
@@ -90,7 +90,7 @@ def declared_tuning(sweep: Sweep, origins: Origins = NO_ORIGINS) -> TuneConfig:
     """Return goal, scheduler, searcher and limits.
 
     Raises:
-        SpecError: there is no such scheduler or searcher, or it does not take what it is given.
+        SpecError: the scheduler or searcher is unknown, or its arguments are invalid.
     """
     with at_place(origins, "sweep.scheduler"):
         scheduler = make_scheduler(sweep.scheduler)
@@ -132,13 +132,13 @@ def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_O
 
 
 def awaited_metrics(sweep: Sweep, scheduler: SweepScheduler) -> list[str]:
-    """Return the metrics that make a report complete: the goal, and the scheduler's time if the code counts it."""
+    """Return the metrics of a complete report: the goal, and the scheduler's time if the code logs it."""
     time = getattr(getattr(scheduler, "base_scheduler", scheduler), "time_attr", "")
     return [*sweep.metric, *([time] if time and time not in (*_COUNTED, *sweep.metric) else [])]
 
 
 def make_scheduler(written: str | Mapping[str, Any]) -> SweepScheduler:
-    """Make a scheduler of `asha` or `{asha: {max_t: 81}}`; unknown settings are refused."""
+    """Create a scheduler from `asha` or `{asha: {max_t: 81}}`; unknown settings are errors."""
     name, arguments = _called(written)
     made = create_scheduler(name, **arguments)
     check_known(name, arguments, list(inspect.signature(type(made)).parameters))
@@ -146,7 +146,7 @@ def make_scheduler(written: str | Mapping[str, Any]) -> SweepScheduler:
 
 
 def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, Any], ...] = ()) -> SearchAlgorithm:
-    """Make a searcher of `tpe` or `{tpe: {multivariate: true}}`, with the first points."""
+    """Create a searcher from `tpe` or `{tpe: {multivariate: true}}`, with the first points."""
     name, arguments = _called(written)
     if first:
         arguments["points_to_evaluate"] = [dict(point) for point in first]
@@ -154,7 +154,7 @@ def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, An
 
 
 def _called(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return name and arguments; search spaces among them are parsed."""
+    """Return the name and the arguments, with search spaces parsed."""
     if isinstance(written, str):
         return written, {}
     ((name, given),) = written.items()

@@ -1,4 +1,4 @@
-"""Extension of a declared sweep: other limits, stop conditions and bounds of its space."""
+"""Extension of a declared sweep with new limits, stop conditions and bounds of its space."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def make_extension(
 
     Args:
         settings: fields of `SweepSettings` with new values.
-        space: of each name that is to vary otherwise, its words as in a file; the others stay.
-        stop: bounds of metrics, instead of those that there are; empty: as before.
+        space: new distributions by name, as in a file; other names are unchanged.
+        stop: new bounds of metrics, which replace the old ones; empty to keep them.
 
     Raises:
         PreconditionError: the sweep was not declared in a file.
-        UsageError: a name or a word of the space is unknown, or a bound is no number.
+        UsageError: a name or a word of the space is unknown, or a bound is not a number.
     """
     record = read_record(folder)
     sweep = as_extended(record, _beginning(folder), None).sweep
@@ -47,13 +47,13 @@ def make_extension(
 
 
 def unchanged_by(folder: Path, more: Extension) -> str:
-    """Return one sentence if an extension changes nothing, else an empty string."""
+    """Return a message if an extension changes nothing, else an empty string."""
     beginning = _beginning(folder)
     return beginning.unchanged(more) if beginning is not None else ""
 
 
 def as_extended(record: SweepRecord, beginning: SweepOrigin | None, more: Extension | None) -> SweepRecord:
-    """Return a sweep as declared, with its extensions so far, and one more."""
+    """Return the declared sweep with all its extensions and one more."""
     sweep = record.sweep
     for one in (beginning, more):
         if one is not None and one.space is not None:

@@ -25,12 +25,12 @@ _NUM_LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
-    """Line of `windlass sweep ls`.
+    """Row of `windlass sweep ls`.
 
     Attributes:
-        state: running (a head lives), interrupted (none does, and it is not over), over, damaged (its journal
-            cannot be read), or empty where it never began.
-        counts: trials by status.
+        state: running (it has a head), interrupted (no head, but not over), over, damaged (its journal cannot be
+            read), or empty if it never started.
+        counts: number of trials by status.
     """
 
     name: str
@@ -58,11 +58,11 @@ def _is_sweep(folder: Path) -> bool:
 
 
 def find_sweep(ref: str, home: Home | None = None) -> Path:
-    """Find the folder of a sweep: by name, unique beginning or end of a name, `last`, or folder.
+    """Find a sweep's folder by name, unique beginning or end of a name, `last`, or path.
 
     Raises:
-        UsageError: several fit.
-        NotFoundError: none does; the hint names the nearest.
+        UsageError: several sweeps match.
+        NotFoundError: no sweep matches; the hint has the nearest name.
     """
     home = home or Home.default()
     if os.sep in ref and _is_sweep(Path(ref)):
@@ -94,7 +94,7 @@ def find_sweep(ref: str, home: Home | None = None) -> Path:
 
 
 def _run_of(home: Home, ref: str) -> str:
-    """Return the id of the run that `ref` means; empty for none or several."""
+    """Return the id of the run that matches `ref`; empty if none or several do."""
     try:
         return find_run(home, ref).id
     except (NotFoundError, UsageError):
@@ -115,7 +115,7 @@ def list_sweeps(home: Home | None = None) -> list[SweepRow]:
 
 
 def _row_or_damage(folder: Path) -> SweepRow:
-    """Return the row of a sweep; a damaged journal gives a row, too."""
+    """Return the row of a sweep, even if its journal is damaged."""
     try:
         return row_of(folder)
     except PreconditionError as error:
@@ -129,7 +129,7 @@ def row_of(folder: Path) -> SweepRow:
 
 
 class SweepWatch:
-    """Row of a sweep that is read repeatedly; each call reads only new records, and keeps no reports."""
+    """Repeated reader of a sweep's row; each call reads only new records, and keeps no reports."""
 
     def __init__(self, folder: Path) -> None:
         from windlass.tune.controller.journal.history import History  # lazy: finding a sweep needs no history

@@ -31,7 +31,7 @@ class SweepHandle:
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> SweepHandle:
-        """Find a sweep; raises NotFoundError or UsageError unless `ref` means exactly one."""
+        """Find a sweep; raises NotFoundError or UsageError unless `ref` matches exactly one."""
         return cls(find_sweep(ref, home))
 
     @property
@@ -46,8 +46,8 @@ class SweepHandle:
 
     @property
     def history(self) -> History:
-        """Current content of its journal; raises NotFoundError before its first head."""
-        from windlass.tune.controller.journal.history import read_history  # lazy: a question to the head needs none
+        """Current history from the journal; raises NotFoundError before the first head."""
+        from windlass.tune.controller.journal.history import read_history  # lazy: requests to the head do not need it
 
         return read_history(self.folder)
 
@@ -70,12 +70,12 @@ class SweepHandle:
 
         Args:
             metric: default: the sweep's first.
-            mode: `min` or `max`; default: the sweep's own for this metric.
+            mode: `min` or `max`; default: the sweep's mode for this metric.
 
         Raises:
             NotFoundError: no trial reported the metric (`unknown-metric`).
-            UsageError: it is not one of the sweep's, and no mode was given; or neither the sweep nor the caller names
-                a metric (`sweep-metric`).
+            UsageError: it is not a metric of the sweep and no mode was given, or neither the sweep nor the caller
+                names a metric (`sweep-metric`).
         """
         history = self.history
         modes = dict(zip(history.objectives.metrics, history.objectives.is_max, strict=True))
@@ -100,7 +100,7 @@ class SweepHandle:
 
     def run_of(self, trial: str, attempt: int) -> str:
         """Return the run id of an attempt; empty if trials are not runs."""
-        from windlass.tune.executors.runs.trial_template import (  # lazy: many have none
+        from windlass.tune.executors.runs.trial_template import (  # lazy: many sweeps do not need it
             TRIAL_TEMPLATE,
             read_trial_template,
         )
@@ -110,10 +110,10 @@ class SweepHandle:
             return ""
         return read_trial_template(self.folder).run_id(trial, attempt)
 
-    # --- asking
+    # --- requests
 
     def stop(self, trial: str = "", *, why: str = "a user stopped it") -> None:
-        """Stop a trial, or all of them and the sweep; its head, or the next one, does so within a second."""
+        """Stop a trial, or the whole sweep; its head, or the next one, does so within a second."""
         from windlass.tune.controller.requests import ask  # lazy: as above
 
         facts: Mapping[str, Any] = {"trial": self.trial(trial).id} if trial else {}
@@ -123,8 +123,8 @@ class SweepHandle:
         """Block until the sweep is over.
 
         Raises:
-            WaitTimeoutError: it was not after `timeout_s`; it is still running.
-            PreconditionError: no head lives, so nothing would happen.
+            WaitTimeoutError: it was not over after `timeout_s`; it is still running.
+            PreconditionError: it has no head, so nothing would happen.
         """
         watch = SweepWatch(self.folder)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

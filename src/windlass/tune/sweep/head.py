@@ -1,4 +1,4 @@
-"""Head of a declared sweep: the process that runs its controller, from the files in the sweep's folder."""
+"""Head of a declared sweep: runs its controller from the files in the sweep's folder."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ Log = Callable[[str], None]
 
 
 def run_head(folder: Path, *, in_process: bool = False, log: Log = lambda line: None, **more: Any) -> HeadOutcome:
-    """Run a sweep to its end from where its journal is; blocks.
+    """Run a sweep from the state in its journal to its end; blocks.
 
-    A head that is interrupted leaves runs and slots going, and the next one takes over. Safe to call at any time: only
-    one head has the lease.
+    An interrupted head leaves runs and slots running, and the next head takes them over. It is safe to call this at any
+    time, because only one head has the lease.
 
     Args:
-        in_process: run the trials of a `trainable` one by one in this process, for a debugger.
-        log: gets progress lines of launches.
-        more: as for `Controller.restore`: `extend`, `resume`, `on_turn`.
+        in_process: run the trials of a `trainable` one at a time in this process, for debuggers.
+        log: called with progress lines of launches.
+        more: arguments of `Controller.restore`: `extend`, `resume`, `on_turn`.
 
     Raises:
-        WindlassError: something is wrong for the whole sweep; the journal is whole.
+        WindlassError: an error that concerns the whole sweep; the journal stays intact.
     """
     return make_controller(folder, in_process=in_process, log=log, **more).run()
 
@@ -68,13 +68,13 @@ def run_head(folder: Path, *, in_process: bool = False, log: Log = lambda line: 
 def make_controller(
     folder: Path, *, in_process: bool = False, log: Log = lambda line: None, home: Home | None = None, **more: Any
 ) -> Controller:
-    """Make the controller of a declared sweep, new or restored; see `run_head`."""
+    """Create the controller of a declared sweep, new or restored; see `run_head`."""
     home = home or Home(folder.parent.parent)
     record, template = read_record(folder), read_trial_template(folder)
     beginning, extend = read_origin(SweepFolder(folder), SweepSettings(name=record.name)), more.get("extend")
     setup = setup_of(as_extended(record, beginning, extend), template, home)
     settings = setup.settings
-    if beginning is None:  # no head has come so far: the sweep begins as it is wanted now
+    if beginning is None:  # no head has run yet: the sweep starts with the current settings
         settings = settings if extend is None else changed(settings, extend.settings)
         more = {name: value for name, value in more.items() if name not in ("extend", "resume")}
     arguments: dict[str, Any] = {
@@ -95,10 +95,10 @@ def make_controller(
 
 
 def setup_of(record: SweepRecord, template: TrialTemplate, home: Home, origins: Origins = NO_ORIGINS) -> Setup:
-    """Read and check what a controller needs for a declared sweep.
+    """Read and check the setup of a declared sweep.
 
     Raises:
-        WindlassError: something of it is wrong, or does not go with something else.
+        WindlassError: a setting is invalid, or two settings conflict.
     """
     sweep, folder = record.sweep, sweeps_folder(home) / record.name
     if sweep.trainable:
@@ -119,14 +119,14 @@ def setup_of(record: SweepRecord, template: TrialTemplate, home: Home, origins: 
 
 
 def _see_code(template: TrialTemplate) -> None:
-    """Make the experiment's code importable in this process; workers have their run's own checkout."""
+    """Make the experiment's code importable in this process; workers use the checkout of their run."""
     code = str(template.base / str(template.plan.experiment.get("code", ".")))
     if code not in sys.path:
         sys.path.insert(0, code)
 
 
 def _num_slots(record: SweepRecord, template: TrialTemplate, space: Mapping[str, Any]) -> int:
-    """Return the number of slots: the sweep's, or the place's, and never more than there are trials."""
+    """Return the number of slots, from the sweep or the site, and at most the number of trials."""
     sweep, most = record.sweep, capacity_of(template)
     if sweep.num_slots or sweep.samples < 0:
         return sweep.num_slots or most
@@ -136,7 +136,7 @@ def _num_slots(record: SweepRecord, template: TrialTemplate, space: Mapping[str,
 def _resources(
     record: SweepRecord, template: TrialTemplate, home: Home
 ) -> Resources | Callable[[dict[str, Any]], Resources]:
-    """Return the resources of a trial: of its own plan if the space changes tasks, else of the experiment's."""
+    """Return the resources of a trial, from its own plan if the space varies tasks, else the experiment."""
     if record.sweep.trainable or not any(name.startswith("tasks.") for name in record.sweep.space):
         return _shape(template.plan)
 
@@ -160,19 +160,19 @@ def _executor(record: SweepRecord, home: Home, *, in_process: bool, log: Log) ->
             )
         return RunsExecutor(home=home, log=log)
     if in_process:
-        from windlass.tune.executors.in_process import InProcess  # lazy: only a debugger wants it
+        from windlass.tune.executors.in_process import InProcess  # lazy: only debuggers need it
 
         return InProcess()
     return SlotsExecutor(home=home, log=log)
 
 
 class _TooLongError(BaseException):
-    """Timeout that passes `except Exception` in the module that is imported."""
+    """Timeout that `except Exception` in the imported module does not catch."""
 
 
 @contextlib.contextmanager
 def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
-    """Limit the time of an import; only in the main thread, since others cannot be interrupted.
+    """Limit the time of an import; only in the main thread, because other threads cannot be interrupted.
 
     Raises:
         UsageError: it took longer (`trainable-not-importable`).
@@ -208,7 +208,7 @@ def find_trainable(name: str) -> Any:
     """Import the class or function `MODULE:NAME`.
 
     Raises:
-        NotFoundError: there is no such module or name (`trainable-not-found`).
+        NotFoundError: the module or name does not exist (`trainable-not-found`).
         UsageError: it is neither a class nor a function, or its module is not imported in time.
     """
     module_name, _, path = name.partition(":")

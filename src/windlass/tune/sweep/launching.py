@@ -1,4 +1,4 @@
-"""Start of a declared sweep: its head in this process, in a process of its own, or as a one-core job."""
+"""Start of a declared sweep, with its head in this process, a separate process, or a one-core job."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def launch_sweep(
     """Start the sweep of an experiment file; blocks until it is over, unless it is detached.
 
     Args:
-        path: the file, or what `prepare_sweep` made of it.
-        detach: start a detached head and return: a job of the trials' site, else a process.
-        in_process: run trials of a `trainable` one by one in this process, for a debugger.
-        log: gets progress lines.
+        path: the file, or the result of `prepare_sweep`.
+        detach: start a detached head, as a job at the trials' site or as a process, and return.
+        in_process: run trials of a `trainable` one at a time in this process, for debuggers.
+        log: called with progress lines.
 
     Raises:
-        WindlassError: the file is refused, and nothing was started; or something is wrong for the whole sweep.
+        WindlassError: the file is invalid, and nothing was started; or an error concerns the whole sweep.
     """
     if detach and in_process:
         raise UsageError(
@@ -72,14 +72,14 @@ def start_head(
     resume: Resume | None = None,
     extend: Extension | None = None,
 ) -> str:
-    """Start a detached head of a sweep; returns where it runs.
+    """Start a detached head of a sweep, and return where it runs.
 
-    Where trials go to a site that this machine belongs to, the head is a job of that site, chained past its walltime
-    and started again when its node is lost. Elsewhere it is a process of this machine: a job here would take the runs
-    that it launched with it when it ends.
+    If trials run at a site that this machine belongs to, the head is a job of that site, chained past its walltime and
+    restarted when its node is lost. Otherwise it is a process on this machine, because the end of a job here would also
+    end the runs that it launched.
 
     Raises:
-        PreconditionError: a head lives already.
+        PreconditionError: the sweep already has a head.
     """
     if has_head(folder):
         raise PreconditionError(
@@ -120,7 +120,7 @@ def _head_name(sweep: str) -> str:
 
 
 def _head_process(folder: Path) -> int:
-    """Start the head in a session of its own; its output goes to `head.log` in the sweep's folder."""
+    """Start the head in a new session; its output goes to `head.log` in the sweep's folder."""
     with (folder / HEAD_LOG).open("ab") as words:
         found = subprocess.Popen(
             [sys.executable, "-m", "windlass.tune.sweep", str(folder)],

@@ -1,4 +1,4 @@
-"""Requests to the next head of a sweep: a file, which the head deletes once its journal has them."""
+"""Requests to the next head of a sweep: a file that the head deletes once they are journalled."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WISHES = "next-head.json"
 
 
 def write_pending_requests(folder: Path, resume: Resume | None, extend: Extension | None) -> None:
-    """Write the requests to the next head; nothing if there are none."""
+    """Write the requests for the next head; does nothing if there are none."""
     wishes = {name: asdict(wish) for name, wish in (("resume", resume), ("extend", extend)) if wish is not None}
     if wishes:
         write_json(folder / _WISHES, wishes)
 
 
 def read_pending_requests(folder: Path) -> dict[str, Any]:
-    """Read the requests as arguments for `run_head`; carrying them out twice changes nothing more."""
+    """Read the requests as arguments for `run_head`; carrying them out is idempotent."""
     try:
         found = read_json(folder / _WISHES)
     except (FileNotFoundError, ValueError):
@@ -35,5 +35,5 @@ def read_pending_requests(folder: Path) -> dict[str, Any]:
 
 
 def delete_pending_requests(folder: Path) -> None:
-    """Delete the requests after they were journalled or refused; idempotent."""
+    """Delete the requests after they were journalled or rejected; idempotent."""
     (folder / _WISHES).unlink(missing_ok=True)

@@ -47,10 +47,10 @@ class PreparedSweep:
         return sweeps_folder(self.prepared.home) / self.name
 
     def create(self) -> Path:
-        """Write what heads need; returns the sweep's folder.
+        """Write the files that heads need, and return the sweep's folder.
 
         Raises:
-            PreconditionError: there is a sweep of that name.
+            PreconditionError: a sweep of that name already exists.
         """
         folder = self.folder
         try:
@@ -75,14 +75,14 @@ def prepare_sweep(
     home: Home | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> PreparedSweep:
-    """Read a file, pin and plan its experiment, and check its sweep down to a first trial.
+    """Read a file, pin and plan its experiment, and check its sweep, including a first trial.
 
     Args:
-        name: of the sweep; empty makes one of the experiment's.
-        log: gets a line before something is asked over the network.
+        name: name of the sweep; empty to derive it from the experiment's name.
+        log: called with a line before each network request.
 
     Raises:
-        WindlassError: the file, the space, a pin or the plan of a trial is refused; nothing was left behind.
+        WindlassError: the file, the space, a pin or the plan of a trial is invalid; nothing was created.
     """
     prepared = prepare_file(path, overrides, options, home=home, log=log)
     sweep, origins = prepared.experiment.sweep, prepared.origins
@@ -109,25 +109,25 @@ def prepare_sweep(
 
 
 def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
-    """Refuse an override of a name that the sweep varies: no trial would use it.
+    """Check that no override sets a name that the sweep varies, since no trial would use it.
 
     Raises:
-        SpecError: there is one (`override-varied`).
+        SpecError: an override does (`override-varied`).
     """
     varied = {name if "." in name else f"params.{name}" for name in sweep.space}
     for override in overrides:
         path = override.partition("=")[0]
         if path in varied:
             message = f"the sweep varies `{path}`, so no trial would have this value"
-            hint = "leave it out, or take it out of `sweep.space`"
+            hint = "leave it out, or remove it from `sweep.space`"
             raise SpecError([Problem(message, "override-varied", SourcePlace("command line", excerpt=override), hint)])
 
 
 def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, SourcePlace]) -> None:
-    """Refuse `keep` if this head cannot delete checkpoints at the site.
+    """Check that this head can delete checkpoints at the site, as `keep` requires.
 
     Raises:
-        SpecError: they are at a site behind ssh (`unsupported-setting`).
+        SpecError: the site is reached over ssh (`unsupported-setting`).
     """
     if sweep.keep.best and profile is not None and profile.ssh:
         message = f"`keep: {{best: {sweep.keep.best}}}` is not supported at {profile.name}, which is reached over ssh"
@@ -136,7 +136,7 @@ def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, Sour
 
 
 def _place_of(prepared: Prepared) -> str:
-    """Return the place of the trials, as `--on` takes it."""
+    """Return where trials run, as `--on` takes it."""
     site = prepared.plan.site
     return f"{site.name}/{site.partition}" if site.partition else site.name
 
@@ -148,7 +148,7 @@ def _example(
     prepared: Prepared,
     origins: Mapping[str, SourcePlace],
 ) -> Prepared:
-    """Plan a trial, so that a name or value that the experiment refuses fails before anything starts."""
+    """Plan a trial, so that an invalid name or value fails before anything starts."""
     if sweep.trainable:
         return prepared
     with at_place(origins, "sweep.space"):
@@ -161,7 +161,7 @@ def _example(
 
 
 def _of_the_space(problem: Problem, overrides: Sequence[str], origins: Mapping[str, SourcePlace]) -> Problem:
-    """Move the problem of a trial's override to the place where the file names what varies."""
+    """Move an error about a trial's override to the position of the name in the file's space."""
     for override in overrides:
         path = override.partition("=")[0]
         if problem.place is not None and problem.place.excerpt.startswith(f"{path}="):

@@ -1,4 +1,4 @@
-"""Record of a declared sweep in its folder, beside the journal; written once."""
+"""Record of a declared sweep in its folder, next to the journal; written once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def sweeps_folder(home: Home) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRecord:
-    """Sweep as its file declared it.
+    """Sweep as declared in its file.
 
     Attributes:
-        file: where it was declared.
+        file: path of the file.
         place: where trials run, as `--on` takes it.
     """
 
@@ -40,7 +40,7 @@ class SweepRecord:
     created_at: float = field(default_factory=time.time)
 
     def write(self, folder: Path) -> None:
-        """Write it; as the last file of a new sweep, it shows that the others exist."""
+        """Write the record; it is the last file of a new sweep, and shows that all others exist."""
         data = {
             "schema": _SCHEMA,
             "name": self.name,
@@ -56,7 +56,7 @@ def read_record(folder: Path) -> SweepRecord:
     """Read back `write`.
 
     Raises:
-        PreconditionError: it is damaged, or the sweep was not declared in a file.
+        PreconditionError: the record is damaged, or the sweep was not declared in a file.
     """
     path = folder / RECORD
     try:

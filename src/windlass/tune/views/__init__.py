@@ -1,4 +1,4 @@
-"""Views of a running sweep: a live table, lines in a log, a cell of a notebook."""
+"""Views of a running sweep: a live table, log lines, or a notebook cell."""
 
 from typing import TYPE_CHECKING
 

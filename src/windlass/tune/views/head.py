@@ -1,8 +1,8 @@
-"""View inside the head: it reads the controller a few times a second, and costs one clock reading otherwise.
+"""View inside the head: it reads the controller a few times a second; other calls only read a clock.
 
-Numbers come from the controller's own counters and from the trials that run. Of the journal only what changes a trial's
-status is read, plain reports are passed over unparsed; so a look costs the same however many reports there were, and
-all trials are walked once, when a sweep that exists is taken up.
+Numbers come from the controller's counters and from running trials. From the journal it parses only records that change
+a trial's status and skips plain reports, so the cost does not depend on the number of reports. All trials are read only
+once, when an existing sweep is restored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HeadView:
         self._position = -1
 
     def look(self, controller: Looked) -> None:
-        """Show what is new if it is time; else about 0.1 us."""
+        """Show changes if an update is due; otherwise takes about 0.1 us."""
         now = self._clock.monotonic()
         if now < self._next_at:
             return
@@ -91,7 +91,7 @@ class HeadView:
             progress.note_names(row.metrics)
 
     def _ended_row(self, progress: SweepProgress, data: dict[str, Any], core: Core) -> TrialRow | None:
-        """Return the row of a record's trial with its newest numbers: it may leave the table now."""
+        """Return the row of an ended trial with its newest numbers, since it may now leave the table."""
         row = progress.live.get(str(data.get("trial")))
         trial = core.state.table.trials.get(row.trial) if row else None
         if row and trial:
@@ -107,7 +107,7 @@ class HeadView:
         return content[:end].splitlines()
 
     def _begin(self, controller: Looked) -> None:
-        """Load the state of a sweep from the controller's tables, once."""
+        """Load the state of a sweep from the controller's tables; called once."""
         progress, core = self.view.progress, controller.core
         settings, table = core.settings, core.state.table
         objectives = settings.objectives

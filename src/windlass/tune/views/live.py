@@ -1,6 +1,6 @@
 """Live view of a running sweep: a table on a terminal, lines elsewhere, a cell in a notebook.
 
-It is fed every record (a few counters each) and draws a few times a second at most, whatever the rate of reports.
+It takes every record at the cost of a few counters, and draws at most a few times a second.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class _Screen(Protocol):
 
 
 class LiveView:
-    """View of a sweep. Feed it with `take`, call `tick` often, `close` it at the end.
+    """View of a sweep. Pass it records with `take`, call `tick` often, and `close` it at the end.
 
     Args:
-        verbosity: 0: nothing; 1: the table, or a line now and then; 2: also a line for each trial that ends; 3: for
-            each report.
-        stream: where to write; a terminal gets the live table.
+        verbosity: 0 shows nothing; 1 the table, or a line at intervals; 2 also a line for each ended trial; 3 also a
+            line for each report.
+        stream: stream to write to; a terminal gets the live table.
         progress: counters that are updated elsewhere.
     """
 
@@ -79,7 +79,7 @@ class LiveView:
             self._narrate(kind, data)
 
     def tick(self) -> None:
-        """Draw if it is time and something is new; else nearly free."""
+        """Draw if an update is due and something has changed."""
         if self._verbosity <= 0:
             return
         now = self._clock.monotonic()
@@ -107,7 +107,7 @@ class LiveView:
 
     @property
     def tells_reports(self) -> bool:
-        """Return whether it prints every report, and so needs them all."""
+        """Return whether the view prints every report, and therefore needs all of them."""
         return self._verbosity >= 3
 
     def _num_events(self) -> int:
@@ -150,12 +150,12 @@ class LiveView:
 
 
 class _Terminal:
-    """Live table on a terminal; other output goes above it."""
+    """Live table on a terminal; other output appears above it."""
 
     first_after_s = 0.0
 
     def __init__(self, stream: TextIO, settings: ViewSettings) -> None:
-        from rich.console import Console  # lazy: only who looks at a terminal needs it
+        from rich.console import Console  # lazy: only needed for terminals
         from rich.live import Live  # lazy: as above
 
         self.interval_s = max(_FAST_S, settings.interval_s)
@@ -172,7 +172,7 @@ class _Terminal:
         lines += [Text(best, style="green")] if best else []
         lines += [Text(line, style="yellow") for line in wait_lines(progress)]
         errors = [Text(line, style="red") for line in failure_lines(progress, settings.max_failures)]
-        # A table that is taller than the screen cannot be drawn in place.
+        # A table taller than the screen cannot be redrawn in place.
         room = max(3, self._console.size.height - len(lines) - len(errors) - 6)
         table = trial_table(
             progress, replace(settings, max_rows=settings.max_rows if is_last else min(room, settings.max_rows))
@@ -204,7 +204,7 @@ def _hidden(table: Table) -> str | None:
 
 
 class _Lines:
-    """Lines for a log: one at intervals, and the table at the end; a short sweep gets only the end."""
+    """Lines for a log at intervals, and the table at the end; a short sweep gets only the table."""
 
     first_after_s = 2.0
 
@@ -234,7 +234,7 @@ class _Lines:
 
 
 def plain_table(table: Table) -> str:
-    """Format a table as text, columns padded with blanks."""
+    """Format a table as text, with padded columns."""
     columns = list(zip(table.headings, *table.rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     lines = []
@@ -252,7 +252,7 @@ class _Notebook:
     first_after_s = 0.0
 
     def __init__(self, settings: ViewSettings) -> None:
-        import IPython.display  # lazy: there in notebooks, and only there
+        import IPython.display  # lazy: installed only in notebooks
 
         self.interval_s = max(1.0, settings.interval_s)
         self._display = IPython.display

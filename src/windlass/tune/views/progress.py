@@ -1,7 +1,7 @@
-"""Progress of a sweep for views: counters, live trials, the best finished ones. Constant work per record.
+"""Progress of a sweep for views: counters, live trials, best finished trials. Constant work per record.
 
-It is fed the journal's records, in the head as they are written or elsewhere as they are read. Of trials that are over
-it keeps the best few, so its memory does not grow with the sweep.
+It takes the journal's records, as the head writes them or as another process reads them. Of finished trials it keeps
+only the best few, so its memory does not grow with the sweep.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _NUM_NAMES = 8
 
 @dataclass(slots=True)
 class TrialRow:
-    """Trial as a table shows it.
+    """Trial as shown in a table.
 
     Attributes:
-        assigned: the values that were drawn, flat.
-        best: the best value of the sweep's metric so far, None before the first.
-        why: what it waits for.
+        assigned: the drawn values, flat.
+        best: the best value of the sweep's metric so far; None before the first.
+        why: reason why it waits.
     """
 
     trial: str
@@ -57,14 +57,14 @@ class SweepProgress:
     """State that a view shows.
 
     Attributes:
-        live: trials that are not over, in order of their suggestion.
-        counts: trials by status.
-        counts_changed: how often a trial changed its status.
-        waiting: reason to the number of trials that wait for it.
+        live: trials that have not ended, in the order in which they were suggested.
+        counts: number of trials by status.
+        counts_changed: number of status changes.
+        waiting: number of waiting trials by reason.
         best: the trial with the best value so far.
-        head_waits: why nothing starts, as the head reports it.
-        failures: the newest ones.
-        total: number of trials in the end; 0 if unknown.
+        head_waits: reason why nothing starts, from the head.
+        failures: the newest failures.
+        total: final number of trials; 0 if unknown.
     """
 
     def __init__(self, *, metric: str = "", mode: str = "") -> None:
@@ -85,7 +85,7 @@ class SweepProgress:
 
     @property
     def num_trials(self) -> int:
-        """Trials that were suggested so far."""
+        """Number of trials suggested so far."""
         return sum(self.counts.values())
 
     def take(self, kind: str, data: Data, at: float) -> None:
@@ -99,7 +99,7 @@ class SweepProgress:
             self._act(act)
 
     def top_finished(self, num: int) -> list[TrialRow]:
-        """Return the best finished trials, best first; those without a score last, newest first."""
+        """Return the best finished trials, best first; trials without a score come last, newest first."""
         self._prune()
         return self._kept[:num]
 
@@ -133,7 +133,7 @@ class SweepProgress:
     def _asked(self, data: Data, at: float) -> None:
         if data.get("what") in ("extend", "resume"):
             self.search_ended = self.limit = self.ended_why = ""
-        if data.get("what") == "extend":  # how many there will be is known again when the search has ended
+        if data.get("what") == "extend":  # the total is known again once the search has ended
             self.total = int((data.get("settings") or {}).get("max_trials") or 0)
 
     def _ended(self, data: Data, at: float) -> None:
@@ -145,7 +145,7 @@ class SweepProgress:
     def _slot_lost(self, data: Data, at: float) -> None:
         self.num_slots = max(self.num_slots - 1, 0)
 
-    # ---------------------------------------------------------------------------------------------------- its trials
+    # ---------------------------------------------------------------------------------------------------- trials
 
     def _suggested(self, data: Data, at: float) -> None:
         self.live[data["trial"]] = TrialRow(data["trial"], data.get("assigned") or data.get("config") or {})
@@ -174,11 +174,11 @@ class SweepProgress:
                 self._move(data["trial"], status, str(data.get("why") or ""))
 
     def note_names(self, metrics: Mapping[str, Any]) -> None:
-        """Note the names of reported metrics."""
+        """Record the names of reported metrics."""
         self.user_metrics.update((name, None) for name, value in metrics.items() if isinstance(value, int | float))
 
     def adopt(self, live: Iterable[TrialRow], ended: Iterable[TrialRow]) -> None:
-        """Start in the middle of a sweep: with its live trials, and the best finished ones."""
+        """Load a sweep that is already running: its live trials and the best finished ones."""
         self.live = {row.trial: row for row in live}
         self._kept = list(ended)
         self.waiting.update(row.why for row in self.live.values() if row.why)
@@ -188,7 +188,7 @@ class SweepProgress:
             self.note_names(row.metrics if len(self.user_metrics) < _NUM_NAMES else {})
 
     def note_score(self, row: TrialRow, value: Any) -> None:
-        """Note a trial's value of the sweep's metric; NaN, infinities and other types do not count."""
+        """Record a trial's value of the sweep's metric; ignore NaN, infinities and other types."""
         if not isinstance(value, int | float) or not math.isfinite(value):
             return
         is_max = self.mode == "max"
@@ -220,7 +220,7 @@ class SweepProgress:
     def _move(self, trial: str, status: TrialStatus, why: str = "") -> None:
         row = self.live.get(trial)
         if row is None:
-            if not status.is_over:  # a finished trial that a person lets go on
+            if not status.is_over:  # a finished trial that a user resumed
                 row = next(
                     (kept for kept in self._kept if kept.trial == trial), TrialRow(trial, {}, TrialStatus.TERMINATED)
                 )

@@ -1,4 +1,4 @@
-"""Settings of views, and Ray Tune's reporters as such settings."""
+"""Settings of views, and Ray Tune's reporters, which are converted to them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class ViewSettings:
     """Settings of a view.
 
     Attributes:
-        metric_columns: metrics to show (name to heading), or None: iteration, time, and the sweep's and the users' own.
-        parameter_columns: parameters to show, or None: all that were drawn.
-        max_rows: trials in the table; those that run come first, then the best that ended.
-        max_failures: errors below the table.
-        max_width: characters of a heading or a value; longer ones are cut.
-        interval_s: seconds between two pictures of the table on a terminal.
-        line_interval_s: seconds between two lines where there is no terminal.
+        metric_columns: metrics to show (name to heading); None shows iteration, time, the sweep's metrics
+            and the user's.
+        parameter_columns: parameters to show; None shows all drawn parameters.
+        max_rows: maximum trials in the table; running trials come first, then the best finished.
+        max_failures: maximum errors below the table.
+        max_width: maximum characters of a heading or value; longer ones are shortened.
+        interval_s: seconds between two updates of the table on a terminal.
+        line_interval_s: seconds between two lines without a terminal.
         total: number of trials, if the searcher does not know it.
-        sorts_by_metric: also the running trials by their score.
-        is_notebook: show the table in the output of a notebook's cell.
-        overwrites: whether a notebook's table takes the place of the one before.
+        sorts_by_metric: sort running trials by score, too.
+        is_notebook: show the table in the output of a notebook cell.
+        overwrites: whether a notebook's table replaces the previous one.
     """
 
     metric_columns: Mapping[str, str] | None = None
@@ -48,15 +49,15 @@ class ViewSettings:
 
 
 class ProgressReporter:
-    """Base of reporters; their arguments become the settings of the one view."""
+    """Base class of reporters, whose arguments become the settings of the view."""
 
     settings = ViewSettings()
 
 
 class CLIReporter(ProgressReporter):
-    """Ray Tune's reporter for terminals; all arguments by name, with its defaults.
+    """Ray Tune's reporter for terminals, with its defaults; all arguments are keyword-only.
 
-    `print_intermediate_tables` has no effect: the table of a terminal is always live.
+    `print_intermediate_tables` has no effect, because the table on a terminal is always live.
     """
 
     _is_notebook = False
@@ -100,18 +101,18 @@ class CLIReporter(ProgressReporter):
         }
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """Show one more metric, under another heading if one is given.
+        """Show one more metric, optionally with a different heading.
 
         Raises:
-            UsageError: it is shown already (`bad-value`).
+            UsageError: it is already shown (`bad-value`).
         """
         self._metrics = _add(self._metrics or {}, metric, representation)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
-        """Show one more parameter, under another heading if one is given.
+        """Show one more parameter, optionally with a different heading.
 
         Raises:
-            UsageError: it is shown already (`bad-value`).
+            UsageError: it is already shown (`bad-value`).
         """
         self._parameters = _add(self._parameters or {}, parameter, representation)
 
@@ -136,7 +137,7 @@ def settings_of(reporter: object | None) -> ViewSettings:
     """Return the settings of a reporter.
 
     Raises:
-        UsageError: it is not a ProgressReporter, or has its own `report`, which would not be called (`unsupported-setting`).
+        UsageError: it is not a ProgressReporter, or it overrides `report`, which would not be called (`unsupported-setting`).
     """
     if reporter is None:
         return ViewSettings()
@@ -145,7 +146,7 @@ def settings_of(reporter: object | None) -> ViewSettings:
         what = f"its own {own[0]}()" if own else "no settings of ours"
         raise BadValueError(
             f"progress_reporter={type(reporter).__name__} has {what}, which is not supported",
-            hint="use CLIReporter(metric_columns=[...]), or a callback with on_trial_result for output of your own",
+            hint="use CLIReporter(metric_columns=[...]), or a callback with on_trial_result for custom output",
             code="unsupported-setting",
         )
     return reporter.settings
@@ -159,5 +160,5 @@ def _as_names(columns: Columns) -> dict[str, str] | None:
 
 def _add(columns: Mapping[str, str], name: str, heading: str | None) -> dict[str, str]:
     if name in columns:
-        raise BadValueError(f"duplicate column {name!r}", hint="leave the second one out", code="bad-value")
+        raise BadValueError(f"duplicate column {name!r}", hint="leave out the second one", code="bad-value")
     return {**columns, name: heading or name}

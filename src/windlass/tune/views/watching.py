@@ -1,4 +1,4 @@
-"""View of a sweep whose head is another process: it reads the journal, and can be stopped at any time."""
+"""View of a sweep with its head in another process: reads the journal, and can be stopped at any time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["watch"]
 
 _POLL_S = 0.25
 _GONE_S = 10.0
-"""Time within which a starting head has begun."""
+"""Maximum time that a head takes to start."""
 
 
 def watch(
@@ -29,13 +29,13 @@ def watch(
     stream: TextIO | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Show the sweep in a folder: once, or until it ends or has had no head for a while. Changes nothing.
+    """Show the sweep in a folder once, or until it ends or has had no head for a while. Read-only.
 
     Args:
         follows: False shows it once.
 
     Raises:
-        NotFoundError: there is no sweep (`no-such-sweep`).
+        NotFoundError: the folder holds no sweep (`no-such-sweep`).
     """
     clock = clock or SystemClock()
     journal = JournalStream(SweepFolder(Path(folder)))
@@ -65,11 +65,11 @@ def watch(
 
 
 def _head_waits(folder: SweepFolder) -> str:
-    """Return why the head starts nothing, from `head.json`; empty if no head lives."""
+    """Return why the head starts nothing, from `head.json`; empty if there is no head."""
     try:
         told = read_json(folder.head_note)
         waits = told.get("waits") if isinstance(told, dict) else None
-    except (OSError, ValueError):  # no head so far, or its note is being written elsewhere
+    except (OSError, ValueError):  # no head yet, or its note is just being written
         return ""
     return str(waits) if waits and _has_head(folder) else ""
 
@@ -77,5 +77,5 @@ def _head_waits(folder: SweepFolder) -> str:
 def _has_head(folder: SweepFolder) -> bool:
     try:
         return is_locked(folder.head_journal)
-    except OSError:  # another person's sweep: nobody can tell
+    except OSError:  # the process of another user: assume that it runs
         return True

@@ -57,8 +57,8 @@ class RayExecutor:
     """Executor whose slots are actors of a Ray cluster; they outlive the head, and another head finds them.
 
     Args:
-        address: address of the cluster. Default: RAY_ADDRESS, which windlass sets in a `cluster: ray` task, or else a Ray
-            on this machine only, which ends with this process. Ignored if the process is already connected.
+        address: address of the cluster. Default: RAY_ADDRESS, which windlass sets in a `cluster: ray` task, or else
+            Ray on this machine only, which ends with this process. Ignored if the process is already connected.
         runtime_env: Ray's runtime environment for the actors.
         num_slots: limit of concurrent trials; 0 for the sweep's limit, or as many as the cluster holds.
         linger_s: seconds that slots continue without a head before they exit.
