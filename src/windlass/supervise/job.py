@@ -1,4 +1,4 @@
-"""job.json: the only input of a job, written by the client and read by every supervisor."""
+"""job.json: the complete input of a job, written by the client and read by every supervisor."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SCHEMA = 1
 class ReplicaCommand:
     """Command of one replica.
 
-    `argv` and the values of `env` may contain `${leader.address}`, `${leader.port}`, `${rank}` and `${attempt}`; nothing
-    else is replaced in the job, and a shell line sees them already replaced.
+    `argv` and the values of `env` may contain `${leader.address}`, `${leader.port}`, `${rank}` and `${attempt}`. Only
+    these are replaced in the job, before a shell sees the line.
     """
 
     argv: tuple[str, ...]
@@ -41,7 +41,7 @@ class ReplicaCommand:
 
 @dataclass(frozen=True)
 class JobSecret:
-    """Secret for the user's processes: as a variable, or as the path of a 0600 file in that variable."""
+    """Secret for the user's processes: as a variable, or as a 0600 file whose path is in the variable."""
 
     name: str
     is_file: bool = False
@@ -49,7 +49,7 @@ class JobSecret:
 
 @dataclass(frozen=True)
 class Lease:
-    """Share of a machine that several runs use; empty folder: nothing is leased."""
+    """Share of a machine that several runs use; nothing is leased if the folder is empty."""
 
     folder: str = ""
     gpus: int = 0
@@ -59,13 +59,13 @@ class Lease:
 
 @dataclass(frozen=True)
 class Fencing:
-    """Heartbeats of an attempt on several machines, and when its ranks must stop; seconds.
+    """Heartbeats of an attempt on several machines, and time limits without one, in seconds.
 
     Attributes:
-        renew_s: between two heartbeats; 0: none, since all processes are on one machine.
-        stop_s: without a heartbeat for this long the ranks are stopped; a heartbeat lets them continue.
-        kill_s: without a heartbeat for this long they are killed.
-        quiet_s: a successor starts when it has seen no change for this long.
+        renew_s: interval of heartbeats; 0: none, since all processes are on one machine.
+        stop_s: after this long without a heartbeat the ranks are stopped; the next heartbeat resumes them.
+        kill_s: after this long without a heartbeat the ranks are killed.
+        quiet_s: a successor starts after it has seen no change for this long.
     """
 
     renew_s: float = 0.0
@@ -76,9 +76,9 @@ class Fencing:
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """Chain of a task's jobs, which continue without a client.
+    """Chain of a task's jobs, which continues without a client.
 
-    A job of a scheduler is a chain of links: link 1 is submitted by the client, each link queues the ones after it.
+    A scheduler's job is a chain of links: the client submits link 1, and each link queues the next ones.
 
     Attributes:
         scheduler: `slurm`, or empty: the job is one process tree, and nothing is queued.
@@ -106,16 +106,16 @@ class ContainerConfig:
 
     Attributes:
         engine: `docker` or `podman`.
-        variables: variables that select the engine (`DOCKER_HOST` and others), as at the launch.
-        image: image to start; by digest, or by the engine's own id.
+        variables: variables at the launch that select the engine (`DOCKER_HOST` and others).
+        image: image to start, by digest or by the engine's id.
         name: name of the image for messages.
-        network: `host`, or `private`: one of the job, in which the replicas find one another by name.
-        folders: mounted at their own path, read-only.
-        writable: mounted at their own path, writable; created if missing.
-        cwd: working folder of the command inside; empty: the image's own.
+        network: `host`, or `private`: a network of the job, in which replicas find each other by name.
+        folders: folders mounted read-only at the same path.
+        writable: folders mounted writable at the same path; created if missing.
+        cwd: working folder of the command inside; empty: the image's default.
         shared_memory_bytes: size of /dev/shm; 0: half of the machine's memory, or the task's memory.
-        cpus: of a replica; 0: no limit.
-        gpus: of a replica; the lease says which ones.
+        cpus: CPUs of a replica; 0: no limit.
+        gpus: number of GPUs of a replica; the lease has their ids.
     """
 
     engine: str = "docker"
@@ -136,22 +136,22 @@ class QueueRequest:
     """Request to a scheduler: one link of a job on one site; 0 and empty: not set.
 
     Attributes:
-        name: name of the job, unique per run, task and number of the job; links wait for one another by it.
+        name: name of the job, unique per run, task and number of the job; links use it to wait for each other.
         time_s: walltime of a link.
         num_links: links that the task's running time needs; 1 if unknown.
         num_queued: links that the client queues at the launch.
         gpu_option: option for GPUs: `gres`, `gpus-per-node`, or `none` (the partition implies them).
-        gres_type: the scheduler's name of the GPU type.
-        memory_bytes: per node; 0 also if jobs of the site do not set memory.
-        tmp_bytes: node-local disk.
-        nodelist: hosts, exactly these.
+        gres_type: the scheduler's name for the GPU type.
+        memory_bytes: memory per node; also 0 if jobs at the site do not request memory.
+        tmp_bytes: node-local disk space.
+        nodelist: exact list of hosts.
         constraint: features that every node must have, joined by `&`.
         signal_before_s: time before the walltime at which the scheduler should send its signal.
         build_job: scheduler's id of the job that builds the environment; it must have ended before link 1 starts.
-        hold: link 1 is held until the tasks before it have ended; the last of their leaders releases it.
-        options: more options of sbatch, from the site.
-        setup: first shell lines: modules.
-        python: interpreter of the supervisor.
+        hold: whether link 1 is held until its upstream tasks have ended; the last of their leaders releases it.
+        options: additional sbatch options, from the site.
+        setup: first lines of the batch script, which load modules.
+        python: interpreter for the supervisor.
     """
 
     name: str = ""
@@ -183,17 +183,17 @@ class QueueRequest:
 
 @dataclass(frozen=True)
 class BeakerRequest:
-    """Request to Beaker beside the fields that every job has; empty: not set.
+    """Request to Beaker, in addition to the fields of every job; empty: not set.
 
     Attributes:
-        workspace: full name of the workspace of the experiment; empty: not a job for Beaker.
+        workspace: full name of the experiment's workspace; empty: not a Beaker job.
         image: `beaker:NAME` or `docker:REFERENCE`.
         clusters: full names of the clusters to choose from.
         datasets: entries of the task's `datasets` in Beaker's format: mounts of Weka buckets, host paths, ...
-        secrets: name of the workspace's secret by the variable in which the supervisor gets it.
+        secrets: variable of the supervisor -> name of the workspace's secret.
         bundle: dataset with the job's folder, if the client cannot access the jobs' storage.
-        results: folder inside whose files Beaker uploads.
-        experiment, task: merge patches (RFC 7386) for the spec and for its task, from the user's own file.
+        results: folder in the container whose files Beaker uploads.
+        experiment, task: merge patches (RFC 7386) for the spec and for its task, from the user's file.
     """
 
     workspace: str = ""
@@ -219,34 +219,34 @@ class BeakerRequest:
 
 @dataclass(frozen=True)
 class JobDocument:
-    """Complete input of a supervisor; absolute paths, no secret values.
+    """Complete input of a supervisor; paths are absolute, and no values are secret.
 
     Attributes:
-        job: number of this submission of the task; an older one exits before user code.
-        token: in the environment of every process of this run on this machine (`WINDLASS_TOKEN`).
-        is_shell: argv is our shell around the user's line, so signals go to its children.
+        job: number of this submission of the task; an older one exits before user code runs.
+        token: token in the environment of every process of this run on this machine (`WINDLASS_TOKEN`).
+        is_shell: whether argv is windlass's shell around the user's line, so that signals go to its children.
         env: variables for the user's processes; `path` and `python_path` are prepended to the inherited ones.
         after: tasks that must have succeeded before this one starts.
-        per_job_s: walltime; an attempt ends itself before it has run this long, and the next one has as much; None for
+        per_job_s: walltime; an attempt ends before it has run this long, and the next one gets the full time again; None:
             no limit.
-        time_s: running time of the task, all attempts together, without the time between them; None for no limit.
-        memory_bytes: limit per replica, enforced by the supervisor; 0 for none.
+        time_s: total running time of all attempts of the task, without the time between them; None: no limit.
+        memory_bytes: limit per replica, enforced by the supervisor; 0: none.
         delivery: file with the secret values, outside the run's folder; empty if there are none.
-        host_address: address on which replicas listen; empty: each finds the address of its own machine.
-        interface: network interface of that address, or the beginning of its name; empty: the host name's.
-        inherit: more variables that user code inherits from the job, `NAME` or `PREFIX*`.
-        unset: variables that user code does not inherit although the job has them.
-        num_heads: number of first replicas that run the task; the others serve them and live as long; 0: all run it.
+        host_address: address on which replicas listen; empty: each uses the address of its machine.
+        interface: network interface of that address, or the beginning of its name; empty: that of the host name.
+        inherit: additional variables that user code inherits from the job, `NAME` or `PREFIX*`.
+        unset: variables of the job that user code does not inherit.
+        num_heads: the first `num_heads` replicas run the task, the rest serve them and end with them; 0: all run it.
         notice_s: time between the scheduler's notice and its kill.
         queue: request for each link; its name is empty without a scheduler.
         preflight: checks of each node before user code runs on it: `gpu-count`, `disk`, `port`, `clock`.
-        straggler: a replica is reported if its steps take this many times as long as those of the others.
+        straggler: ratio to the step time of the other replicas from which a replica is reported.
         environment: file that exists once the task's environment is built; empty: nothing to wait for.
-        build_lock: file that a build of that environment holds locked.
+        build_lock: file that is locked while that environment is built.
         stage: folder on each node's own disk for a copy of the environment, made before anything starts.
         container: container of the user's processes; without an image they run on the machine itself.
-        beaker: request to Beaker; the job's containers are Beaker's own.
-        builds: name of the data that the task prepares; empty: a task of the user.
+        beaker: request to Beaker, which runs the job's containers itself.
+        builds: name of the data that the task prepares; empty: a user's task.
     """
 
     run: str
@@ -299,12 +299,12 @@ class JobDocument:
 
     @property
     def num_replicas(self) -> int:
-        """Size of the gang."""
+        """Return the number of replicas."""
         return len(self.replicas)
 
     @property
     def is_on_one_machine(self) -> bool:
-        """Return whether all replicas are processes of one machine, started there by windlass."""
+        """Return whether all replicas are processes that windlass starts on one machine."""
         return self.host_address == "127.0.0.1"
 
     def to_data(self) -> dict[str, Any]:

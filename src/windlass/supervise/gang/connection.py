@@ -1,9 +1,9 @@
 """Socket of a gang's leader: JSON lines over TCP, after both ends have proved that they know the job's token.
 
 Replicas send statuses, the leader sends orders. Both ends run inside the supervisor's event loop and never block it;
-nothing durable is sent this way. Any local user can connect, so an unverified connection gets little: lines of fixed
-length (`gang.handshake`), a few seconds, and one of a limited number of places, which it loses at random when more
-connect. A verified connection is never dropped in favour of an unverified one.
+no durable data is sent this way. Any local user can connect, so unverified connections are restricted: lines of fixed
+length (`gang.handshake`), a time limit of a few seconds, and a maximum number, above which some are dropped at random. A
+verified connection is never dropped in favour of an unverified one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from windlass.supervise.gang.messages import Order, ReplicaStatus
 __all__ = ["LeaderClient", "LeaderServer", "SocketNetwork"]
 
 HANDSHAKE_S = 30.0
-"""Time limit of a handshake: many times what a busy machine takes."""
+"""Time limit of a handshake: far longer than it takes on a busy machine."""
 
 PROOF_S = 240.0
-"""Time that a replica waits for its leader's proof; a shared disk may block a supervisor for three minutes."""
+"""Time limit for the leader's proof; a shared disk may block a supervisor for three minutes."""
 
 MAX_UNVERIFIED = 256
 """Maximum number of unverified connections."""
@@ -98,7 +98,7 @@ class _Peer:
         return self._handshake.rank
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return messages of a replica; bytes of an unverified peer only reach the handshake."""
+        """Return messages of a replica; bytes of an unverified peer are passed to the handshake only."""
         piece = self.lines.receive_raw()
         if self.rank < 0:
             try:
@@ -114,7 +114,7 @@ class _Peer:
 
 
 class LeaderServer:
-    """Leader's end: accepts replicas, passes on their statuses, sends the newest order to all.
+    """Leader's end: accepts replicas, forwards their statuses, sends the newest order to all.
 
     Args:
         num_replicas: size of the gang; higher ranks are refused.
@@ -145,12 +145,12 @@ class LeaderServer:
 
     @property
     def num_unverified(self) -> int:
-        """Number of connections that have not completed the handshake."""
+        """Return the number of connections that have not completed the handshake."""
         return len(self._unverified)
 
     def send(self, order: Order) -> None:
         """Send this order to every replica, and to those that connect later."""
-        self._order = _encode(order.to_data())  # encoded once: the order of a big gang is long
+        self._order = _encode(order.to_data())  # encoded once, since the order of a big gang is long
         for peer in list(self._peers):
             if peer in self._peers:
                 self._send(peer)
@@ -169,7 +169,7 @@ class LeaderServer:
         self._listener.close()
 
     def _accept(self) -> None:
-        """Accept some connections; the rest wait, so that replicas are served first."""
+        """Accept some connections; the rest wait, so that connected replicas are served first."""
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 connection, _ = self._listener.accept()
@@ -187,7 +187,7 @@ class LeaderServer:
         self._make_room(MAX_UNVERIFIED)
 
     def _make_room(self, most: int) -> None:
-        """Drop unverified connections at random: a flood loses most, a dropped replica reconnects."""
+        """Drop unverified connections at random: a flood loses most of its connections, and a dropped replica reconnects."""
         while len(self._unverified) > most:
             number = int.from_bytes(os.urandom(4), "big") % len(self._unverified)
             self._drop(list(self._unverified)[number])
@@ -195,7 +195,7 @@ class LeaderServer:
     def _read(self, peer: _Peer) -> None:
         was_unverified = peer.rank < 0
         if was_unverified and peer not in self._unverified:
-            return  # dropped earlier in this turn of the loop
+            return  # dropped earlier in this iteration of the loop
         try:
             messages = peer.receive()
             statuses = [ReplicaStatus.from_data(message) for message in messages if "status" in message]
@@ -253,8 +253,8 @@ class LeaderClient:
     def is_connected(self) -> bool:
         """Return whether there is a connection to a leader.
 
-        A connection counts for `PROOF_S` before the leader has proved itself, since a leader may be held up. The next one
-        to the same port counts only with a proof, since another program may have that port by now.
+        A connection without the leader's proof counts for `PROOF_S`, since a leader may be blocked. The next connection to
+        the same port counts only with a proof, since another program may use that port by now.
         """
         if self._lines is not None and not self._handshake.is_done and self._clock() >= self._since + PROOF_S:
             self.close()

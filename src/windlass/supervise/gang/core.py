@@ -1,15 +1,15 @@
-"""Pure core of a gang's leader: gathers the replicas, starts and ends them together, retries.
+"""Pure core of a gang's leader: gathers the replicas, starts and ends them together, and retries.
 
     wait --gate opens--> gather(n) --all ready--> run(n) --first failure, or requested--> stop(n) --all ended--+
                             ^                       |all succeeded                                             |
                             |                       v                                                          v
                             +---- next attempt -- decide <------------------------------------------------ attempt ended
 
-A notice that a node must go ends the attempt and with it the job; the next job, or this one restarted by its scheduler,
-continues.
+A notice that a node must be released ends the attempt and the job; the next job, or this one after a restart by its
+scheduler, continues.
 
-Everything durable is in the journal, so a new leader (a restarted supervisor, or another replica after this node was
-lost) continues from the facts. No I/O here except the journal; time comes in with the events.
+All durable state is in the journal, so a new leader (a restarted supervisor, or another replica after this node was
+lost) continues from there. No I/O except the journal; events carry the time.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from windlass.supervise.gang.time_limits import Deadlines
 __all__ = ["GangConfig", "GangCore"]
 
 SETTLE_S = 0.3
-"""Time to wait for other failures after the first, so that the earliest one is named, not the one reported first.
+"""Time to wait for other failures after the first report, so that the earliest failure is named as the cause.
 
-In a scheduler's job also the time to wait for a notice: the code may be signalled just before the supervisors.
+In a scheduler's job also the time to wait for a notice, since the code may be signalled just before the supervisors.
 """
 
 CHECKPOINT_WAIT_S = 600.0
@@ -51,7 +51,7 @@ CHECKPOINT_WAIT_S = 600.0
 
 
 class GangCore:
-    """Decides for one task of a run, in the supervisor that leads.
+    """Core of the leader of one task.
 
     Args:
         epoch: number of this leader; orders and records of a lower one are ignored.
@@ -81,7 +81,7 @@ class GangCore:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the task ended, or this job is finished with it."""
+        """Return whether the task ended, or this job has nothing left to do for it."""
         return self._is_over
 
     @property
@@ -95,7 +95,7 @@ class GangCore:
         return self.order.step is Step.WAIT and not self._is_over
 
     def start(self, now: float) -> list[Command]:
-        """Read the state of the task from the journal and continue from there."""
+        """Read the state of the task from the journal, and continue from it."""
         task = self._journal.task()
         over = self._leave_if_over(task)
         if over:
@@ -117,7 +117,7 @@ class GangCore:
         return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
 
     def on_gate(self, reason: str, now: float) -> list[Command]:
-        """Handle the gate's answer: why the task may not start yet, or "" if it may."""
+        """Handle the gate's result: why the task may not start yet, or "" if it may."""
         if not self.is_waiting:
             return []
         if reason != self._reason:
@@ -132,7 +132,7 @@ class GangCore:
         """End an attempt of an earlier start that is certainly over.
 
         Args:
-            rank: the replica whose heartbeat stopped well before the others', which says that its node was lost; -1: none.
+            rank: replica whose heartbeat stopped well before all others, so that its node was lost; -1: none.
         """
         if cause is Cause.UNKNOWN and rank >= 0:
             cause = Cause.NODE_LOST
@@ -151,13 +151,13 @@ class GangCore:
         return self._go_on(now)
 
     def _follow(self, attempt: Attempt, now: float) -> list[Command]:
-        """Continue after an attempt that had ended before; one of an earlier job was ended for good."""
+        """Continue after an attempt that had already ended; an attempt of an earlier job is not continued."""
         if attempt.job == self._gang.job:
             return self._go_on(now)
         return self._set(now, attempt=1 + max(self._journal.task().attempts, default=0), step=Step.WAIT)
 
     def on_superseded(self, now: float) -> list[Command]:
-        """Handle that the scheduler restarted the job elsewhere: end everything of this start."""
+        """Handle that the scheduler restarted the job on other nodes: end everything of this start."""
         if self._is_superseded or self._is_over:
             return []
         self._is_superseded = True
@@ -203,7 +203,7 @@ class GangCore:
     # --- decisions of others ------------------------------------------------------------------------------
 
     def _leave_if_over(self, task: TaskFacts) -> list[Command]:
-        """Leave a task that ended, whoever ended it, or that a newer job took over."""
+        """Leave a task that has ended for any reason, or that a newer job took over."""
         if task.end is not None:
             return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
         return self._leave(1) if task.newest_job > self._gang.job else []
@@ -251,7 +251,7 @@ class GangCore:
         return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._deadlines.time_message, now)
 
     def _leave_if_too_short(self, now: float) -> list[Command]:
-        """Leave the link if its scheduler will end it soon; the next link waits instead."""
+        """Leave the link if its scheduler will end it soon, and let the next link wait instead."""
         return self._leave_link(self._journal.task(), now) if self._deadlines.is_link_too_short(now) else []
 
     # --- the attempt -------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class GangCore:
         return self._start_attempt(number, now)
 
     def _start_attempt(self, number: int, now: float) -> list[Command]:
-        """Start the attempt once all are ready, after one more look at the journal."""
+        """Start the attempt once all replicas are ready, after checking the journal again."""
         self._journal.refresh()
         task = self._journal.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now) or self._handle_requests(task, now)
@@ -312,7 +312,7 @@ class GangCore:
         bad = failures(ended, self._gang.num_heads)
         lost = self.membership.lost(now)
         if self.membership.notice() is not None:
-            return self._handle_notice(now)  # the scheduler may have signalled the code too: its exits are no failures
+            return self._handle_notice(now)  # the scheduler may have signalled the code too
         if bad:
             self._settle_at = self._settle_at or now + SETTLE_S
             may_have_notice = bool(self._gang.incarnation) or len(ended) < self._gang.num_replicas
@@ -330,11 +330,11 @@ class GangCore:
         return []
 
     def _host(self, rank: int) -> str:
-        """Return the machine of a replica, also of one that only an earlier leader knew; "": unknown."""
+        """Return the machine of a replica, even if only an earlier leader knew it; "": unknown."""
         return self.membership.host(rank) or host_of(self._journal.task().attempts.get(self.order.attempt), rank)
 
     def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
-        """End the workers after the heads succeeded; they have nothing to save."""
+        """End the workers, which have nothing to save, after the heads succeeded."""
         if len(ended) == self._gang.num_replicas:
             return self._finish(End(str(Cause.OK)), now)
         self._attempt_end = End(str(Cause.OK))
@@ -367,7 +367,7 @@ class GangCore:
     ) -> list[Command]:
         """Begin to stop the attempt.
 
-        A second reason, or the same without a wait, does not replace the first but shortens the wait.
+        A second reason, or a repeated one without a wait, does not replace the first but shortens the wait.
         """
         if self.order.step is Step.STOP:
             if wait_s == 0.0:
@@ -403,7 +403,7 @@ class GangCore:
     def _first_end(self, ended: dict[int, End]) -> End:
         """Return why the attempt is over.
 
-        A replica that failed earlier may have reported later than the one that the attempt was stopped for.
+        A replica that failed earlier may have reported later than the one for which the attempt was stopped.
         """
         noticed = self.membership.notice() if self._has_notice else None
         if noticed is not None:  # the scheduler may have explained the notice since then
@@ -413,7 +413,7 @@ class GangCore:
         return self._attempt_end or End(str(Cause.UNKNOWN))
 
     def _is_listening(self) -> bool:
-        """Return whether code of this attempt polls `should_stop`, and so can save before a signal."""
+        """Return whether code of this attempt polls `should_stop`, so that it can save before a signal."""
         attempt = self._journal.task().attempts.get(self.order.attempt)
         return attempt is not None and attempt.is_listening
 
@@ -433,7 +433,7 @@ class GangCore:
         newest = task.newest_attempt
         is_taken_over = is_of_other_start(newest, self._gang.incarnation) and newest is not None and newest.end is None
         if self._is_superseded or is_taken_over:
-            return self._leave(EXIT_RESUMABLE)  # a later start of the job decides, and queues the next links
+            return self._leave(EXIT_RESUMABLE)  # a later start of the job decides and queues the next links
         decision = decide(task, self._gang.budgets)
         if decision.verdict is not None:
             return self._end_task(decision.verdict, decision.cause, decision.message, now)
@@ -461,7 +461,7 @@ class GangCore:
         return self._deadlines.is_link_too_short(now)
 
     def _leave_link(self, task: TaskFacts, now: float) -> list[Command]:
-        """Leave the rest to the next link; after the last link the task is over."""
+        """Leave the rest of the work to the next link; after the last link, end the task."""
         last = end_of_chain(task, self._gang.link, self._gang.max_links)
         if last is not None and last.verdict is not None and not self._is_superseded:
             return self._end_task(last.verdict, last.cause, last.message, now)
@@ -469,7 +469,7 @@ class GangCore:
 
     def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
         attempt = self._journal.task().newest_attempt
-        if self.open_attempt and attempt is not None and attempt.end is None:  # nothing waits for it any more
+        if self.open_attempt and attempt is not None and attempt.end is None:  # no link waits for it any more
             end = End(str(Cause.UNKNOWN), message="its job ended without recording a result", at=attempt.last_seen_at)
             self._end_attempt(attempt.number, end, attempt.job)
         self._journal.append(

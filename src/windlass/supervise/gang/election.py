@@ -1,11 +1,11 @@
-"""Election of the leader: rank 0 at once, the next rank some time after a leader is gone; the highest epoch counts.
+"""Leader election: rank 0 first, other ranks in order after a leader is lost; the highest epoch wins.
 
-A claim is a file `leader-<epoch>.json` that only one replica can create. Rank 0 is not special beyond being first in
-line: losing the leader costs the gang `PATIENCE_S`, about as much as losing any other replica.
+A claim is a file `leader-<epoch>.json` that only one replica can create. Rank 0 is only special in that it comes first:
+losing the leader costs the gang `PATIENCE_S`, about as much as losing any other replica.
 
-Epochs increase over all starts of a job. A replica follows claims of its own start only; a claim of a later start means
-that the scheduler has restarted the job, and ends everything of the earlier one. So does any claim in the folder of a
-later job of the same task, `<task>-<number>`, which has epochs of its own.
+Epochs increase over all starts of a job. A replica follows only claims of its start; a claim of a later start means that
+the scheduler has restarted the job, and ends everything of the earlier start. So does any claim in the folder of a later
+job of the same task, `<task>-<number>`, which numbers its epochs separately.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _JOB = re.compile(r"(.+)-([0-9]+)")
 
 @dataclass(frozen=True)
 class Leadership:
-    """Claim: the leader of an epoch and the address for its replicas.
+    """Claim to lead: the leader of an epoch, and its address for the replicas.
 
     Attributes:
-        incarnation: the start of the job it belongs to; empty on one machine.
+        incarnation: start of the job that it belongs to; empty on one machine.
     """
 
     epoch: int
@@ -52,8 +52,8 @@ class Claims:
     """Claims of a job, as seen by one start of it.
 
     Attributes:
-        own: the newest of its own start.
-        newest: the newest of any start.
+        own: newest claim of this start.
+        newest: newest claim of any start.
         has_later_job: whether a later job of the same task has a leader.
     """
 
@@ -63,7 +63,7 @@ class Claims:
 
     @property
     def is_superseded(self) -> bool:
-        """Return whether the job was restarted after this start had a leader, or a later job of the task was."""
+        """Return whether a later start of the job, or a later job of the task, has a leader."""
         return self.has_later_job or self._has_later_start
 
     @property
@@ -72,12 +72,12 @@ class Claims:
 
     @property
     def next_epoch(self) -> int:
-        """First epoch without a claim."""
+        """Return the first epoch without a claim."""
         return self.newest.epoch + 1 if self.newest is not None else 1
 
 
 class Candidate:
-    """Pure policy of one replica: when to try to become leader."""
+    """Pure policy of one replica for when to try to become the leader."""
 
     def __init__(self, rank: int, now: float) -> None:
         self._rank = rank
@@ -88,7 +88,7 @@ class Candidate:
         self._connected_at = now
 
     def on_leader_gone(self, now: float) -> None:
-        """Skip the waiting time: the leader's guard and supervisor are known to be dead."""
+        """Skip the waiting time, because the leader's guard and supervisor are known to be dead."""
         self._connected_at = now - PATIENCE_S - _PER_RANK_S * self._rank
 
     @staticmethod
@@ -109,7 +109,7 @@ class Candidate:
 def read_claims(folder: Path, incarnation: str = "") -> Claims:
     """Read the claims below a job's folder, as one start of it; reads one file, or a few after a new start.
 
-    A start with a name looks for claims of later jobs of its task as well.
+    A start with a name also reads claims of later jobs of its task.
     """
     begin, end = _NAME
     newest, own, has_later_job = None, None, bool(incarnation) and _has_later_job(folder)

@@ -1,6 +1,6 @@
-"""Combined ends of a gang's replicas: whether they fail an attempt, and which of them is the cause.
+"""Combination of replica ends: whether they fail an attempt, and which of them is the cause.
 
-In a gang with heads the first replicas run the task; the others serve them and live exactly as long.
+In a gang with heads the first replicas run the task; the others serve them and end with them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ENDS_LINK = frozenset({Cause.WALLTIME, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, C
 
 
 def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
-    """Return the ends that fail an attempt; a worker fails it with any exit code if it ends before the heads.
+    """Return the ends that fail an attempt; a worker that ends before the heads fails it with any exit code.
 
     Args:
         num_heads: 0: every replica runs the task.
@@ -44,9 +44,9 @@ def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
 
 
 def first_failure(bad: Sequence[End]) -> End:
-    """Return the cause among failures: the earliest one.
+    """Return the failure that is the cause: the earliest one.
 
-    If it is a broken connection and another replica died, that death is the cause.
+    If it is a broken connection and another replica died, the death is the cause.
     """
     first = min(bad, key=_precedence)
     deaths = [end for end in bad if end.cause in (Cause.KILLED, Cause.OUT_OF_MEMORY)]
@@ -54,7 +54,7 @@ def first_failure(bad: Sequence[End]) -> End:
 
 
 def _precedence(end: End) -> tuple[bool, float, int]:
-    """Sort key of failures: a replica that was only stopped because of another comes last."""
+    """Return the sort key of a failure; a replica that was only stopped because of another comes last."""
     return (end.cause == Cause.SIBLING_FAILED or kind_of(cause_of(end.cause)) is Kind.DONE, end.at, end.rank)
 
 
@@ -69,7 +69,7 @@ def have_heads_succeeded(ended: Mapping[int, End], num_heads: int) -> bool:
 
 
 def are_heads_over(ended: Mapping[int, End], num_heads: int) -> bool:
-    """Return whether all heads ended, so that workers are not needed; False without heads."""
+    """Return whether all heads ended, so that no worker is needed; False without heads."""
     return num_heads > 0 and all(rank in ended for rank in range(num_heads))
 
 
@@ -94,10 +94,10 @@ def end_of_lost(membership: Membership, rank: int, host: str, *, is_scheduled: b
 def end_of(noticed: ReplicaStatus, membership: Membership, attempt: int, machine_of: Callable[[int], str]) -> End:
     """Return the end of an attempt for a scheduler's notice.
 
-    After a lost node the replica that received the notice is not the one that was lost.
+    After a lost node, the replica that received the notice is not the lost one.
 
     Args:
-        machine_of: the machine of a replica.
+        machine_of: returns the machine of a replica.
     """
     cause, rank, host = cause_of(noticed.notice_cause, Cause.PREEMPTED), noticed.rank, noticed.host
     if cause is Cause.NODE_LOST:

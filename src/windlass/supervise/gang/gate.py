@@ -1,4 +1,4 @@
-"""Start gate of a task: the tasks it runs after, its environment, its share of the machine."""
+"""Start gate of a task: upstream tasks, environment and leases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["StartGate"]
 
 
 class StartGate:
-    """Checked by the leader until it opens; the leases it acquired are held until `close`.
+    """Gate that the leader checks until it opens; its leases are held until `close`.
 
     Args:
         job_folder: the job that holds the leases.
@@ -37,7 +37,7 @@ class StartGate:
         return bool(lease.folder) and bool(lease.gpus or lease.cpus or lease.memory_bytes)
 
     def failed_upstream(self, facts: RunFacts) -> str:
-        """Return a task this one runs after that ended without success, or ""."""
+        """Return an upstream task that ended without success, or ""."""
         for name in self._job.after:
             state = facts.task(name).state
             if state.is_terminal and state is not State.SUCCEEDED:

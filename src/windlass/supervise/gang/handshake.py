@@ -1,4 +1,4 @@
-"""Handshake with a gang's leader: both ends prove that they know the job's token, without sending it.
+"""Handshake with a gang's leader: both ends prove knowledge of the job's token without sending it.
 
     replica -> leader    windlass-gang 00000003 <nonce>        rank, 32 hex digits
     leader  -> replica   <nonce> <proof>                       32 and 64 hex digits
@@ -24,7 +24,7 @@ _ANSWER = _PROOF + 1
 
 
 class _Lines:
-    """Lines of fixed length from bytes that arrive in any pieces."""
+    """Parser of fixed-length lines from bytes that arrive in arbitrary pieces."""
 
     def __init__(self) -> None:
         self.rest = b""

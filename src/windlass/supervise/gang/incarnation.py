@@ -1,12 +1,12 @@
-"""Start of a job's replicas by a scheduler, and the lock that lets only one job be a given link.
+"""Start of a job's replicas by a scheduler, and the file that ensures that only one job runs a link.
 
 A scheduler may start the same job again (a requeue), and a submission whose reply was lost may exist twice. So every
-start has a name of its own, below which its guards keep their files, and the first job that begins as link n writes
-its id into `link-<n>.json`; any other leaves before it has done anything.
+start has a unique name, which is also the folder for the files of its guards. The first job that begins as link n writes
+its id into `link-<n>.json`; any other job for that link exits without doing anything.
 
 A controller that lost its newest state does not count a restart of a job that it had started, and reuses ids, even for
-a later link of this very job. So the batch script gives each start a mark of its own, and a start takes the first name
-that no other start has; the id in such a name says nothing about earlier links.
+a later link of the same job. So the batch script gives each start a unique mark, and a start takes the first name that
+no other start has; the id in such a name does not identify earlier links.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START_MARK = "WINDLASS_START"
 """Variable with the unique mark of a batch script's start."""
 
 OUTPUT = "WINDLASS_BATCH_OUTPUT"
-"""Variable with the output file of a batch script, if it is outside the job's folder."""
+"""Variable with the path of a batch script's output file, if it is outside the job's folder."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Incarnation:
     Attributes:
         name: `<scheduler's id>.<restart>`, unique; empty if the job is a process tree on one machine.
         link: number of the link that was started, from 1.
-        job_id: the scheduler's own id; empty as above.
+        job_id: the scheduler's id; empty as above.
         began_at: wall time of the start.
         ends_at: wall time at which the scheduler ends it; 0: unknown.
-        skew_s: difference of this machine's clock to that of the first replica when both began.
-        mark: mark of the batch script's start; empty if the scheduler tells starts apart.
-        is_unknown_restart: whether the scheduler forgot that it had given this job's id to a start before.
+        skew_s: difference between the clocks of this machine and of the first replica's when both began.
+        mark: mark of the batch script's start; empty if the scheduler distinguishes starts.
+        is_unknown_restart: whether the scheduler forgot that it had already given this job's id to a start.
         output: file with the output of the batch script, srun's included; empty if none.
         output_begin: size of that file when the start began, in bytes.
     """
@@ -68,14 +68,14 @@ LOCAL = Incarnation()
 
 
 def link_path(job_folder: Path, link: int) -> Path:
-    """Return the file that names the scheduler's job of a link, once it has begun."""
+    """Return the path of the file with the scheduler's job of a link, written when the link begins."""
     return job_folder / f"link-{link}.json"
 
 
 def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incarnation | None:
-    """Enter this start of a Slurm job as a link; None if another job already is that link. Idempotent.
+    """Enter this start of a Slurm job as a link; None if another job already runs that link. Idempotent.
 
-    Every replica calls it, and the first one writes the file; no rank is special.
+    Every replica calls it, and the first caller writes the file, whatever its rank.
     """
     job_id = environ["SLURM_JOB_ID"]
     now = time.time()
@@ -105,7 +105,7 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
 
 
 def as_written(found: Incarnation, job_folder: Path) -> Incarnation:
-    """Return the start as its first replica recorded it, so that all count time from one moment."""
+    """Return the start as its first replica recorded it, so that all replicas count time from the same moment."""
     path = found.folder(job_folder) / "incarnation.json"
     write_new(path, json.dumps(asdict(found)).encode())
     first = Incarnation(**read_json(path))

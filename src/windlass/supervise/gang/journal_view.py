@@ -1,4 +1,4 @@
-"""Journal as the cores use it: the facts so far, and durable appends."""
+"""Journal for the cores: the facts so far, and durable appends."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FRESH_EVERY_S = 5.0
 class RunJournalView:
     """View of the run's journal folder, for one replica.
 
-    It reads the records of this replica and its user code, metrics included. A leader also reads all of the run except
-    metrics, since they are many and decide nothing.
+    It reads the records of this replica and its user code, metrics included. A leader also reads the rest of the run
+    except metrics, which are many and do not affect decisions.
 
     Args:
-        incarnation: the start of the job; each writes a file of its own.
-        on_record: receives each record of this replica that arrives from now on; `history` has the earlier ones.
+        incarnation: start of the job; each start writes a separate file.
+        on_record: receives each later record of this replica; `history` has the earlier ones.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RunJournalView:
             self.refresh()
 
     def narrow(self) -> None:
-        """Read only this replica's records again: its leader knows the rest. Idempotent."""
+        """Go back to reading only this replica's records: its leader reads the rest. Idempotent."""
         self._all = None
 
     def task(self) -> TaskFacts:
@@ -92,7 +92,7 @@ class RunJournalView:
         """Append a record durably; the end of the task is also copied to the job's folder."""
         record = self._writer.append(kind, task=self._task, **data)
         if kind == events.TASK_ENDED:
-            with contextlib.suppress(OSError):  # the record is on disk; a folder without room shows elsewhere
+            with contextlib.suppress(OSError):  # the record is on disk; a full disk is reported elsewhere
                 write_verdict(self._folder.parent / "jobs" / f"{self._task}-{data['job']}", record)
         return record
 

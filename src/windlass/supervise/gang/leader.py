@@ -27,10 +27,10 @@ __all__ = ["Leader"]
 
 _ENTRIES_EVERY_S = 5.0
 _REPEAT_PER_REPLICA_S = 0.01
-"""Interval of repeated orders per replica: at most 100 replicas answer within a second."""
+"""Interval of repeated orders, per replica, so that at most 100 replicas reply per second."""
 
 _ASK_SRUN_AFTER_S = 3.0
-"""Delay before srun's output counts: replicas of a killed job die at different times, and the last one proves
+"""Delay before srun's output counts: replicas of a killed job die at different times, so a death alone proves
 nothing."""
 
 
@@ -82,16 +82,16 @@ class Leader:
 
     @property
     def wants_quick_tick(self) -> bool:
-        """Return whether a decision is due within a second."""
+        """Return whether a decision is due in less than a second."""
         return self.core.is_settling or self.core.order.level > 0
 
     @property
     def helpers(self) -> set[int]:
-        """Pids of its own helper processes, which do not end with an attempt."""
+        """Return the pids of the leader's helper processes, which do not end with an attempt."""
         return self._processes.helpers | (self._links.helpers if self._links is not None else set())
 
     def is_job_over(self, now: float) -> bool:
-        """See `LinkManager.is_job_over`; False once nothing is left to end."""
+        """See `LinkManager.is_job_over`; False if nothing is left to end."""
         return self._links is not None and not self.core.is_over and self._links.is_job_over(now)
 
     def claim(self, rank: int) -> bool:
@@ -104,7 +104,7 @@ class Leader:
         return self._disk.publish_claim(leadership)
 
     def start(self) -> None:
-        """Begin to lead; a running attempt keeps its leases."""
+        """Start leading; a running attempt keeps its leases."""
         newest = self._journal.task().newest_attempt
         if newest is not None and newest.job == self._job.job and newest.started_at and newest.end is None:
             problem = self._gate.take()
@@ -163,7 +163,7 @@ class Leader:
                 self.core.membership.on_gone(rank, now, self._processes.killed_replica(rank))
 
     def _check_srun_output(self, missed: list[int], now: float) -> None:
-        from windlass.supervise.slurm.srun_output import SrunOutput  # lazy: only Slurm's jobs have one
+        from windlass.supervise.slurm.srun_output import SrunOutput  # lazy: only Slurm jobs have one
 
         for rank in (
             SrunOutput(Path(self._incarnation.output), self._incarnation.output_begin).killed().intersection(missed)
@@ -188,7 +188,7 @@ class Leader:
             return
         reason = self._gate.reason(self._journal.facts)
         if not reason and self._links is not None and not self._links.queue_next(now):
-            return  # called again with the answer, before user code runs: a dying job queues nothing
+            return  # called again with the reply, before user code runs: a dying job must not queue links
         self._run(self.core.on_gate(reason, now))
 
     def _check_entries_when_ended(self, status: ReplicaStatus) -> None:
@@ -202,7 +202,7 @@ class Leader:
             self._check_entries()
 
     def _check_entries(self) -> None:
-        """Record entries that match the checkpoint pattern once they have stopped changing."""
+        """Record entries that match the checkpoint pattern and have stopped changing."""
         folder = Path(self._job.checkpoints)
         recorded = self._journal.task().entries
         for path in _matches(folder, self._job.checkpoint_pattern):
@@ -229,7 +229,7 @@ class Leader:
             self._note(f"cannot start replicas: {problem}")
 
     def release(self) -> None:
-        """Clean up after the task: release leases, record outputs; after the run, remove its secrets first."""
+        """Clean up after the task: release leases, record outputs; after the whole run, first remove its secrets."""
         self._journal.poll()
         facts = self._journal.facts
         if self._job.delivery and facts.state.is_terminal:
@@ -289,7 +289,7 @@ class Leader:
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
-    """Return matching paths; an unusable pattern, which the spec refuses, matches nothing."""
+    """Return matching paths; an invalid pattern, which the spec rejects, matches nothing."""
     try:
         return sorted(folder.glob(pattern))
     except (OSError, ValueError, NotImplementedError, IndexError):

@@ -1,4 +1,4 @@
-"""Replicas of a gang as its leader sees them: newest statuses, and how long one has been missing. Pure."""
+"""Replicas of a gang as its leader sees them: newest statuses, and how long each has been missing. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from windlass.supervise.gang.messages import Phase, ReplicaStatus
 __all__ = ["LOST_AFTER_S", "SILENT_AFTER_S", "Membership"]
 
 LOST_AFTER_S = 15.0
-"""Time after which a disconnected replica is lost; a restart by its guard takes under 5 s."""
+"""Time after which a disconnected replica counts as lost; a restart by its guard takes less than 5 s."""
 
 SILENT_AFTER_S = 240.0
 """Time after which a silent connection counts as broken; a shared disk may block a supervisor for three minutes."""
 
 _HELD_UP_S = 5.0
-"""Gap between ticks that shows that the leader itself was blocked, so that silence proves nothing."""
+"""Gap between ticks from which the leader itself was blocked, so that silence proves nothing."""
 
 _RESPAWN_AFTER_S = 5.0
 
@@ -49,7 +49,7 @@ class Membership:
         self._lost_at.setdefault(rank, now)
 
     def on_gone(self, rank: int, now: float, killed: str = "") -> None:
-        """Mark an absent replica as dead: its guard and supervisor are known not to live.
+        """Mark an absent replica as dead: its guard and supervisor are known to be dead.
 
         Args:
             killed: description of its killed processes, if its machine is alive.
@@ -59,7 +59,7 @@ class Membership:
         self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
 
     def miss_silent(self, now: float) -> None:
-        """Detect replicas that are gone without a closed connection: power loss, a cable."""
+        """Detect lost replicas whose connection was not closed, as after a power failure or a pulled cable."""
         held_up_s = now - self._ticked_at
         self._ticked_at = now
         for rank, seen_at in self._seen.items():
@@ -70,7 +70,7 @@ class Membership:
 
     @property
     def absent(self) -> list[int]:
-        """Replicas that are not connected now and may connect or reconnect."""
+        """Return the replicas that are not connected and may still connect or reconnect."""
         return [rank for rank in range(self.num_replicas) if not self._is_here(rank)]
 
     def lost(self, now: float) -> list[int]:
@@ -82,12 +82,12 @@ class Membership:
         return sorted(rank for rank, since in self._lost_at.items() if now >= since + for_s)
 
     def notice(self) -> ReplicaStatus | None:
-        """Return the first replica, by rank, whose node received a notice to go."""
+        """Return the first replica, by rank, whose node received a notice."""
         noticed = [status for status in self.statuses.values() if status.notice]
         return min(noticed, key=lambda status: status.rank) if noticed else None
 
     def ready(self, attempt: int) -> set[int]:
-        """Return connected replicas that wait for the start of an attempt."""
+        """Return the connected replicas that wait for the start of an attempt."""
         return {
             rank
             for rank, status in self.statuses.items()
@@ -107,7 +107,7 @@ class Membership:
         return self.statuses[rank].host if rank in self.statuses else ""
 
     def due_for_respawn(self, now: float) -> list[int]:
-        """Return replicas to start now: at once if they never connected, later with a delay."""
+        """Return the replicas to start now: immediately if they never connected, otherwise after a delay."""
         found = []
         for rank in self.absent:
             if now >= self._respawned_at.get(rank, now - _RESPAWN_AFTER_S) + _RESPAWN_AFTER_S:

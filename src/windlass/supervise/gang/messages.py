@@ -59,7 +59,7 @@ class Step(str, Enum):
 
 
 class StopLevel(int, Enum):
-    """Degree of force of a stop: ask the code, signal it, kill everything."""
+    """Level of a stop: request it from the code, signal the code, kill everything."""
 
     NONE = 0
     ASK = 1
@@ -74,8 +74,8 @@ class ReplicaStatus:
     Attributes:
         attempt: the attempt that `phase` and `end` refer to.
         port: a port that was free on this replica's host when it became ready.
-        notice: why its node wants the job to stop (a signal to the supervisor), empty otherwise.
-        notice_cause: the cause according to the scheduler; empty: unknown.
+        notice: why the job must stop on its node (a signal to the supervisor); empty otherwise.
+        notice_cause: cause according to the scheduler; empty: unknown.
         step_s: seconds per step, as reported by its code; 0: unknown.
     """
 
@@ -109,11 +109,11 @@ class Order:
     """Complete order of a leader; every replica gets the same one.
 
     Attributes:
-        checkpoint: number of the newest request to save before a stop; code answers each once.
-        deadline: wall time at which this job ends, 0 for none.
-        code: exit code with which to leave.
-        gpus: ids leased for the whole gang, comma separated; replica r takes the r-th share.
-        hosts: `name=address` of every replica by rank, comma separated; empty from a leader that took over.
+        checkpoint: number of the newest request to save before a stop; code handles each once.
+        deadline: wall time at which this job ends; 0: none.
+        code: exit code of the replicas when they leave.
+        gpus: comma-separated ids leased for the whole gang; replica r takes the r-th share.
+        hosts: comma-separated `name=address` of all replicas, by rank; empty from a leader that took over.
     """
 
     epoch: int
@@ -141,21 +141,21 @@ class Order:
         return cls(**fields)
 
     def but(self, **changes: Any) -> Order:
-        """Return the same order with some fields changed."""
+        """Return a copy of the order with some fields changed."""
         return replace(self, **changes)
 
 
 class JournalView(Protocol):
-    """Journal as a core uses it: the facts of its own task, and durable appends."""
+    """Journal for a core: the facts of its task, and durable appends."""
 
     def refresh(self) -> None:
         """Read everything appended so far, bypassing caches of network file systems."""
 
     def task(self) -> TaskFacts:
-        """Return the facts as of now, own records included."""
+        """Return the current facts, including this replica's records."""
 
     def append(self, kind: str, **data: Any) -> Record:
-        """Record a fact durably before this returns; task and writer are filled in."""
+        """Record a fact, durable on return; task and writer are filled in."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class SignalProcess:
 
 
 class KillTree:
-    """Send SIGKILL to everything the user's process left behind, until nothing lives."""
+    """Send SIGKILL to everything that the user's process started, until nothing is alive."""
 
     __slots__ = ()
 
@@ -217,7 +217,7 @@ class Respawn:
 
 
 class Release:
-    """Clean up at the end of the task: write its last records, release leases."""
+    """Clean up at the end of the task: write the last records, release leases."""
 
     __slots__ = ()
 

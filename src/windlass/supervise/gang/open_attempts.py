@@ -1,6 +1,6 @@
 """Unfinished work of earlier starts of a job: attempts without an end, and processes whose end is not recorded.
 
-A leader may end an attempt without a replica that it lost and that may still run out of its reach. Pure.
+A leader may end an attempt after losing a replica that it cannot reach and that may still run. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def open_processes(task: TaskFacts, incarnation: str) -> list[tuple[int, int]]:
 
 
 def newest_open_attempt(task: TaskFacts, incarnation: str) -> int:
-    """Return the newest attempt of another start of which something may run; 0: none."""
+    """Return the newest attempt of another start that may still run; 0: none."""
     others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     unended = [attempt.number for attempt in others if attempt.end is None]
     return max([*unended, *(number for number, _ in open_processes(task, incarnation))], default=0)

@@ -1,7 +1,7 @@
-"""Starts the replicas of a gang on one machine: a prepared process forks a guard for each.
+"""Starter of a gang's replicas on one machine: a process with all imports forks a guard for each.
 
-A new interpreter that imports everything takes a tenth of a second of CPU and 15 MiB for each replica; a fork of a
-prepared one takes about a millisecond and shares its memory.
+A new interpreter with all imports takes 0.1 s of CPU time and 15 MiB for each replica; a fork of a prepared process
+takes about 1 ms and shares its memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Starter", "serve_starts"]
 
 _POLL_MS = 20
 _AT_ONCE_PER_CPU = 4
-"""Maximum number of guards per CPU that start at the same time; more would only delay one another."""
+"""Maximum number of guards per CPU that start at the same time; more would only slow each other down."""
 
 
 class Starter:
@@ -37,7 +37,7 @@ class Starter:
 
     @property
     def pid(self) -> int:
-        """Pid of the process; 0 before it was started."""
+        """Return the pid of the process; 0 before it has been started."""
         return self._process.pid if self._process is not None else 0
 
     def start(self, rank: int) -> str:
@@ -46,7 +46,7 @@ class Starter:
         if self._process is None:
             self._process = self._begin()
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has just ended; a later call reports why, and starts another
+        with contextlib.suppress(BrokenPipeError):  # it has just ended; a later call reports why and starts another
             os.write(self._process.stdin.fileno(), b"%d\n" % rank)
         return problem
 
@@ -58,13 +58,13 @@ class Starter:
         return os.strerror(code) if code > 0 else f"ended by signal {-code}" if code else ""
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        import subprocess  # lazy: one leader of many starts replicas
+        import subprocess  # lazy: few replicas start others
 
         command = [sys.executable, "-I", "-S", sys.argv[0], "guards", str(self._folder)]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def close(self) -> None:
-        """Close the process; the guards that it started live on. Idempotent."""
+        """End the process; guards that it started continue. Idempotent."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -76,7 +76,7 @@ def serve_starts(job_folder: Path, run_guard: Callable[[int], int]) -> int:
     import windlass.supervise.replica.loop  # noqa: F401 - lazy: imported once, here, for all replicas
 
     gc.collect()
-    gc.freeze()  # otherwise the garbage collector of a child touches, and so copies, every page
+    gc.freeze()  # otherwise the garbage collector of a child would touch, and so copy, every page
     most = _AT_ONCE_PER_CPU * (os.cpu_count() or 1)
     text, waiting, starting = b"", [], {}  # type: bytes, list[int], dict[int, int]
     poll = select.poll()

@@ -10,7 +10,7 @@ __all__ = ["StepTimer", "Stragglers"]
 _NUM_KEPT = 32
 _NUM_NEEDED = 5
 _FELT_S = 0.1
-"""Smaller differences are clock noise."""
+"""Minimum difference in seconds; smaller ones are clock noise."""
 
 
 class StepTimer:
@@ -36,10 +36,10 @@ class StepTimer:
 
 
 class Stragglers:
-    """Finds the replicas of an attempt whose steps take far longer than those of the others.
+    """Detector of replicas whose steps take far longer than those of the other replicas in the attempt.
 
     Args:
-        factor: ratio to the median of the others from which a replica is a straggler.
+        factor: ratio to the median of the other replicas from which a replica is a straggler.
     """
 
     def __init__(self, factor: float) -> None:

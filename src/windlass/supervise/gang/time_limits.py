@@ -13,7 +13,7 @@ __all__ = ["Deadlines", "Due"]
 
 @dataclass(frozen=True)
 class Due:
-    """Deadline that has come: its cause, and how long code that listens may still save."""
+    """Deadline that has passed: its cause, and how long code that listens may still save."""
 
     cause: Cause
     message: str
@@ -24,9 +24,9 @@ class Deadlines:
     """Deadlines of the running attempt, on the monotonic clock.
 
     Args:
-        per_job_s: walltime; of the scheduler's job that ends at `ends_at`, or else of each attempt.
+        per_job_s: walltime of the scheduler's job if `ends_at` is set, otherwise of each attempt.
         ends_at: wall time at which the scheduler ends the job; 0: none.
-        time_s: running time of all attempts together.
+        time_s: total running time of all attempts.
         wall_offset: wall time minus monotonic time.
     """
 
@@ -40,7 +40,7 @@ class Deadlines:
 
     @property
     def time_message(self) -> str:
-        """Message for a used-up running time."""
+        """Return the message for an exceeded running time."""
         return f"limit.time of {self._time_s:g} s is over"
 
     def start(self, started_at: float, earlier: Iterable[Attempt]) -> None:
@@ -61,15 +61,15 @@ class Deadlines:
         return bool(self._time_s) and (self._time_s or 0.0) <= _used_s(attempts)
 
     def is_link_too_short(self, now: float) -> bool:
-        """Return whether the scheduler ends this job before another attempt is worth its start."""
+        """Return whether the scheduler ends this job too soon for another attempt to be worthwhile."""
         return bool(self._link_ends_at) and self._link_ends_at - now < 2.0 * self.grace_s + 0.05 * (
             self._per_job_s or 0.0
         )
 
     def due(self, now: float, *, is_listening: bool, attempts: Iterable[Attempt]) -> Due | None:
-        """Return the deadline that has come for the running attempt.
+        """Return the deadline that has passed for the running attempt.
 
-        Code that listens gets twice its longest save so far before it is signalled, and a margin.
+        Code that listens gets twice its longest save so far, plus a margin, before it is signalled.
         """
         if self._time_at and now >= self._time_at:
             return Due(Cause.TIMEOUT, self.time_message)
@@ -86,7 +86,7 @@ class Deadlines:
         return min(2.0 * longest_s + min(60.0, 0.1 * per_job_s), 0.5 * per_job_s)
 
     def wall(self) -> float:
-        """Return the first deadline as wall time, for the user and the code; 0 for none."""
+        """Return the first deadline as wall time, for the user and the code; 0: none."""
         first = min((at for at in (self._job_at, self._time_at) if at), default=0.0)
         return first + self._wall_offset if first else 0.0
 
