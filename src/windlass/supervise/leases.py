@@ -1,8 +1,9 @@
-"""Leases on the resources of a machine, shared by the runs of one user without a daemon: a table under a lock.
+"""Leases on a machine's resources, shared by the runs of one user without a daemon: a locked table.
 
-The leader of a task requests what the whole task needs here, first come first served; waiting requests are in the table
-too, so that small ones do not overtake a big one forever. An entry belongs to a job and lives as long as any guard or
-supervisor of that job; another leader of the same job takes it over. The next access drops entries of dead jobs.
+The leader of a task requests what the whole task needs on this machine, first come, first served. Waiting requests are
+in the table too, so that small ones do not overtake a big one forever. An entry belongs to a job and is valid as long as
+any guard or supervisor of the job is alive; another leader of the job takes it over. Each access drops entries of dead
+jobs.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ def local_resources() -> LeasableResources:
 def acquire(
     lease: Lease, job_folder: Path, holder: str, label: str, present: LeasableResources
 ) -> tuple[tuple[str, ...], str]:
-    """Acquire a lease, or queue for it; repeating the request for the same job changes nothing.
+    """Acquire a lease, or queue for it; idempotent for a job.
 
     Args:
-        job_folder: the job that holds it; it lists its guards and supervisors.
+        job_folder: folder of the job that holds the lease; it lists the job's guards and supervisors.
         holder: identity of the requesting process (core.process), until it is listed there.
-        label: the run and task, for messages to others.
+        label: run and task, for messages in other runs.
 
     Returns:
-        (GPU ids, reason): the reason is empty if it was granted.
+        (GPU ids, reason): the reason is empty if the lease was granted.
     """
     folder = Path(lease.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ def acquire(
 
 
 def release(lease: Lease, job_folder: Path) -> None:
-    """Release everything; idempotent."""
+    """Release all resources of a job; idempotent."""
     folder = Path(lease.folder)
     with lock(folder / "machine.lock"):
         entries = [entry for entry in _living(_load(folder)) if entry["job"] != str(job_folder)]

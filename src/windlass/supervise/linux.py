@@ -1,4 +1,4 @@
-"""Linux system calls that Python 3.9 does not have; each reports if the kernel does not have it either.
+"""Linux system calls that Python 3.9 lacks; each function reports whether the kernel supports it.
 
 Source: prctl(2), splice(2), memfd_create(2), fcntl(2).
 """
@@ -29,17 +29,17 @@ _MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - only for an anonymous file
 
 
 def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process; False if unsupported."""
+    """Make orphaned descendants children of this process; return False if unsupported."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(number: int) -> bool:
-    """Receive this signal when the parent process dies; False if unsupported."""
+    """Request this signal for when the parent process dies; return False if unsupported."""
     return _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def set_process_name(name: str) -> bool:
-    """Set the name in process tables, at most 15 characters; children inherit it until exec."""
+    """Set the process name, at most 15 characters; children inherit it until exec."""
     text = ctypes.create_string_buffer(name.encode())
     return _prctl(_PR_SET_NAME, ctypes.addressof(text))
 
@@ -59,16 +59,16 @@ def create_memory_file(name: str) -> int:
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM):
                 raise
-    import tempfile  # lazy: only where there is no memfd
+    import tempfile  # lazy: only needed without memfd
 
     with tempfile.TemporaryFile(dir=_MEMORY_FOLDER if os.path.isdir(_MEMORY_FOLDER) else None) as file:
         return os.dup(file.fileno())
 
 
 def splice_to_file(pipe: int, file: int, count: int, offset: int) -> int:
-    """Move up to `count` bytes from a pipe to `offset` of a file, without holding them in this process.
+    """Move up to `count` bytes from a pipe to `offset` of a file, without copying them into this process.
 
-    Never blocks. A SIGKILL takes effect before or after the move of each page, never between its two sides.
+    Never blocks. A SIGKILL takes effect before or after the move of a page, never in the middle of it.
 
     Returns:
         The number of bytes moved; 0 at the end of the pipe.
@@ -111,7 +111,7 @@ def _splice(pipe: int, file: int, count: int, offset: int) -> int:
 
 
 def enlarge_pipe(pipe: int, num_bytes: int) -> int:
-    """Request a pipe size; a refusal leaves it as it is. Returns the capacity (0: unknown)."""
+    """Request a pipe size, which the kernel may refuse; return the capacity (0: unknown)."""
     try:
         return fcntl.fcntl(pipe, _F_SETPIPE_SZ, num_bytes)
     except OSError:

@@ -33,7 +33,7 @@ __all__ = ["main"]
 
 _NOT_BEGUN = 1
 _GC_THRESHOLD = 10_000
-"""A start allocates many objects and frees few: a collection every 700 would delay user code by some ms."""
+"""A start allocates many objects and frees few; collections every 700 would delay user code by a few ms."""
 
 
 def main(arguments: list[str]) -> int:
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     if (command, len(rest)) in (("beaker-bundle", 3), ("beaker-show", 2)):
         return _bundle(command, [Path(word) for word in rest])
     if command == "failed" and len(rest) == 4:
-        from windlass.supervise.slurm.setup_failure import end_link  # lazy: most links begin
+        from windlass.supervise.slurm.setup_failure import end_link  # lazy: most links start
 
         return end_link(Path(rest[0]), int(rest[1]), rest[2], rest[3], os.environ)
     if command == "check" and len(rest) == 1:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
         return data_build_main(rest, dict(os.environ))
     if command == "contain" and len(rest) > 3:
-        from windlass.supervise.container.run import contain_main  # lazy: most replicas are no container
+        from windlass.supervise.container.run import contain_main  # lazy: most replicas have no container
 
         return contain_main(rest, os.environ)
     if command == "build":
@@ -123,7 +123,7 @@ def _launcher(command: str, rest: list[str]) -> int:
 
 
 def _guard(folder: Path, rank: int, incarnation: Incarnation, daemons: StepDaemons | None = None) -> int:
-    """Run the guard of one replica; blocks until the replica is not needed any more."""
+    """Run the guard of one replica; blocks until the replica is no longer needed."""
 
     def supervise(context: object) -> int:
         from windlass.supervise.replica.loop import supervise as run  # lazy: the guard stays small
@@ -153,7 +153,7 @@ def _link(folder: Path, link: int) -> int:
     if incarnation is None:
         return 0
     if _is_staged(folder):
-        from windlass.supervise.builds.staging import stage_for_link  # lazy: few sites want it
+        from windlass.supervise.builds.staging import stage_for_link  # lazy: few sites need it
 
         stage_for_link(folder)
     rank = int(os.environ["SLURM_PROCID"])

@@ -1,7 +1,7 @@
-"""Ports of a supervisor and its leader to the outside: clock, processes, network, disk, scheduler.
+"""Ports of a supervisor and its leader to the system: clock, processes, network, disk, scheduler.
 
 `replica.machine` implements them on Linux. The simulation in tests/sim implements them in virtual time, so that it
-drives the shipped supervisor and leader, not a copy of them.
+runs the shipped supervisor and leader, not a copy of them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Disk", "Journal", "LeaderEnd", "Network", "Ports", "Processes", "Rep
 
 
 class UserCode(Protocol):
-    """User's process of one replica in one attempt, with everything it starts."""
+    """User's process of one replica in one attempt, with everything that it starts."""
 
     @property
     def is_blocked(self) -> bool:
         """Return whether its log cannot be written because the disk is full."""
 
     def open_gate(self) -> str:
-        """Let it execute; return why it could not, or ""."""
+        """Let the process execute; return why it could not, or ""."""
 
     def has_exited(self) -> bool:
         """Return whether its root process is gone."""
@@ -43,19 +43,19 @@ class UserCode(Protocol):
         """Repeat the SIGTERM for processes that did not get it."""
 
     def kill(self, keep: Callable[[], set[int]]) -> Sequence[int]:
-        """Kill it and everything it started, except `keep`; return the pids of what still lives."""
+        """Kill the process and everything it started, except `keep`; return the pids of those still alive."""
 
     def pump(self) -> bool:
         """Move its output to the log; False while the disk is full."""
 
     def trouble(self, now: float, keep: Callable[[], set[int]]) -> End | None:
-        """Return what must end it now: too much memory, a disk that stays full. `keep` as for `kill`."""
+        """Return the end if it must end now: too much memory, or a disk that stays full. `keep` as for `kill`."""
 
     def stopped_by_signal(self) -> bool:
         """Return whether its root process is stopped (SIGSTOP)."""
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
-        """Classify its end; everything of it must be gone."""
+        """Classify its end; all of its processes must be gone."""
 
 
 class Processes(Protocol):
@@ -76,7 +76,7 @@ class Processes(Protocol):
         """Identity under which the replica holds leases."""
 
     def unfit(self) -> str:
-        """Return what is wrong with the machine, or ""."""
+        """Return a problem with the machine, or ""."""
 
     def decision(self) -> FenceDecision:
         """Return the newest decision of the fencing agent; the initial one without an agent."""
@@ -120,7 +120,7 @@ class Processes(Protocol):
         """Start a missing replica; return why an earlier start failed, or ""."""
 
     def stop_starting(self) -> None:
-        """Release the resources of `start_replica`; the replicas live on. Idempotent."""
+        """Release the resources of `start_replica`; the replicas continue. Idempotent."""
 
     @property
     def helpers(self) -> set[int]:
@@ -204,7 +204,7 @@ class Journal(JournalView, Protocol):
 
 
 class Disk(Protocol):
-    """Files that all replicas of a job share."""
+    """Files shared by all replicas of a job."""
 
     def open_journal(self, on_record: Callable[[Record], None]) -> Journal:
         """Open this replica's journal; `on_record` receives each later record of this replica."""

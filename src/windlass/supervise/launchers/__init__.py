@@ -1,1 +1,1 @@
-"""Programs around the user's command: one process per GPU, a host file, a Ray cluster."""
+"""Programs that wrap the user's command: one process per GPU, a host file, a Ray cluster."""

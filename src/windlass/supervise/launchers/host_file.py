@@ -1,6 +1,6 @@
-"""`windlass.pyz mpi`: the command on the first replica with a host file, as mpirun and deepspeed read it.
+"""`windlass.pyz mpi`: runs the command on the first replica, with a host file for mpirun and deepspeed.
 
-The other replicas hold their nodes until the first has ended; the command itself starts processes on them.
+The other replicas hold their nodes until the first has ended; the command starts processes on them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["host_lines", "mpi_main"]
 
 
 def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command on rank 0; wait to be ended on all others."""
+    """Run the command on rank 0; on all other ranks, wait to be ended."""
     wrapped = WrappedCommand.parse(arguments)
     if environ["WINDLASS_RANK"] != "0":
         log_line(f"replica {environ['WINDLASS_RANK']} serves replica 0")
@@ -34,7 +34,7 @@ def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def host_lines(hosts: str, slots: int) -> str:
-    """Return the host file: a line `<address> slots=<n>` per host; replicas with the same address share a line.
+    """Return the host file: a line `<address> slots=<n>` per host, shared by replicas with the same address.
 
     Source: deepspeed, launcher/runner.py, fetch_hostfile; Open MPI, mpirun(1), `--hostfile`.
     """
@@ -45,7 +45,7 @@ def host_lines(hosts: str, slots: int) -> str:
 
 
 def _wait_to_be_ended() -> int:
-    """Wait forever: a worker has nothing to save, and ends with its head."""
+    """Wait forever: a worker has nothing to save and ends with its head."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         signal.pause()

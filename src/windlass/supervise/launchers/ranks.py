@@ -1,7 +1,7 @@
-"""`windlass.pyz ranks`: one process per GPU, as `srun --ntasks-per-node` starts them; the first failure ends all.
+"""`windlass.pyz ranks`: runs one process per GPU, like `srun --ntasks-per-node`; the first failure ends all.
 
-Each process finds its rank in the variables of `torch.distributed` and in those of Slurm. All of them print to the pipe
-of the replica.
+The rank of each process is in the variables of `torch.distributed` and of Slurm. All processes print to the replica's
+pipe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windlass.supervise.replica.termination import targets_of
 __all__ = ["rank_variables", "ranks_main"]
 
 _AFTER_FAILURE_S = 10.0
-"""Time for the other processes to save and print after a failure, before they are killed."""
+"""Time after a failure for the other processes to save and print, before they are killed."""
 
 _TICK_S = 0.2
 
@@ -82,7 +82,7 @@ class _Group:
         self._processes.append(subprocess.Popen([program, *command[1:]], env=dict(environ)))
 
     def wait(self) -> tuple[int, int]:
-        """Block until all succeeded or one failed: its local number and its code (128 + n for signal n)."""
+        """Block until all succeeded or one failed; return its local number and its code (128 + n for signal n)."""
         while True:
             codes = [process.poll() for process in self._processes]
             for local, code in enumerate(codes):
@@ -100,7 +100,7 @@ class _Group:
                     _signal(pid, signal.SIGTERM)
 
     def end(self, patience_s: float) -> None:
-        """End all live processes; blocks at most `patience_s` and the time that killing takes."""
+        """End all live processes; blocks for at most `patience_s` plus the time that killing takes."""
         self.terminate()
         deadline = time.monotonic() + patience_s
         while any(process.poll() is None for process in self._processes) and time.monotonic() < deadline:

@@ -1,10 +1,10 @@
-"""`windlass.pyz ray`: one Ray per attempt. The user's command runs on the head once all nodes and GPUs have joined.
+"""`windlass.pyz ray`: one Ray cluster per attempt; the user's command runs on the head after all nodes have joined.
 
     replica 0:      start the head | all joined? -> become the user's command (RAY_ADDRESS is set)
-    replica 1, ...: start a worker as soon as the head answers -> live as long as its raylet, until ended
+    replica 1, ...: start a worker as soon as the head responds -> run until ended, or until its raylet ends
 
-Ray's processes always stay below the replica's supervisor, so the end of the attempt ends them and nothing else. No
-`ray stop`, which would end every Ray of the user on the machine.
+Ray's processes are always below the replica's supervisor, so the end of the attempt ends exactly these. `ray stop` is not
+used, since it would end all of the user's Ray clusters on the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["ray_main"]
 
 _JOIN_TIMEOUT_S = 600.0
 _AFTER_HEAD_S = 15.0
-"""Delay after the head's time limit: the head gives up first, since it knows which nodes are missing."""
+"""Extra time beyond the head's limit, so that the head, which knows the missing nodes, gives up first."""
 
 _WATCH_S = 0.5
 _NUM_STARTS = 3
@@ -97,9 +97,9 @@ def _short_of(place: RayPlace, nodes: Mapping[int, Sequence[float]]) -> str:
 def _serve(
     place: RayPlace, events: _Events, timeout_s: float, environ: Mapping[str, str], again: Callable[[], _Events]
 ) -> int:
-    """Run a worker until the supervisor or the end of its raylet ends it; it has nothing to save.
+    """Run a worker, which has nothing to save, until the supervisor ends it or its raylet ends.
 
-    A raylet gives up after some seconds if its own helpers start slowly; on a busy machine it is restarted by `again`.
+    A raylet gives up after some seconds if its helpers start slowly, as on a busy machine; `again` restarts it.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     deadline, num_left = time.monotonic() + timeout_s, _NUM_STARTS - 1
@@ -149,7 +149,7 @@ def _last_output(place: RayPlace) -> str:
 
 
 class _Events:
-    """Events from the process that starts Ray, as they arrive."""
+    """Stream of events from the process that starts Ray."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -157,12 +157,12 @@ class _Events:
         self.is_closed = False
 
     def follow(self, other: _Events) -> None:
-        """Read from another process from now on; discard what this one still sends."""
+        """Read from another process from now on; discard later events of the current one."""
         os.close(self._fd)
         self._fd, self._received, self.is_closed = other._fd, b"", False
 
     def until(self, deadline: float) -> Iterator[dict[str, Any]]:
-        """Yield events until a moment of the monotonic clock, or until the sender is gone."""
+        """Yield events until a deadline on the monotonic clock, or until the sender is gone."""
         while not self.is_closed:
             poll = select.poll()
             poll.register(self._fd, select.POLLIN)
@@ -177,7 +177,7 @@ class _Events:
 
 
 def _start_node(python: str, place: RayPlace, environ: Mapping[str, str]) -> _Events:
-    """Start Ray in the user's Python, detached, so that it is no child of the user's command."""
+    """Start Ray in the user's Python, detached, so that it is not a child of the user's command."""
     read, write = os.pipe()
     os.set_inheritable(write, True)
     spec = StartSpec(place.rank, place.head, place.options(), place.num_nodes, write)

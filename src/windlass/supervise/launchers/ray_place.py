@@ -1,4 +1,4 @@
-"""Placement of one Ray of one attempt: addresses, counts, token, options of `ray start`."""
+"""Settings of an attempt's Ray cluster on one node: addresses, counts, token, options of `ray start`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.supervise.replica.scratch import host_addresses
 __all__ = ["RayPlace", "count_cpus"]
 
 _NO_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""With `0` Ray keeps 127.0.0.1, and does not replace it by this machine's network address."""
+"""With `0` Ray keeps 127.0.0.1 and does not replace it with this machine's network address."""
 
 _SHARE_OF_STORE = 0.3
 _MIN_STORE_BYTES = 80 << 20
@@ -24,10 +24,10 @@ _MIN_STORE_BYTES = 80 << 20
 
 @dataclass(frozen=True)
 class RayPlace:
-    """Node of the Ray of an attempt.
+    """Node of an attempt's Ray cluster.
 
     Attributes:
-        folder: Ray's sockets, logs and spilled objects, on this node's own disk.
+        folder: folder of Ray's sockets, logs and spilled objects, on this node's disk.
         hosts: (name, address) of all replicas by rank; empty if unknown.
         memory_bytes: memory for this node; 0: Ray decides.
     """
@@ -45,7 +45,7 @@ class RayPlace:
 
     @classmethod
     def read(cls, wrapped: WrappedCommand, environ: Mapping[str, str]) -> RayPlace:
-        """Read command line and variables of a replica; counts missing in the plan come from the job."""
+        """Read the command line and variables of a replica; counts that the plan lacks come from the job."""
         rank = int(environ["WINDLASS_RANK"])
         hosts = tuple(host_addresses(environ.get("WINDLASS_HOSTS", "")))
         num_here = sum(address == hosts[rank][1] for _, address in hosts) if hosts else 1
@@ -65,19 +65,19 @@ class RayPlace:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether there is one node, so that the network is not needed."""
+        """Return whether there is only one node, so that no network is needed."""
         return self.num_nodes == 1
 
     @property
     def head(self) -> str:
-        """RAY_ADDRESS of the driver; Ray would replace 127.0.0.1 by the machine's network address."""
+        """Return the driver's RAY_ADDRESS; Ray would replace 127.0.0.1 with the machine's network address."""
         if self.is_alone:
             return f"127.0.0.1:{self.port}"
         return f"{_loopback(0) if self.address.startswith('127.') else self.address}:{self.port}"
 
     @property
     def own_address(self) -> str:
-        """This node's address; replicas on one machine get their own loopback, 127.0.0.2 and up."""
+        """Return this node's address; replicas on one machine get loopback addresses from 127.0.0.2 up."""
         if self.is_alone:
             return "127.0.0.1"
         if self.address.startswith("127."):
@@ -92,7 +92,7 @@ class RayPlace:
         return f"replica {rank} ({host})" if host else f"replica {rank}"
 
     def options(self) -> tuple[str, ...]:
-        """Return options of `ray start`: planned counts, an own folder, and only the required ports."""
+        """Return the options of `ray start`: planned counts, a private folder, and only the required ports."""
         found = [
             f"--node-name={NODE_NAME}{self.rank}",
             f"--temp-dir={self.folder / RAY_FOLDER}",
@@ -110,9 +110,9 @@ class RayPlace:
         return tuple(found)
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of every process of this Ray; the user's settings win.
+        """Return the variables of every process of this Ray cluster; the user's settings take precedence.
 
-        Ray's ports are open to every user of the network, so all of its processes authenticate with a token.
+        Every user of the network can connect to Ray's ports, so all processes authenticate with a token.
         """
         ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", **environ}
         if self.is_alone:

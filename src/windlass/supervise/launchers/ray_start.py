@@ -1,10 +1,10 @@
-"""Part of `cluster: ray` that runs in the user's own Python: starts this node's Ray processes, reports joined nodes.
+"""Part of `cluster: ray` that runs in the user's Python: starts this node's Ray processes, reports joined nodes.
 
     <user's python> windlass.pyz ray-start SPEC
 
-Ray's own command line starts them, in this process, so that importing Ray overlaps with the start of other nodes.
+Ray's command line code starts them in this process, so that importing Ray overlaps with the start of other nodes.
 Events are JSON lines on a descriptor: `nodes` (rank: [GPUs, CPUs], all that joined), `started`, `error`. Ray's modules
-are imported by name at run time, since code in the archive may not depend on a package.
+are imported by name at run time, since code in the archive must not depend on a package.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StartSpec:
     fd: int
 
     def to_text(self) -> str:
-        """Return one word of a command line; contains no secret."""
+        """Return the parameters as one command-line word, without secrets."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -63,7 +63,7 @@ class StartSpec:
 
 
 def ray_start_main(arguments: Sequence[str]) -> int:
-    """Start Ray's processes of this node; on the head, blocks until all nodes have joined."""
+    """Start this node's Ray processes; on the head, block until all nodes have joined."""
     spec = StartSpec.from_text(arguments[0])
     say = _event_writer(spec.fd)
     try:
@@ -93,13 +93,13 @@ def ray_start_main(arguments: Sequence[str]) -> int:
 def _extend_node_wait() -> None:
     """Look for this node in Ray's table as long as its raylet lives.
 
-    Ray itself gives up after 30 s, too few on a busy machine.
+    Ray itself gives up after 30 s, which is too short on a busy machine.
     """
     try:
         services: Any = importlib.import_module("ray._private.services")
         find = services.get_node
     except (ImportError, AttributeError):
-        return  # private names: another version of Ray keeps its own time limit
+        return  # private names: other versions of Ray keep their time limit
 
     def get_node(*where: object, **options: object) -> object:
         while True:

@@ -1,4 +1,4 @@
-"""Command line of our programs around a user's command: own options, variables by role, then `--` and the command.
+"""Command line of a wrapper program: its options, variables by role, then `--` and the user's command.
 
 `windlass.pyz ray --num-gpus=4 --driver-set=LD_PRELOAD=/x.so --worker-unset=LD_PRELOAD -- python train.py`
 """
@@ -15,7 +15,7 @@ __all__ = ["RoleVariables", "WrappedCommand"]
 
 @dataclass(frozen=True)
 class RoleVariables:
-    """Variables that the processes of a role have in addition, or not at all."""
+    """Variables to set or unset for the processes of a role."""
 
     set: Mapping[str, str] = field(default_factory=dict)
     unset: Sequence[str] = ()

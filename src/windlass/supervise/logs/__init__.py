@@ -1,1 +1,1 @@
-"""From the pipe of the user's process to the log files."""
+"""Log files: written from the pipe of the user's process."""

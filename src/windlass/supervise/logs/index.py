@@ -21,7 +21,7 @@ RECORD_BYTES = _RECORD.size
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """Beginning of a piece of a log.
+    """Start of a piece of a log.
 
     Attributes:
         offset: position in the log file.

@@ -1,6 +1,6 @@
-"""State of a log that survives its supervisor: the pipe, and a small file in memory.
+"""Log state that survives a supervisor: the pipe, and a small file in memory.
 
-The guard creates a `LogPipe` and outlives every supervisor; each incarnation of the supervisor inherits its descriptors.
+The guard creates a `LogPipe` and outlives all supervisors; each incarnation of the supervisor inherits its descriptors.
 
 user's processes --write--> pipe --splice--> staging file in memory --LogPump--> log file + index
 
@@ -27,12 +27,12 @@ _MAGIC = b"windlas1"
 
 @dataclass(frozen=True)
 class Cursor:
-    """Progress of the log; written with one `pwrite` inside one page, so it is complete after any SIGKILL.
+    """Progress of the log; written with one `pwrite` within one page, so that no SIGKILL leaves it incomplete.
 
     Attributes:
-        log: the log file that the lengths refer to (a mark made from its path).
+        log: mark of the log file that the lengths refer to, derived from its path.
         consumed: staged bytes that are in the log.
-        cut: -1, or the length to which the staged bytes are being truncated right now.
+        cut: -1, or the length to which the staged bytes are being truncated.
         log_length: bytes of the log file.
         index_length: bytes of its index.
         num_lines: line ends in the log file.
@@ -53,8 +53,8 @@ class LogPipe:
     Attributes:
         read_fd: end of the pipe that the pump reads.
         staging_fd: the file in memory.
-        write_fd: the user's stdout and stderr; -1 if this process does not hold it. Output ends (EOF) only when every
-            process, the guard included, has closed its own.
+        write_fd: the user's stdout and stderr; -1 if this process does not hold it. Output ends (EOF) only when all
+            processes, the guard included, have closed it.
     """
 
     read_fd: int
@@ -63,7 +63,7 @@ class LogPipe:
 
     @classmethod
     def create(cls) -> LogPipe:
-        """Create a pipe; like all descriptors in Python, closed on exec unless passed on (`pass_fds`)."""
+        """Create a pipe; like all descriptors in Python, it is closed on exec unless passed in `pass_fds`."""
         read_fd, write_fd = os.pipe()
         enlarge_pipe(read_fd, _PIPE_BYTES)
         return cls(read_fd, create_memory_file("windlass-log"), write_fd)
@@ -79,7 +79,7 @@ class LogPipe:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Descriptors to pass to a child that pumps, for `pass_fds`."""
+        """Return the descriptors that a child which pumps needs, for `pass_fds`."""
         return tuple(part for part in (self.read_fd, self.staging_fd, self.write_fd) if part >= 0)
 
     def close_writer(self) -> LogPipe:
@@ -118,7 +118,7 @@ class LogPipe:
         os.pwrite(self.staging_fd, raw, 0)
 
     def staged_length(self) -> int:
-        """Return the bytes read from the pipe since the last truncation; exact after any SIGKILL."""
+        """Return the number of bytes read from the pipe since the last truncation; exact after any SIGKILL."""
         return max(0, os.fstat(self.staging_fd).st_size - HEADER_BYTES)
 
     def read_staged(self, start: int, count: int) -> bytes:
@@ -126,7 +126,7 @@ class LogPipe:
         return os.pread(self.staging_fd, count, HEADER_BYTES + start)
 
     def write_staged(self, content: bytes) -> None:
-        """Overwrite the first staged bytes (which must be consumed already)."""
+        """Overwrite the first staged bytes, which must have been consumed."""
         os.pwrite(self.staging_fd, content, HEADER_BYTES)
 
     def cut_staged(self, length: int) -> None:

@@ -1,27 +1,27 @@
-"""Move what the user's processes print into the log file: no byte lost or doubled, whatever kills the pump.
+"""Pump from the user's output to the log file; no byte is lost or duplicated if the pump is killed.
 
-The protocol. Let S be the staged bytes in memory, held by the guard (see `LogPipe`), and c the cursor there.
+Protocol. Let S be the staged bytes in memory, held by the guard (see `LogPipe`), and c the cursor there.
 
-  1. splice pipe -> end of S. The kernel moves bytes; they are in the pipe or in S at every instant.
-  2. read S from c.consumed on, and redact. The redactor may leave the end, a possible beginning of a secret.
+  1. splice pipe -> end of S. The kernel moves bytes; at any time each byte is in the pipe or in S.
+  2. read S from c.consumed on, and redact. The redactor may leave the end, which may be the beginning of a secret.
   3. write the redacted bytes to the log *at* c.log_length, and a record to the index *at* c.index_length.
   4. save the new cursor, with one pwrite: this is the commit.
-  5. when S has grown to half its room: copy the few bytes behind c.consumed to the front of S (over bytes that
-     are consumed), save a cursor that says so (consumed = 0, cut = n), cut S to n bytes, save cut = -1.
+  5. when S has reached half its capacity: copy the few bytes after c.consumed to the front of S (over consumed
+     bytes), save a cursor with consumed = 0 and cut = n, truncate S to n bytes, save cut = -1.
 
-SIGKILL may come between any two instructions. After 1, S is longer and the next incarnation finds it so. After 2 or in
-3, the log is longer than the cursor says: recovery cuts log and index back and does the step again; bytes 0 to
-c.log_length never change, and the bytes written again are the same bytes, so a reader that keeps its offset sees each
-byte once. In 5 before the cursor: the front of S is garbage that nobody reads. In 5 behind it: recovery repeats the
-cut, and until then nothing else touches S. Nothing is appended to S by anyone but the one living pump: the guard
-starts the next only when it has reaped the last.
+SIGKILL may occur between any two instructions. After step 1, S is longer, and the next incarnation continues with it.
+After step 2 or during step 3, the log is longer than in the cursor: recovery truncates log and index and repeats the
+step. Bytes 0 to c.log_length never change, and the repeated bytes are identical, so a reader that keeps its offset sees
+each byte once. In step 5 before the cursor is saved, the front of S is unused garbage. After it is saved, recovery
+repeats the truncation, and nothing else modifies S before that. Only the one live pump appends to S: the guard starts the
+next one after it has reaped the last.
 
-What the guarantee is not: power cuts and kernel crashes (nothing is synced), and two pumps at once. Where there is no splice (not
-Linux), step 1 is read and write: a SIGKILL between the two loses what was read, at most one pipe full.
+Not covered: power failures and kernel crashes (nothing is synced), and two concurrent pumps. Without splice (not Linux),
+step 1 is a read and a write: a SIGKILL between the two loses what was read, at most the capacity of the pipe.
 
-Room. S never outgrows `capacity`; the redactor holds back at most a quarter of it, so step 5 is always possible and a
-full S never blocks. Only a full disk does (`is_blocked`): then S fills, the pipe fills, and the user's process waits
-in its write until there is space again.
+Capacity. S never exceeds `capacity`; the redactor holds back at most a quarter of it, so step 5 is always possible and a
+full S never blocks. Only a full disk blocks (`is_blocked`): then S fills, the pipe fills, and the user's process waits
+in its write until space is free again.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class PumpResult:
 
     Attributes:
         num_bytes: bytes taken from the user's processes.
-        is_eof: all writers are gone and everything is in the log.
-        is_blocked: the disk is full (cause `disk-full`); nothing is lost. Call again on a timer, not when the pipe
-            is readable.
+        is_eof: whether all writers are gone and everything is in the log.
+        is_blocked: whether the disk is full (cause `disk-full`); nothing is lost. Call again on a timer, not when the
+            pipe is readable.
         data: the redacted bytes that were appended to the log.
     """
 
@@ -73,13 +73,13 @@ class PumpResult:
 class LogPump:
     """Log stream: reads from a pipe, appends to a log file and its index.
 
-    Making it recovers: it goes on where the last incarnation was killed. A log file of which the channel knows nothing
-    (of an incarnation whose guard died too) is continued. A channel may serve one log after another: drain in between.
+    Creating it recovers the state: it continues where the last incarnation was killed. A log file unknown to the channel
+    (from an incarnation whose guard died too) is continued. A channel may serve several logs in turn: drain in between.
 
     Args:
-        channel: held by the guard; not closed here.
+        channel: pipe held by the guard; not closed here.
         log_path: the log file; the index is `<log_path>.idx`.
-        redactor: what may not get into the log.
+        redactor: redactor of the secrets that must not be in the log.
         clock: wall time for the index, monotonic time for `drain`.
     """
 
@@ -99,7 +99,7 @@ class LogPump:
         self._cursor = self._recover(_mark(os.fsencode(os.path.abspath(str(log_path)))))
 
     def pump(self) -> PumpResult:
-        """Take what the pipe holds and put it into the log; never waits for output."""
+        """Move the pipe's content to the log; never waits for output."""
         num_bytes = 0
         try:
             num_bytes = self._receive()
@@ -112,13 +112,13 @@ class LogPump:
         return PumpResult(num_bytes, self._is_eof, False, data)
 
     def drain(self, deadline: float) -> PumpResult:
-        """Pump until the output ends, or until `deadline` and what was printed by then; held bytes get out too.
+        """Pump until the output ends, or everything printed before `deadline` is in the log, held bytes included.
 
         Args:
-            deadline: on the clock's monotonic time; one in the past means: what is in the pipe now.
+            deadline: monotonic time; in the past: pump only the current content of the pipe.
 
         Returns:
-            All turns as one; `data` keeps their last 64 KiB. Still `is_blocked`: the rest stays staged.
+            The combined result of all turns; `data` has the last 64 KiB. If `is_blocked`, the rest stays staged.
         """
         total, data = 0, b""
         leftover = -1
@@ -147,7 +147,7 @@ class LogPump:
         return PumpResult(total, False, False, data)
 
     def last_lines(self, count: int) -> list[str]:
-        """The last `count` lines of the log (of its last 64 KiB), redacted; survives a restart."""
+        """Return the last `count` redacted lines, from the last 64 KiB of the log; works after a restart too."""
         start = max(0, self._cursor.log_length - _TAIL_BYTES)
         raw = os.pread(self._log_fd, self._cursor.log_length - start, start)
         lines = raw.decode(errors="replace").splitlines()
@@ -162,7 +162,7 @@ class LogPump:
     # --- step 1
 
     def _receive(self) -> int:
-        """Move bytes from the pipe to the staging file; notes the end of the output."""
+        """Move bytes from the pipe to the staging file; record the end of the output."""
         staged = self._pipe.staged_length()
         room = self._capacity - staged
         if self._is_eof or room <= 0:
@@ -187,7 +187,7 @@ class LogPump:
     # --- steps 2 to 5
 
     def _advance(self, is_final: bool) -> bytes:
-        """Bring staged bytes into the log as far as the redactor lets them; returns what was appended."""
+        """Append staged bytes to the log, up to where the redactor holds them back; return the appended bytes."""
         cursor = self._cursor
         staged = self._pipe.read_staged(cursor.consumed, self._pipe.staged_length() - cursor.consumed)
         if not staged:
@@ -232,7 +232,7 @@ class LogPump:
     # --- recovery
 
     def _recover(self, log: bytes) -> Cursor:
-        """Bring files and staging file to the state of the last commit, from whatever a SIGKILL left."""
+        """Restore files and staging file to the state of the last commit after a SIGKILL."""
         found = self._pipe.load_cursor()
         cursor = found or Cursor(log)
         if cursor.cut >= 0:
@@ -254,7 +254,7 @@ class LogPump:
         return cursor
 
     def _adopt(self, cursor: Cursor, log_length: int, index_length: int) -> Cursor:
-        """Continue a log file of which this channel knows nothing (mostly a new, empty one)."""
+        """Continue a log file unknown to this channel (usually a new, empty one)."""
         num_lines, offset = 0, 0
         while offset < log_length:
             piece = os.pread(self._log_fd, 1 << 20, offset)
@@ -266,7 +266,7 @@ class LogPump:
         return replace(cursor, log_length=offset, index_length=whole, num_lines=num_lines)
 
     def _cut_files(self, cursor: Cursor) -> None:
-        """Undo what was written behind the last commit."""
+        """Undo writes after the last commit."""
         os.ftruncate(self._log_fd, cursor.log_length)
         os.ftruncate(self._index_fd, cursor.index_length)
 
@@ -281,14 +281,14 @@ class LogPump:
             poll.poll(timeout_s * 1000)
 
     def _num_waiting(self) -> int:
-        """Bytes in the pipe."""
+        """Return the number of bytes in the pipe."""
         with contextlib.suppress(OSError):
             return int(struct.unpack("i", fcntl.ioctl(self._pipe.read_fd, termios.FIONREAD, b"\0" * 4))[0])
         return 0
 
 
 def _mark(path: bytes) -> bytes:
-    """16 bytes that tell logs of one replica apart, which differ in the attempt's number: length and checksums."""
+    """Return 16 bytes that distinguish the logs of a replica's attempts: length and checksums of the path."""
     return struct.pack("<QII", len(path), zlib.crc32(path), zlib.adler32(path))
 
 

@@ -1,6 +1,6 @@
 """Ray's own logs of one node, copied from its disk beside the attempt's logs, with secrets redacted.
 
-The size is limited: the newest part of each file, the newest files first.
+Their total size is limited: the newest part of each file, newest files first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windlass.record.redact import Redactor
 __all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "RAY_FOLDER", "collect_ray_logs"]
 
 RAY_FOLDER = "r"
-"""Ray makes its folder readable for all users, so it is inside a private one."""
+"""Private folder for Ray's folder, which Ray makes readable for all users."""
 
 MAX_FILE_BYTES = 4 << 20
 MAX_TOTAL_BYTES = 64 << 20
@@ -22,7 +22,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def collect_ray_logs(folder: Path, target: Path, redactor: Redactor) -> int:
-    """Copy the logs below Ray's folder of this node into `target`; return the number of files. Blocks, seconds at most.
+    """Copy the logs in Ray's folder on this node to `target`; return the number of files. Blocks for seconds at most.
 
     Raises:
         OSError: a file cannot be read or written; earlier ones were copied.
@@ -47,7 +47,7 @@ def _files(logs: Path) -> list[Path]:
 
 
 def _copy_end(path: Path, copy: Path, size: int, redactor: Redactor) -> None:
-    """Copy the last `size` bytes; bytes right after the cut are left out, since it may split a secret."""
+    """Copy the last `size` bytes, except the first few, since the cut may split a secret."""
     with open(str(path), "rb") as source, open(str(copy), "wb") as destination:
         start = source.seek(0, os.SEEK_END) - size
         skip = redactor.max_held_bytes if start > 0 else 0

@@ -8,7 +8,7 @@ __all__ = ["DiscardingRedactor"]
 
 
 class DiscardingRedactor(Redactor):
-    """Discards all output, since it may contain unknown secrets."""
+    """Redactor that discards all output, since it may contain unknown secrets."""
 
     def __init__(self) -> None:
         super().__init__({})

@@ -1,7 +1,7 @@
-"""Copy of a replica's log on standard output, for backends that keep that as the job's log.
+"""Copy of a replica's log on standard output, for backends that store standard output as the job's log.
 
-The log files are written by the supervisor, redacted; this process only reads them. It is an ancestor of the guard, so
-that a log that is not read blocks nothing but itself.
+The supervisor writes the redacted log files; this process only reads them. It is an ancestor of the guard, so that it
+blocks only itself if its output is not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class LogTee:
-    """Copies new content of one replica's logs, attempt by attempt, in order.
+    """Copier of new content in one replica's logs, attempt by attempt, in order.
 
     Args:
         logs: the run's folder of logs, `<attempt>/<task>/<rank>.log` below it.
@@ -36,10 +36,10 @@ class LogTee:
         self._logs, self._name = logs, f"{task}/{rank}.log"
         self._write = write or (lambda piece: os.write(1, piece))
         self._attempt, self._offset = 0, 0
-        self._first = self._newest() + 1  # output of an earlier start is in that start's own log
+        self._first = self._newest() + 1  # output of an earlier start is in the log of that start
 
     def look(self) -> None:
-        """Copy what is new."""
+        """Copy new content."""
         for attempt in range(max(self._attempt, self._first), self._newest() + 1):
             if attempt != self._attempt:
                 self._attempt, self._offset = attempt, 0
@@ -66,10 +66,10 @@ class LogTee:
 
 
 class Watcher(Protocol):
-    """Follows something that grows."""
+    """Follower of something that grows."""
 
     def look(self) -> None:
-        """Process what is new; an OSError ends the following."""
+        """Process new content; an OSError ends the watch."""
 
 
 def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
@@ -99,7 +99,7 @@ def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
 
 
 def _follow(watcher: Watcher, is_over: threading.Event) -> None:
-    with contextlib.suppress(OSError):  # the output is not read: the log files have it anyway
+    with contextlib.suppress(OSError):  # the output is not read; it is in the log files anyway
         while not is_over.wait(_LOOK_EVERY_S):
             watcher.look()
         watcher.look()

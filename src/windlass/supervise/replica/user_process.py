@@ -77,7 +77,7 @@ class UserProcess:
         return self._child.process
 
     def open_gate(self) -> str:
-        """Let it execute; return why it could not, or ""."""
+        """Let the process execute; return why it could not, or ""."""
         assert self._child is not None
         return self._child.open_gate()
 
