@@ -124,7 +124,7 @@ class Loop(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore that position."""
+        """Restore the training position."""
         trainer = self.trainer
         trainer.loader.load_state_dict(state["loader"])
         self._position = dict(state["loader"])

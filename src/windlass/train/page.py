@@ -1,4 +1,4 @@
-"""A resolved recipe as a page to read: YAML with the origin of every value beside it. The page is itself a recipe file."""
+"""A resolved recipe as YAML with each value's origin in a comment; the output is a valid recipe file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_COLUMN = 56
 
 
 def recipe_page(resolved: ResolvedRecipe) -> list[str]:
-    """The lines, comments in one column where lines are short enough."""
+    """Return the lines, with comments aligned in one column if lines are short enough."""
     pairs = list(_mapping(to_data(resolved.recipe, keep_defaults=True), (), 0, resolved.origins))
     widths = [len(text) for text, origin in pairs if origin and len(text) <= _MAX_COLUMN]
     column = max(widths, default=0)
@@ -25,7 +25,7 @@ _Lines = Iterator[tuple[str, str]]
 
 
 def _mapping(data: Mapping[str, object], path: tuple[str, ...], indent: int, origins: Mapping[str, str]) -> _Lines:
-    """(line, origin) pairs; lines without a value of their own have none."""
+    """Return (line, origin) pairs; lines without a value have no origin."""
     pad = " " * indent
     for key, value in data.items():
         inner = (*path, key)

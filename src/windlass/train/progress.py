@@ -1,4 +1,4 @@
-"""TrainingProgress against a length of steps, tokens or epochs; pure."""
+"""Comparison of training progress with a length in steps, tokens or epochs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["TrainingProgress", "is_due", "is_reached"]
 
 
 class TrainingProgress(Protocol):
-    """TrainingProgress made: the trainer, or a record of it."""
+    """Training progress of a trainer or a recorded position."""
 
     @property
     def step(self) -> int:
-        """Steps of the optimiser."""
+        """Number of optimiser steps."""
 
     @property
     def tokens(self) -> int:
-        """Tokens over all processes."""
+        """Number of tokens over all processes."""
 
     @property
     def epoch(self) -> int:
-        """Passes over the data."""
+        """Number of completed passes over the data."""
 
 
 def is_reached(length: Duration, progress: TrainingProgress) -> bool:
@@ -31,7 +31,7 @@ def is_reached(length: Duration, progress: TrainingProgress) -> bool:
 
 
 def is_due(every: Duration, before: TrainingProgress, after: TrainingProgress) -> bool:
-    """Return whether a multiple of `every` lies between two moments, the later one included."""
+    """Return whether a multiple of `every` lies between two moments, including the later one."""
     size = max(every.value, 1)
     return _done(every, after) // size > _done(every, before) // size
 

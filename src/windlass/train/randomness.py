@@ -1,8 +1,8 @@
-"""Random numbers of a run, seeded by where they are used, not by what was drawn before.
+"""Random numbers of a run, seeded by where they are used, independent of earlier draws.
 
-What a model draws (dropout, noise) follows from the seed, the step and the first row of the microbatch, so it is the
-same on any number of processes. Generators that callbacks or loaders use are restored, as long as the number
-of processes stays.
+A model's random numbers (dropout, noise) depend on the seed, the step and the microbatch's first row, so they are
+equal on any number of processes. Generators that callbacks or loaders use are restored if the number of processes
+is unchanged.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["generator_states", "restore_generators", "seed_for", "seed_generator
 
 
 def seed_for(*parts: int | str) -> int:
-    """A 63-bit seed for a place, such as seed, step, row; places that differ have nothing in common."""
+    """Return a 63-bit seed for parts such as seed, step and row; different parts give unrelated seeds."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed what the model draws from: the generators of the host and of the device. Microseconds."""
+    """Seed the host's and the device's generators. Takes microseconds."""
     torch.random.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
 
 
 def generator_states(world: World) -> dict[str, Any]:
-    """States of the generators of Python, NumPy and torch on all processes, JSON-safe. Collective."""
+    """Return the states of all processes' Python, NumPy and torch generators, JSON-safe. Collective."""
     mine: dict[str, Any] = {
         "python": _pack(repr(random.getstate()).encode()),
         "torch": _pack(bytes(torch.get_rng_state().numpy())),
@@ -54,7 +54,7 @@ def generator_states(world: World) -> dict[str, Any]:
 
 
 def restore_generators(saved: Mapping[str, Any] | None, world: World) -> bool:
-    """Take them back; False where there are none, or they are of another number of processes."""
+    """Restore generator states; False if there are none, or for a different number of processes."""
     if not saved or saved["world"] != world.size:
         return False
     states = saved["states"]

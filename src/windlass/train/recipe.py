@@ -34,11 +34,11 @@ __all__ = ["LossConfig", "Recipe"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossConfig:
-    """Cross-entropy over all tokens of the global batch that count, summed and divided by their number."""
+    """Cross-entropy, averaged over the global batch's counted tokens."""
 
     z_loss: Annotated[float, Range(min=0), Doc("Weight of the squared log normaliser. Source: PaLM, section 5.")] = 0.0
     kind: Annotated[
-        Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits; auto: if that is faster.")
+        Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits in memory; auto: chunked if faster.")
     ] = "auto"
 
 
@@ -68,7 +68,7 @@ class Recipe:
         "dataset.tokenizer": "data.tokenizer",
         "init_seed": "seed",
     }
-    """OLMo-core's names of some of these; a recipe that uses one gets a hint with ours."""
+    """OLMo-core's names of some settings; a recipe that uses one gets a hint with our name."""
 
     name: Annotated[str, Name(), Doc("Name of the run, used for folders and in trackers.")]
     model: Annotated[ModelConfig | ModelTarget, Doc("Model: a preset's name, a decoder's settings, or custom code.")]

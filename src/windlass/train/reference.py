@@ -1,4 +1,4 @@
-"""Python things by name: `module:name` or `file.py:name`, as recipes and settings write them."""
+"""Import of Python objects by name, `module:name` or `file.py:name`, as in recipes and settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["FILE_MODULE", "load_module", "load_reference", "place_of_error"]
 
 
 FILE_MODULE = "windlass_file_"
-"""Prefix of the names of modules that are files."""
+"""Prefix of the module names of files."""
 
 
 def load_reference(text: str) -> object:
-    """Return the object that `module:name` or `file.py:name` names; a file runs once in a process.
+    """Return the object at `module:name` or `file.py:name`; a file is executed once per process.
 
     Raises:
         NotFoundError: there is no such file, module or name.
@@ -43,7 +43,7 @@ def load_reference(text: str) -> object:
 
 
 def load_module(text: str) -> ModuleType:
-    """The module of a dotted name or of a `.py` file, imported; the working folder can be imported from."""
+    """Import a module by dotted name or `.py` file; the working directory is on the path."""
     try:
         if text.endswith(".py"):
             return _of_file(Path(text))
@@ -57,7 +57,7 @@ def load_module(text: str) -> ModuleType:
             hint = "check the name; modules are searched in the working directory and in the environment"
             raise NotFoundError(f"no module `{text}`", hint=hint, code="module-not-found") from error
         raise _failed(text, error) from error
-    except (Exception, SystemExit) as error:  # a script without `if __name__` that exits would end us as a success
+    except (Exception, SystemExit) as error:  # a script without `if __name__` may exit, which would look like success
         raise _failed(text, error) from error
 
 
@@ -72,7 +72,7 @@ def _failed(text: str, error: Exception | SystemExit) -> UsageError:
 
 
 def place_of_error(error: BaseException, source: str) -> SourcePlace:
-    """The innermost line of the user's own code in a traceback; without one, `source` alone."""
+    """Return the innermost line of the user's code in a traceback; without one, `source` alone."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return SourcePlace(error.filename, error.lineno)
     found, trace = SourcePlace(source), error.__traceback__
@@ -86,7 +86,7 @@ def place_of_error(error: BaseException, source: str) -> SourcePlace:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """A file as a module; files beside it can be imported, as in `python file.py`."""
+    """Import a file as a module; files beside it can be imported, as in `python file.py`."""
     if not path.is_file():
         near = nearest(path.name, [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else [])
         hint = f"did you mean `{path.with_name(near)}`?" if near else "check the path"
@@ -101,7 +101,7 @@ def _of_file(path: Path) -> ModuleType:
     assert spec is not None  # the name ends with .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Before it runs: dataclasses in it look their module up.
+    # Before execution: its dataclasses look up their module.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -34,8 +34,8 @@ class ResolvedRecipe:
     """A checked recipe and the origin of each value.
 
     Attributes:
-        source: what the recipe was: a shipped name, `file.py:function`, `module:function`, a file.
-        overrides: as they were written.
+        source: origin of the recipe: a shipped name, `file.py:function`, `module:function`, a file.
+        overrides: overrides as written.
         origins: dotted path of every field to its origin: `source` (with a line where there is one), `default` or
             `command line`.
     """
@@ -46,7 +46,7 @@ class ResolvedRecipe:
     origins: Mapping[str, str]
 
     def record(self) -> dict[str, object]:
-        """JSON-safe: the whole recipe, defaults written out, with the origin of every field. `resolve` reads it back."""
+        """Return the whole recipe with defaults and each field's origin, JSON-safe; `resolve` reads it."""
         return {
             "schema": RECORD_SCHEMA,
             "source": self.source,
@@ -67,7 +67,7 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
         overrides: `a.b=value`, `--a.b=value`, `--a.b` (true) or `~a.b` (remove), later ones win.
 
     Raises:
-        SpecError: with every problem of the recipe and the overrides.
+        SpecError: the recipe or an override is invalid; reports all problems.
         NotFoundError, UsageError: there is no such recipe, or its function fails.
 
     Code that the recipe names with `kind: python` is imported, and its arguments are checked against its signature.
@@ -92,7 +92,7 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
 def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
     """Return the recipe that a name refers to, unchecked, and its source.
 
-    It is the value that Python code gave, a recipe class of the user's own, or the text of a file.
+    It is the value returned by Python code, a custom recipe class, or the text of a file.
     """
     if name in SHIPPED:
         shipped = SHIPPED[name]
@@ -112,14 +112,14 @@ def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
 
 
 def _name_of(cls: type[Recipe]) -> str:
-    """A recipe class by the name that finds it again: `file.py:Class` or `module:Class`."""
+    """Return an importable name of a recipe class: `file.py:Class` or `module:Class`."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     home = str(file) if cls.__module__.startswith(FILE_MODULE) and file else cls.__module__
     return f"{home}:{cls.__qualname__}"
 
 
 def _of_file(path: Path) -> tuple[Recipe | str, str]:
-    """The text of a recipe file; of a record, the recipe in it."""
+    """Return the text of a recipe file or, for a record, the recipe in it."""
     path = path / _RECORD if path.is_dir() else path
     try:
         content = path.read_bytes()
@@ -132,7 +132,7 @@ def _of_file(path: Path) -> tuple[Recipe | str, str]:
 
 
 def _of_url(url: str) -> tuple[Recipe | str, str]:
-    """The same of a file, or of a checkpoint's record, where fsspec reads."""
+    """Return the text or record of a file or checkpoint at an fsspec URL."""
     from windlass.train.checkpoint.files import open_files  # lazy: buckets only
 
     folder, _, name = url.rstrip("/").rpartition("/")
@@ -157,7 +157,7 @@ def _read(content: bytes, source: str) -> tuple[Recipe | str, str]:
 
 
 def _recipe_class(name: str, source: str) -> type[Recipe]:
-    """The class of the user's own that a record names."""
+    """Return the custom recipe class that a record names."""
     found = load_reference(name)
     if isinstance(found, type) and issubclass(found, Recipe):
         return found
@@ -176,11 +176,11 @@ def _file_missing(path: Path) -> NotFoundError:
 
 
 def _record_in(text: str, source: str) -> tuple[object, str] | None:
-    """The recipe of a record and its class, where that is the user's own; None where the text is something else."""
+    """Return a record's recipe and its custom class, if any; None if the text is not a record."""
     try:
         data = decode_json(text)
     except (ValueError, RecursionError):
-        return None  # whoever reads it as a file of settings says what is wrong, and where
+        return None  # the settings reader reports the problem and its place
     if not isinstance(data, dict) or "data" in data:
         return None
     if str(data.get("schema", "")).startswith("windlass.model/"):
@@ -191,7 +191,7 @@ def _record_in(text: str, source: str) -> tuple[object, str] | None:
 
 
 def _only_function(module: ModuleType, name: str) -> str:
-    """The function of a file that is the recipe: `recipe`, or the only one annotated to return a Recipe."""
+    """Return a file's recipe function: `recipe`, or the only one annotated to return a Recipe."""
     own = {
         key: value
         for key, value in vars(module).items()
@@ -257,7 +257,7 @@ def _unknown(name: str) -> NotFoundError:
 
 
 def _origins(loaded: LoadedConfig[Recipe], source: str) -> Iterator[tuple[str, str]]:
-    """(path, origin) of every field, in order; a list of scalars is one field."""
+    """Yield (path, origin) of every field, in order; a list of scalars is one field."""
 
     def walk(data: object, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         if isinstance(data, Mapping) and data:
@@ -277,7 +277,7 @@ def _origins(loaded: LoadedConfig[Recipe], source: str) -> Iterator[tuple[str, s
 
 
 def _origin(places: Sequence[SourcePlace]) -> str:
-    """The origin of a field: the last override, else its source."""
+    """Return the origin of a field: the last override, else its source."""
     if not places:
         return DEFAULT
     place = next((place for place in places if place.source == COMMAND_LINE), places[0])

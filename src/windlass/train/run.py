@@ -31,8 +31,8 @@ EXIT_STOPPED = 75
 
 
 def run_recipe(resolved: ResolvedRecipe) -> int:
-    """Train; returns the exit code. Joins and leaves the process group that torchrun's variables name."""
-    from windlass.train.parallel.world import World  # lazy: torch costs seconds, and --help needs none of it
+    """Train and return the exit code, in torchrun's process group if there is one."""
+    from windlass.train.parallel.world import World  # lazy: torch takes seconds, and --help does not need it
 
     world = None
     try:
@@ -100,7 +100,7 @@ def _tell_outcome(outcome: Outcome, world: World) -> int:
                 f"stopped after step {outcome.step} ({outcome.reason}){where}; run the same command to resume\n"
             )
         if world.local_rank == 0:
-            report.finish(code)  # torchrun turns every exit code into 1; this is what counts
+            report.finish(code)  # torchrun turns every exit code into 1; windlass reads this one
     return code
 
 
@@ -130,7 +130,7 @@ def _is_first(world: World) -> bool:
     """Return whether this process reports the error: the first one knows the cause, the others lost a peer."""
     if world.size == 1:
         return True
-    with contextlib.suppress(Exception):  # the store's process may be gone: then report the error
+    with contextlib.suppress(Exception):  # the store's process may have exited: then report the error
         from torch.distributed.distributed_c10d import _get_default_store
 
         return int(_get_default_store().add("windlass/errors", 1)) == 1

@@ -1,7 +1,7 @@
 """Stop requests: signals, windlass, the end of the allocation, callbacks.
 
-Each process only has its own requests. The loop adds these up over all processes at the boundary between two
-steps, so that all leave at the same one.
+Each process only knows its own requests. The loop combines them over all processes at the boundary between two
+steps, so that all stop at the same step.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from windlass import report
 __all__ = ["MARGIN_S", "UNKNOWN_SAVE_S", "StopReason", "StopRequests", "end_of_allocation"]
 
 MARGIN_S = 15.0
-"""Time that a process needs besides the save to exit before its allocation ends."""
+"""Time in addition to the save that a process needs to exit before its allocation ends."""
 UNKNOWN_SAVE_S = 60.0
-"""Taken for a save before one was measured."""
+"""Assumed duration of a save until one is measured."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -42,7 +42,7 @@ class StopRequests:
 
     Args:
         asks_report: whether this process asks windlass; one per node is enough.
-        save_s: seconds that a save would take now; None if unknown.
+        save_s: returns the seconds that a save would take now; None if unknown.
         now: wall clock in seconds since 1970.
         deadline: wall time at which this process will be ended; None if unlimited.
     """

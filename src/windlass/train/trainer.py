@@ -44,9 +44,9 @@ class Outcome:
     """Result of `Trainer.fit`.
 
     Attributes:
-        end: finished: its length (or `stop`) is reached; stopped: ended earlier, to be resumed.
+        end: finished: the length (or `stop`) is reached; stopped: ended earlier, can be resumed.
         reason: why it stopped; empty when finished.
-        checkpoint: the last one that was committed; empty without one.
+        checkpoint: the last committed checkpoint; empty if there is none.
     """
 
     end: Literal["finished", "stopped"]
@@ -62,32 +62,32 @@ class Outcome:
 
 
 class Trainer(Generic[T]):
-    """Drives a module over a loader's batches; every part can be another one.
+    """Trains a module on a loader's batches; every part can be replaced.
 
     Args:
         module: model, loss and optimiser.
-        loader: batches without end.
+        loader: endless batches.
         duration: length of the run; schedules end there.
         stop: stop earlier, with schedules unchanged.
         schedule: a config, or a function from a step's number and the tokens up to its end to a share of the peak
-            learning rate; None: always all of it.
-        callbacks: by name. Those that every run has (`console`, `speed`, `garbage`, `checkpointer`, in windlass
-            `report`) are added unless their name is here; None in their place leaves them out.
-        store: where checkpoints go; None: there are none.
-        checkpoint: when they are written and what is loaded first.
-        world: the processes of this job; None: this one alone, on the CPU.
+            learning rate; None: constant at the peak.
+        callbacks: callbacks by name. Mandatory ones (`console`, `speed`, `garbage`, `checkpointer`, and `report` under
+            windlass) are added unless their name is here; None disables them.
+        store: store of checkpoints; None: no checkpoints.
+        checkpoint: when to save, and what to load first.
+        world: processes of this job; None: a single process on the CPU.
         collect_every: steps between reductions of metrics over processes.
         seed: of all random numbers except the data order.
-        config: the record of how all this was made, JSON-safe; goes into checkpoints.
+        config: JSON-safe record of the configuration, saved in checkpoints.
         stop_on_nan: raise when a loss is not finite.
         stopper: source of stop requests.
 
     Attributes:
-        step: steps that are done, over all resumptions.
-        tokens: what the module counted in them, over all processes.
-        epoch: passes over the data that are done.
-        step_tokens: of the last step, over all processes.
-        data_wait_s: how long the last step waited for its batch.
+        step: number of completed steps, over all resumptions.
+        tokens: number of tokens in them, as counted by the module, over all processes.
+        epoch: number of completed passes over the data.
+        step_tokens: tokens of the last step, over all processes.
+        data_wait_s: seconds that the last step waited for its batch.
         batch: this process's part of the last step's batch.
     """
 
@@ -131,7 +131,7 @@ class Trainer(Generic[T]):
 
     @property
     def callbacks(self) -> Mapping[str, TrainerCallback]:
-        """All of them, in the order in which their hooks run."""
+        """Callbacks by name, in the order in which their hooks run."""
         return self._callbacks
 
     @property
@@ -142,11 +142,11 @@ class Trainer(Generic[T]):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether its length, or `stop`, is reached."""
+        """Return whether the length, or `stop`, is reached."""
         return is_reached(self.duration, self) or (self.stop is not None and is_reached(self.stop, self))
 
     def step_at(self, end: Duration) -> int | None:
-        """Return the step at which a length is reached with batches as they are now; None if unknown."""
+        """Return the step at which a length is reached at the current batch size; None if unknown."""
         if end.unit == "steps":
             return end.value
         if end.unit == "tokens":
@@ -159,7 +159,7 @@ class Trainer(Generic[T]):
 
     @property
     def should_stop(self) -> bool:
-        """Return whether this process received a stop request; others may not have yet."""
+        """Return whether this process received a stop request; other processes may not have."""
         return self._loop.agreed_stop is not None or self.stopper.reason() is not None
 
     def add_callback(self, name: str, callback: TrainerCallback) -> None:
@@ -183,7 +183,7 @@ class Trainer(Generic[T]):
         Raises:
             TrainingError: a loss that is not finite, corrupt data.
             CheckpointError: the checkpoint cannot be loaded.
-            PreconditionError: another trainer uses the folder of checkpoints.
+            PreconditionError: another trainer uses the checkpoint folder.
         """
         with self.stopper.listening(), sole_trainer(self.store, self.world):
             try:
@@ -203,20 +203,20 @@ class Trainer(Generic[T]):
         )
 
     def record(self, name: str, value: float | Tensor, reduce: Reduce = "mean") -> None:
-        """Keep a metric of the step that runs (or just ended); a tensor may stay on its device.
+        """Record a metric of the current (or last) step; a tensor stays on its device.
 
         Args:
-            name: such as `train/loss`.
-            reduce: over processes: mean, sum (of data-parallel ones), max, min, or none (rank 0's value counts).
+            name: name such as `train/loss`.
+            reduce: reduction over processes: mean, sum (over data-parallel ones), max, min, or none (rank 0's value).
         """
         self.metrics.record(self._loop.running_step, name, value, reduce)
 
     def request_stop(self, reason: StopReason = StopReason.REQUEST) -> None:
-        """End at the next boundary between steps, with a checkpoint; a request on one process is enough."""
+        """Stop with a checkpoint after the current step; a request on one process is enough."""
         self.stopper.request(reason)
 
     def request_save(self, *, is_permanent: bool = True) -> None:
-        """Write a checkpoint at the next boundary between steps; a request on one process is enough."""
+        """Write a checkpoint after the current step; a request on one process is enough."""
         self._loop.request_save(is_permanent=is_permanent)
 
     def agree_on_stop(self) -> bool:
@@ -228,7 +228,7 @@ class Trainer(Generic[T]):
         return self._loop.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore that position."""
+        """Restore the training position."""
         self._loop.load_state_dict(state)
 
     def _begin(self) -> None:
@@ -260,11 +260,11 @@ class Trainer(Generic[T]):
 
 
 def load_first_state(trainer: Trainer[Any]) -> str:
-    """Load what `checkpoint.load` says; returns its path, empty if training starts anew. Collective.
+    """Load the state that `checkpoint.load` selects; returns its path, empty for a new start. Collective.
 
     Raises:
         CheckpointError: none was found with the strategy `always`, or it cannot be loaded.
-        SpecError: it was trained on other data, and `data.allow_changes` is false.
+        SpecError: it was trained on different data, and `data.allow_changes` is false.
     """
     source = resolve_load(trainer.checkpoint.load, cast("FolderStore | None", trainer.store))
     if source is None:
@@ -287,7 +287,7 @@ def load_first_state(trainer: Trainer[Any]) -> str:
     if trainer.world.is_main and (source.kind == "checkpoint" or isinstance(trainer.store, FolderStore)):
         for line in _changed_code(trainer.config.get("code", {}), loaded.path):
             sys.stderr.write(line)
-    if source.trainer is not False and loaded.trainer:  # a model that was imported has none
+    if source.trainer is not False and loaded.trainer:  # an imported model has none
         seed = _data_seed(trainer)
         trainer.load_state_dict(loaded.trainer)
         if seed != (kept := _data_seed(trainer)) and trainer.world.is_main:
@@ -315,7 +315,7 @@ def _data_seed(trainer: Trainer[Any]) -> Any:
 
 
 def _load(trainer: Trainer[Any], source: CheckpointSource) -> LoadedCheckpoint:
-    """Fill the module's state from the first checkpoint that is whole."""
+    """Load the module's state from the first undamaged checkpoint."""
     store = cast("FolderStore | None", trainer.store)
     if store is None or source.kind != "own":
         verifies = trainer.checkpoint.load.verifies
@@ -328,7 +328,7 @@ def _load(trainer: Trainer[Any], source: CheckpointSource) -> LoadedCheckpoint:
     except CheckpointError as error:
         if error.code != "checkpoint-mismatch" or "guard" not in state:
             raise
-        state.pop("guard")  # `optim.skip` was not set when that was saved: its memory begins anew
+        state.pop("guard")  # `optim.skip` was not set for that checkpoint: its history starts empty
         loaded = load_newest(store, source.paths, state, is_strict=source.is_strict)
     trainer.module.load_state_dict(state)
     return loaded
@@ -339,8 +339,8 @@ def _has_optimizer(source: CheckpointSource) -> bool:
 
 
 def _warm_start(trainer: Trainer[Any], source: CheckpointSource) -> str:
-    """Weights from elsewhere; training begins at its first step."""
-    from windlass.train.hf.warm_start import warm_start  # lazy: few runs begin so
+    """Load weights from another model; training begins at its first step."""
+    from windlass.train.hf.warm_start import warm_start  # lazy: few runs need it
 
     wanted = trainer.checkpoint.load
     if wanted.trainer:

@@ -26,18 +26,18 @@ T = TypeVar("T")
 class BasicModule(Generic[T]):
     """A model, an optimiser, and a loss over a batch of any kind.
 
-    With several processes each holds the whole model and gradients are summed, unless the model was given to
-    `parallelize` before.
+    With several processes, each holds the whole model and gradients are summed, unless `parallelize` was applied to
+    the model before.
 
     Args:
-        model: trained as it is; on the device of `world`.
-        optimizer: over its parameters; its learning rates are the peaks.
-        loss_fn: called with model and batch; gives the sum of the losses of this process's samples, a scalar with
-            gradient, and how much they weigh together.
-        weigh: how much a batch weighs, a number on the host that needs no forward pass; None: its samples.
-        count: samples of a batch; None: the length of its first tensor.
+        model: trained as is; on the device of `world`.
+        optimizer: optimizer of its parameters; its learning rates are the peaks.
+        loss_fn: called with model and batch; returns the sum of the losses of this process's samples, a scalar with
+            gradient, and their total weight.
+        weigh: returns the weight of a batch, on the host and without a forward pass; None: its number of samples.
+        count: returns the number of samples of a batch; None: the length of its first tensor.
         max_grad_norm: gradients are clipped to this norm; None: no clipping.
-        seed: of what the model draws.
+        seed: seed of the model's random numbers.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class BasicModule(Generic[T]):
         return float(self._count(batch)) if self._weigh is None else self._weigh(batch)
 
     def count(self, batch: T) -> int:
-        """Samples of this batch."""
+        """Return the number of samples in this batch."""
         return self._count(batch)
 
     def train_batch(self, batch: T, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Forward and backward; gradients are those of the mean over all processes."""
+        """Run forward and backward; gradients are those of the mean over all processes."""
         rank = self.world.share.rank
         seed_generators(seed_for(self.seed, facts.step, rank), self.world.device)
         self.model.train()
@@ -88,18 +88,18 @@ class BasicModule(Generic[T]):
         return {"grad_norm": norm}
 
     def eval_batch(self, batch: T) -> Mapping[str, Tensor]:
-        """Sums of losses and weights, without gradients."""
+        """Return the sums of losses and weights, without gradients."""
         self.model.eval()
         with torch.no_grad():
             loss, weight = self.loss_fn(self.model, batch)
         return {"loss": loss, "weight": torch.as_tensor(weight, dtype=torch.float32, device=loss.device)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and the optimiser's state, by names of parameters."""
+        """Return weights and the optimiser's state, by parameter name."""
         return training_state(self.model, self.optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
+        """Restore weights and the optimiser's state."""
         load_training_state(self.model, self.optimizer, state)
 
     def flops(self, batch: T) -> float:
@@ -113,7 +113,7 @@ def is_spread(model: nn.Module) -> bool:
 
 
 def _num_samples(batch: object) -> int:
-    """Length of the first tensor that is found in a tensor, mapping or sequence."""
+    """Return the length of the first tensor in a tensor, mapping or sequence."""
     while not isinstance(batch, Tensor):
         batch = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]  # type: ignore[index]
     return len(batch)

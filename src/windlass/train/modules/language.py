@@ -34,17 +34,17 @@ __all__ = ["LanguageModule", "microbatches"]
 
 
 class LanguageModule:
-    """A decoder with its loss and optimiser, on this process's rows, microbatch after microbatch.
+    """A decoder with its loss and optimiser, on this process's rows, in microbatches.
 
     Args:
-        model: as `parallelize` left it: a decoder, or any module from `tokens_BT` (and `documents_BT`, if it has that
+        model: model after `parallelize`: a decoder, or any module from `tokens_BT` (and `documents_BT`, if it has that
             parameter) to logits, or with `labels_BT` and `loss` to `LossSums`.
-        optimizer: over its parameters; its learning rates are the peaks.
+        optimizer: optimizer of its parameters; its learning rates are the peaks.
         loss: settings of the loss.
         max_grad_norm: gradients are clipped to this norm; None: no clipping.
-        skip: skip steps that are outliers.
-        is_strict: sum gradients in a fixed tree, microbatch by microbatch; the model is parallelized so.
-        seed: of what the model draws.
+        skip: settings for skipping outlier steps.
+        is_strict: sum gradients in a fixed tree, by microbatch; must match the model's parallelization.
+        seed: seed of the model's random numbers.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class LanguageModule:
             raise SpecError([Problem(message, "setting-unused", None, "set `loss.kind=auto`")])
 
     def weigh(self, batch: Batch) -> float:
-        """Labels that count."""
+        """Return the number of counted labels."""
         return float((batch.labels_BT != IGNORE).sum())
 
     def count(self, batch: Batch) -> int:
-        """Tokens, padding too."""
+        """Return the number of tokens, padding included."""
         return int(batch.tokens_BT.numel())
 
     def train_batch(self, batch: Batch, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Forward and backward of all microbatches; gradients are summed over processes in the last one."""
+        """Run forward and backward of all microbatches; the last one sums gradients over processes."""
         self.model.train()
         parts = list(microbatches(batch))
         tree = MicrobatchTree(self.model.parameters()) if self.is_strict else None
@@ -117,7 +117,7 @@ class LanguageModule:
         return metrics
 
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Sums of cross-entropies and of labels that count, without gradients."""
+        """Return the sum of cross-entropies and the number of counted labels, without gradients."""
         self.model.eval()
         with torch.no_grad():
             losses = torch.stack([self._losses(part).loss for part in microbatches(batch)])
@@ -125,18 +125,18 @@ class LanguageModule:
         return {"loss": losses.sum(), "weight": weight}
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and the optimiser's state, by names of parameters; with `skip` its memory as `guard`."""
+        """Return weights and the optimiser's state, by parameter name; with `skip`, its history as `guard`."""
         state = training_state(self.model, self.optimizer)
         return state if self._guard is None else {**state, "guard": self._guard.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
+        """Restore weights and the optimiser's state."""
         load_training_state(self.model, self.optimizer, state)
         if self._guard is not None and "guard" in state:
             self._guard.load_state_dict(state["guard"])
 
     def flops(self, batch: Batch) -> float:
-        """Of forward and backward of this process's rows; those computed again are not counted."""
+        """Return the forward and backward FLOPs of this process's rows, without recomputation."""
         length = batch.tokens_BT.shape[1]
         if length != self._length:
             own = self.model.config if isinstance(self.model, Decoder) else None
@@ -178,7 +178,7 @@ class LanguageModule:
         return metrics
 
     def _seed(self, facts: StepFacts, part: Batch, place: int) -> None:
-        """Seed the model's random numbers from the first row, so that they do not depend on the process."""
+        """Seed the model's random numbers by the first row, so that they do not depend on the process."""
         first = part.rows[0] if part.rows else self.world.share.rank * 1_000_003 + place
         seed_generators(seed_for(self.seed, facts.step, first), self.world.device)
 
@@ -191,7 +191,7 @@ def _refuse(model: nn.Module, found: object, wanted: str) -> LossSums:
 
 
 def microbatches(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts of `num_rows_step` rows, in order; views, no copies."""
+    """Yield views of the batch with `num_rows_step` rows each, in order."""
     step = batch.num_rows_step
     if step == len(batch.tokens_BT):
         yield batch

@@ -1,4 +1,4 @@
-"""A decoder whose blocks lie on several processes; microbatches flow through them."""
+"""Train module for a decoder in pipeline stages, through which microbatches flow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PipelinedModule(LanguageModule):
     """
 
     def train_batch(self, batch: Batch, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Forward and backward through all stages. Collective over them."""
+        """Run forward and backward through all stages. Collective over the stages."""
         self.model.train()
         self._seed(facts, batch, 0)
         with no_sync(self.model, False):
@@ -43,7 +43,7 @@ class PipelinedModule(LanguageModule):
         return metrics
 
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Forward through all stages; the same sums on each. Collective over them."""
+        """Run forward through all stages; returns equal sums on each. Collective over the stages."""
         self.model.eval()
         sums = self._pipeline.eval_batch(*self._moved(batch), loss=self.loss)
         return {"loss": sums.loss, "weight": torch.tensor(self.weigh(batch), device=sums.loss.device)}

@@ -20,9 +20,9 @@ class StepFacts:
     """Facts about a step that are known before it begins.
 
     Attributes:
-        step: number of the step, 1 for the first.
-        tokens: tokens of all steps before.
-        total_weight: what `weigh` gave, summed over all data-parallel processes: the loss is divided by it.
+        step: number of the step, from 1.
+        tokens: tokens of all previous steps.
+        total_weight: sum of `weigh` over all data-parallel processes, by which the loss is divided.
         lr_factor: share of each group's peak learning rate.
     """
 
@@ -33,24 +33,24 @@ class StepFacts:
 
 
 class TrainModule(Protocol[T_contra]):
-    """A model, its loss and its optimiser. All metrics are device tensors, not read before they are collected."""
+    """A model, its loss and its optimiser. Metrics are device tensors, read only when collected."""
 
     @property
     def model(self) -> torch.nn.Module:
-        """The model as it is trained."""
+        """Model being trained."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Its optimiser."""
+        """Optimiser of the model."""
 
     def weigh(self, batch: T_contra) -> float:
         """Return the weight of this batch, such as its number of labels that are not IGNORE; no device sync."""
 
     def count(self, batch: T_contra) -> int:
-        """Tokens (or samples) of this batch, padding too: what durations in tokens count."""
+        """Return the tokens (or samples) of this batch, padding included, as counted by durations in tokens."""
 
     def train_batch(self, batch: T_contra, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Forward and backward, all microbatches. Gradients are those of (sum of losses / facts.total_weight).
+        """Run forward and backward on all microbatches; gradients are of (sum of losses / facts.total_weight).
 
         Returns:
             Sums over this process's share, already divided by `facts.total_weight`: their sum over processes is the
@@ -61,13 +61,13 @@ class TrainModule(Protocol[T_contra]):
         """Clip, step, zero the gradients. Returns values equal on all processes: `grad_norm`, `skipped`, ..."""
 
     def eval_batch(self, batch: T_contra) -> Mapping[str, Tensor]:
-        """Without gradients: sums `loss` (summed, not divided) and `weight`."""
+        """Return the sum of losses as `loss` and of weights as `weight`, without gradients."""
 
     def state_dict(self) -> dict[str, Any]:
-        """{"model": {name: tensor}, "optim": {name.state: tensor}} by plain names of parameters, DTensors where sharded."""
+        """Return {"model": {name: tensor}, "optim": {name.state: tensor}} by plain names, DTensors if sharded."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take a state of the same form, filled in place by the checkpoint; `optim` may be missing."""
+        """Restore a state of that form, which the checkpoint filled in place; `optim` may be missing."""
 
     def flops(self, batch: T_contra) -> float:
-        """Floating point operations of forward and backward of this batch; 0 where unknown."""
+        """Return the forward and backward FLOPs of this batch; 0 if unknown."""

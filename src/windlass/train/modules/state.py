@@ -1,4 +1,4 @@
-"""A model and its optimiser as flat mappings from plain names to tensors, as they are trained."""
+"""A model's and its optimiser's state as flat mappings from plain names to tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["load_training_state", "training_state"]
 
 
 def training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """{"model": {name: tensor}, "optim": {name.key: tensor}}: the tensors themselves, no copies, DTensors where sharded.
+    """Return {"model": {name: tensor}, "optim": {name.key: tensor}} without copies; DTensors if sharded.
 
-    An optimiser that has not moved is given its first state, so that a checkpoint can fill it.
+    The state of an optimiser before its first step is initialized, so that a checkpoint can fill it.
     """
     state: dict[str, Any] = {"model": _weights(model)}
     if optimizer is not None:
@@ -32,7 +32,7 @@ def training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) ->
 
 
 def load_training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, state: Mapping[str, Any]) -> None:
-    """Take such a mapping; tensors that are the training ones already cost nothing, absent names stay as they are."""
+    """Load such a mapping; tensors already in use are not copied, absent names are unchanged."""
     _fill(_weights(model), state.get("model", {}))
     if optimizer is not None and "optim" in state:
         ensure_state(optimizer)
@@ -41,8 +41,8 @@ def load_training_state(model: nn.Module, optimizer: torch.optim.Optimizer | Non
 
 
 def ensure_state(optimizer: torch.optim.Optimizer) -> None:
-    """Make an optimiser allocate its state, without moving a weight; nothing where it has some."""
-    if type(optimizer) in (torch.optim.AdamW, Lion, Muon, NorMuon, Dion):  # a subclass may have more state than these
+    """Initialize an optimiser's state without changing weights; does nothing if it has state."""
+    if type(optimizer) in (torch.optim.AdamW, Lion, Muon, NorMuon, Dion):  # a subclass may have additional state
         optim_build.ensure_state(optimizer)
         return
     if optimizer.state:
@@ -78,7 +78,7 @@ def _is_number(value: object) -> bool:
 
 
 def _refuse_group_state(optimizer: torch.optim.Optimizer, before: list[dict[str, Any]]) -> None:
-    """Refuse optimizers that count in their groups: checkpoints omit that, so a resumed run would differ."""
+    """Reject optimizers that count in their groups: checkpoints omit it, so a resumed run would differ."""
     for group, old in zip(optimizer.param_groups, before, strict=True):
         changed = [key for key, value in _numbers(group).items() if old.get(key) != value]
         if changed:
@@ -105,7 +105,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> It
 
 
 def _put_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, values: Mapping[str, Any]) -> None:
-    """Give an optimiser that counts in Python back what it had counted."""
+    """Restore the Python numbers in an optimiser's state."""
     names = {weight: plain_name(name) for name, weight in model.named_parameters()}
     for weight, entry in optimizer.state.items():
         for key, value in entry.items():

@@ -1,4 +1,4 @@
-"""A checkpoint of OLMo-core as a model under our names, with the state of its optimiser."""
+"""OLMo-core checkpoint as a model with windlass's names, with its optimiser's state."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _STEP = re.compile(r"step([0-9]+)")
 
 
 class OlmoCoreCheckpoint(MappedWeights):
-    """Weights, and what the optimiser knew of each.
+    """Weights, and the optimiser's state of each.
 
     Attributes:
-        step: from the folder's name; 0 where that tells none.
-        special_ids: those of the tokenizer that its config.json names, as Hugging Face calls them.
+        step: step in the folder's name; 0 if there is none.
+        special_ids: special ids of the tokenizer in its config.json, by Hugging Face's names.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class OlmoCoreCheckpoint(MappedWeights):
         self.step = int(match[1]) if match is not None else 0
 
     def optim_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the optimiser's tensors, by our names of weights and its own of states: `norm.weight.exp_avg`."""
+        """Return the optimiser's shapes, by our weight names and its state names: `norm.weight.exp_avg`."""
         return {ours: self._found[theirs].shape for ours, theirs in self._optim_names().items()}
 
     def optim_tensor(self, name: str) -> Tensor:
@@ -84,7 +84,7 @@ class OlmoCoreCheckpoint(MappedWeights):
 
 
 class _Model:
-    """The weights of a foreign checkpoint, without the prefix that parts them from the optimiser's state."""
+    """Weights of a foreign checkpoint, without the prefix that separates them from the optimiser's state."""
 
     def __init__(self, found: DcpCheckpoint) -> None:
         self._found = found
@@ -104,16 +104,16 @@ def is_olmo_core(files: Files) -> bool:
 
 
 def open_olmo_core(path: str, config: ModelConfig | None = None) -> OlmoCoreCheckpoint:
-    """Look at a checkpoint of OLMo-core; weights are read when they are asked for.
+    """Open an OLMo-core checkpoint; weights are read on demand.
 
     Args:
-        path: `.../step1000`, its `model_and_optim`, or a folder of checkpoints (the newest is taken); URLs work.
-        config: of the model, where the checkpoint has no config.json.
+        path: `.../step1000`, its `model_and_optim`, or a folder of checkpoints (the newest is opened); may be a URL.
+        config: settings of the model, if the checkpoint has no config.json.
 
     Raises:
-        CheckpointError: there is none, it is damaged, its list of contents is not what torch writes, or the weights are
-            not those of the model.
-        SpecError: the model has settings that our decoder does not.
+        CheckpointError: there is none, it is damaged, its metadata is not torch's, or the weights do not match the
+            model.
+        SpecError: our decoder does not support the model's settings.
     """
     files = open_files(path)
     newest = None if _has_contents(files) or _has_contents(files.at(_FOLDER)) else _newest(files)
@@ -143,7 +143,7 @@ def _special_ids(data: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def _read_config(files: Files, path: str) -> tuple[Mapping[str, Any], str]:
-    """The config.json of a checkpoint, and where it lies."""
+    """Return a checkpoint's config.json, and its path."""
     folder, _, last = files.path.rstrip("/").rpartition("/")
     place = open_files(folder) if last == _FOLDER else files
     source = f"{place.path}/config.json"

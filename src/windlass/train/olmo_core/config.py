@@ -1,6 +1,6 @@
-"""The model of an OLMo-core config.json as ours; no torch.
+"""Conversion of an OLMo-core config.json to model settings, without torch.
 
-Source: ai2-olmo-core 3.0.0, nn/transformer/config.py, nn/attention, nn/rope.py; older files name a few things otherwise.
+Source: ai2-olmo-core 3.0.0, nn/transformer/config.py, nn/attention, nn/rope.py; older files use a few other names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NORMS: Mapping[str, Literal["pre", "reordered", "peri"]] = {
 _RMS_NORMS = ("rms", "fused_rms", "qwen_rms", "cute_rms")
 _REMEDY = "pass the model's config yourself, if our decoder supports it"
 
-# Settings of a block that change what it computes, with the values that we have.
+# Settings of a block that change what it computes, with the supported values.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "sequence_mixer.gate": (None,),
     "sequence_mixer.clip_qkv": (None,),
@@ -50,7 +50,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 
 
 class _Misfit(ValueError):
-    """A setting that our decoder does not have."""
+    """Error for a setting that our decoder does not support."""
 
     def __init__(self, setting: str, value: object) -> None:
         super().__init__(setting)
@@ -62,14 +62,14 @@ _MAX_LAYERS = 100_000
 
 
 def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> ModelConfig:
-    """The model that a config.json of OLMo-core describes.
+    """Return the model that an OLMo-core config.json describes.
 
     Args:
         data: the whole file, or its `model`.
         source: name of the file in messages.
 
     Raises:
-        SpecError: settings that our decoder does not have, named.
+        SpecError: our decoder does not support some settings; the message names them.
     """
     model = data.get("model", data)
     try:
@@ -146,7 +146,7 @@ def _family(attention: AttentionConfig, norm: str) -> Literal["llama", "olmo2", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
-    """A block with what differs between layers taken out of it."""
+    """A block's settings, separated from those that differ between layers."""
 
     block: Mapping[str, Any]
     mixer: Mapping[str, Any]
@@ -179,7 +179,7 @@ def _check_block(block: Mapping[str, Any]) -> None:
     if block["name"] not in _NORMS:
         raise _Misfit("block.name", block["name"])
     if block["sequence_mixer"].get("bias", True):
-        raise _Misfit("block.sequence_mixer.bias", True)  # theirs is on the output too
+        raise _Misfit("block.sequence_mixer.bias", True)  # OLMo-core's also covers the output
 
 
 def _window(config: Mapping[str, Any] | None, layer: int, num_layers: int) -> int | None:
@@ -195,7 +195,7 @@ def _window(config: Mapping[str, Any] | None, layer: int, num_layers: int) -> in
 
 
 def _windows(layers: list[_Layer]) -> tuple[int | None, tuple[bool, ...]]:
-    """The one window of all layers that have one, and the shortest group of layers that repeats."""
+    """Return the common window of layers, and the shortest repeating group of layers."""
     first = layers[0]
     for layer in layers:
         if (layer.block, layer.mixer) != (first.block, first.mixer):
@@ -209,7 +209,7 @@ def _windows(layers: list[_Layer]) -> tuple[int | None, tuple[bool, ...]]:
 
 
 def _ropes(layers: list[_Layer]) -> tuple[RopeConfig, RopeConfig | None]:
-    """The rotary embedding of layers that see all, and that of windowed ones where it is another."""
+    """Return the rotary embedding of layers without a window, and the windowed layers' one if it differs."""
     by_kind = {
         is_windowed: {layer.rope for layer in layers if (layer.window is not None) == is_windowed}
         for is_windowed in (False, True)
@@ -266,30 +266,30 @@ def _scaling(kind: str, given: Mapping[str, Any]) -> LinearScaling | Llama3Scali
 
 
 def _with_their_ramp(scaling: YarnScaling, theta: float, size: int) -> YarnScaling:
-    """The same frequencies by our ramp: OLMo-core's ends at the last pair of channels, ours and transformers' may go on.
+    """Adjust scaling for equal frequencies: OLMo-core's ramp ends at the last channel pair, ours may not.
 
-    Where the ends differ, `beta_slow` becomes a number of rotations that ends our ramp where theirs ends.
+    If the ends differ, `beta_slow` is set so that our ramp ends where OLMo-core's does.
     Source: ai2-olmo-core 3.0.0, YaRNRoPEScalingConfig.compute_scaled_inv_freq.
     """
     last = size // 2 - 1
     low = max(math.floor(scaling.channel(scaling.beta_fast, theta, size)), 0)
     ours = min(math.ceil(scaling.channel(scaling.beta_slow, theta, size)), size - 1)
-    if low >= last and ours < low:  # theirs stretches nothing, and ours would turn around
+    if low >= last and ours < low:  # OLMo-core's scales nothing, and ours would be inverted
         rotations = _rotations(last + 0.5, scaling, theta, size)
         return replace(scaling, beta_fast=rotations, beta_slow=rotations)
-    theirs = max(min(ours, last), low)  # a step at `low` where it would end before it
+    theirs = max(min(ours, last), low)  # a step at `low` if the ramp would end before it
     if low >= last or ours == theirs:
         return scaling
     return replace(scaling, beta_slow=_rotations(theirs - 0.5, scaling, theta, size))
 
 
 def _rotations(channel: float, scaling: YarnScaling, theta: float, size: int) -> float:
-    """Invert `YarnScaling.channel`; halves of channels avoid rounding."""
+    """Return the inverse of `YarnScaling.channel`; half channels avoid rounding."""
     return scaling.old_length / (2 * math.pi * math.pow(theta, 2 * channel / size))
 
 
 def _eps(model: Mapping[str, Any], block: Mapping[str, Any], mixer: Mapping[str, Any]) -> float:
-    """The one epsilon of all norms."""
+    """Return the common epsilon of all norms."""
     norms = {
         "block.layer_norm": block["layer_norm"],
         "lm_head.layer_norm": model["lm_head"]["layer_norm"],

@@ -45,14 +45,14 @@ def build_optimizer(
     replicas: ProcessGroup | None = None,
     names: Collection[str] = (),
 ) -> Optimizer:
-    """The optimiser of a model as it is trained: after DDP or FSDP took it.
+    """Build the optimiser of a model, after DDP or FSDP is applied to it.
 
-    Every group holds `peak_lr`; `set_lr` makes `lr` of it before each step. Frozen parameters stop requiring gradients.
+    Every group has a `peak_lr`, from which `set_lr` computes `lr` before each step. Frozen parameters stop requiring gradients.
 
     Args:
-        is_strict: one tensor after another, without fused kernels.
-        replicas: processes that hold the same whole parameters (DDP), over which Muon spreads its work.
-        names: of all parameters, where the model is one stage of a pipeline: what globs may match.
+        is_strict: update tensors one by one, without fused kernels.
+        replicas: processes that hold identical whole parameters (DDP), between which Muon divides its work.
+        names: names of all parameters that globs may match, if the model is a pipeline stage.
 
     Raises:
         SpecError: a glob matches nothing, or no parameter is trainable.
@@ -100,7 +100,7 @@ def _of_matrices(
 
 
 def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assigned]) -> Optimizer:
-    """Build the user's own optimizer; it must update every parameter that is not frozen."""
+    """Build the user's optimizer; it must update every parameter that is not frozen."""
     made = call_target(
         config,
         "optim",
@@ -126,13 +126,13 @@ def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assign
 
 
 def set_lr(optimizer: Optimizer, factor: float) -> None:
-    """Give every group its peak learning rate times `factor`."""
+    """Set every group's learning rate to its peak times `factor`."""
     for group in optimizer.param_groups:
         group["lr"] = group["peak_lr"] * factor
 
 
 def _groups(items: Sequence[Assigned], config: OptimConfig) -> list[dict[str, Any]]:
-    """Parameters of equal settings together, in the order of the model; kernels take tensors of one mesh at a time."""
+    """Group parameters with equal settings and mesh, in the order of the model."""
     found: dict[tuple[float, float, Hashable], list[Tensor]] = {}
     for item in items:
         mesh = item.parameter.device_mesh if isinstance(item.parameter, DTensor) else None
@@ -155,7 +155,7 @@ def _muon_groups(items: Sequence[Assigned], config: MatrixConfig) -> list[dict[s
 
 
 def is_muon_matrix(name: str, num_dims: int, config: MatrixConfig) -> bool:
-    """Return whether Muon updates this parameter: a matrix, or a stack of them, that the settings name."""
+    """Return whether Muon updates this parameter: a matrix or stack of matrices that the settings match."""
     return (
         num_dims in {2, 3}
         and any(fnmatchcase(name, glob) for glob in config.matrices)
@@ -188,7 +188,7 @@ def _kernels(is_fused: bool, is_strict: bool) -> Mapping[str, Any]:
 
 
 def ensure_state(optimizer: Optimizer) -> None:
-    """Make the state of every parameter that has none yet, without a step; so that a checkpoint can be read into it."""
+    """Initialize missing state of parameters without a step, so that a checkpoint can fill it."""
     if isinstance(optimizer, (Lion, Muon)):
         optimizer.ensure_state()
         return

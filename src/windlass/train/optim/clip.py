@@ -1,4 +1,4 @@
-"""The global norm of gradients, and scaling them down to a bound; without a host sync."""
+"""Global norm of gradients, and clipping by it, without a host sync."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def clip(
     is_strict: bool = False,
     stages: ProcessGroup | None = None,
 ) -> Tensor:
-    """Scale gradients so that their global norm is at most `max_norm`; returns the norm before, as a device scalar.
+    """Scale gradients to a global norm of at most `max_norm`; returns the previous norm as a device scalar.
 
-    Pending sums are finished first, so that an optimiser may work on shards afterwards.
+    Completes pending sums first, so that an optimiser can then work on shards.
 
     Args:
-        max_norm: None measures only.
-        is_strict: the same bits however rows are sharded; slower.
-        stages: processes that hold other parameters (pipeline stages), over which squares are summed too.
+        max_norm: maximum norm; None: only measure.
+        is_strict: bit-identical for any sharding of rows; slower.
+        stages: pipeline stages with other parameters, over which squares are summed too.
 
     Collective where gradients are sharded.
     """
@@ -53,9 +53,9 @@ def clip(
 
 
 def finish_gradients(parameters: Iterable[Tensor]) -> None:
-    """Sum gradients that are still parts of a sum, such as those of norms under sequence parallelism; one reduction.
+    """Complete partial sums of gradients, such as norms under sequence parallelism, in one reduction.
 
-    Idempotent. Collective where there are any.
+    Idempotent. Collective if there are any.
     """
     pending: dict[tuple[ProcessGroup, ...], list[Tensor]] = {}
     for parameter in parameters:
@@ -85,7 +85,7 @@ def _sum_parts(groups: Sequence[ProcessGroup], members: Sequence[Tensor]) -> Non
 
 
 def grad_norm(grads: Sequence[Tensor], *, is_strict: bool = False, stages: ProcessGroup | None = None) -> Tensor:
-    """The norm of all gradients together, equal on all processes."""
+    """Return the norm of all gradients, equal on all processes."""
     if not grads and stages is None:
         return torch.zeros(())
     if is_strict:
@@ -105,7 +105,7 @@ def grad_norm(grads: Sequence[Tensor], *, is_strict: bool = False, stages: Proce
 
 
 def tensor_norms(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The norm of each tensor, as device scalars, in their order, with one reduction for all. Collective if sharded."""
+    """Return each tensor's norm as a device scalar, with one reduction for all. Collective if sharded."""
     norms: list[Tensor] = [torch.zeros(())] * len(tensors)
     places: dict[tuple[ProcessGroup, ...], list[int]] = {}
     for number, tensor in enumerate(tensors):
@@ -121,7 +121,7 @@ def tensor_norms(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _by_groups(grads: Iterable[Tensor]) -> dict[tuple[ProcessGroup, ...], list[Tensor]]:
-    """Gradients by the groups over which their squares must be summed: those that cut them."""
+    """Group gradients by the process groups that shard them, over which squares must be summed."""
     found: dict[tuple[ProcessGroup, ...], list[Tensor]] = {}
     for grad in grads:
         found.setdefault(_groups_of(grad), []).append(grad)
@@ -138,7 +138,7 @@ def _groups_of(grad: Tensor) -> tuple[ProcessGroup, ...]:
 
 
 def _strict_norm(grads: Sequence[Tensor]) -> Tensor:
-    """Sums of squares per row in float64, all rows in the order of the model, then one sum."""
+    """Return the norm from float64 row sums of squares, summed in the order of the model."""
     sums = [_rows(local_part(grad)) for grad in grads]
     cut: dict[tuple[ProcessGroup, ...], list[int]] = {}
     for number, grad in enumerate(grads):
@@ -160,7 +160,7 @@ def _rows(grad: Tensor) -> Tensor:
 
 
 def _gather(parts: Sequence[Tensor], rows: Sequence[int], group: ProcessGroup) -> list[Tensor]:
-    """Row sums of all shards, in the order of rows, with one gather for all tensors."""
+    """Gather the row sums of all shards in the order of rows, once for all tensors."""
     size = group.size()
     steps = [-(-count // size) for count in rows]
     padded = [F.pad(part, (0, step - part.shape[0])) for part, step in zip(parts, steps, strict=True)]

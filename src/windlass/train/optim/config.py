@@ -23,14 +23,14 @@ __all__ = [
 ]
 
 MAX_LR = 1000.0
-"""Above it no optimiser of ours can learn: one step moves weights by about as much."""
+"""Learning rate above which training cannot work: a step moves weights by about as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Parameters whose names match take other settings; the first group that matches wins."""
+    """Settings for parameters with matching names; the first matching group is used."""
 
-    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs over parameter names, such as `embed.*` or `*norm*`.")]
+    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs of parameter names, such as `embed.*` or `*norm*`.")]
     lr: Annotated[float | None, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = None
     weight_decay: Annotated[float | None, Range(min=0), Doc("Decoupled weight decay.")] = None
     is_frozen: Annotated[bool, Doc("Do not train these parameters.")] = False
@@ -58,9 +58,9 @@ class SkipConfig:
 class _Common:
     lr: Annotated[float, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = 3e-4
     weight_decay: Annotated[float, Range(min=0), Doc("Decoupled weight decay.")] = 0.1
-    groups: Annotated[tuple[GroupConfig, ...], Doc("Parameters with settings of their own.")] = ()
+    groups: Annotated[tuple[GroupConfig, ...], Doc("Parameters with separate settings.")] = ()
     max_grad_norm: Annotated[float | None, Range(above=0), Doc("Clip gradients to this norm; null: no clipping.")] = 1.0
-    skip: Annotated[SkipConfig | None, Doc("Skip steps that are outliers.")] = None
+    skip: Annotated[SkipConfig | None, Doc("Skip outlier steps.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class AdamWConfig(_Common):
     kind: Literal["adamw"] = "adamw"
     betas: Annotated[tuple[float, ...], Doc("Decay of the first and the second moment.")] = (0.9, 0.95)
     eps: Annotated[float, Range(above=0, max=1), Doc("Added to the root of the second moment.")] = 1e-8
-    is_fused: Annotated[bool | None, Doc("One kernel for all parameters; null: if it is faster.")] = None
+    is_fused: Annotated[bool | None, Doc("Use one fused kernel for all parameters; null: if it is faster.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -82,7 +82,7 @@ class LionConfig(_Common):
     """Sign of a momentum. Source: Chen et al. 2023, "Symbolic discovery", algorithm 2."""
 
     kind: Literal["lion"] = "lion"
-    betas: Annotated[tuple[float, ...], Doc("Decay rates of the update and of the momentum.")] = (0.9, 0.99)
+    betas: Annotated[tuple[float, ...], Doc("Decay rates of the update and the momentum.")] = (0.9, 0.99)
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -93,9 +93,9 @@ class LionConfig(_Common):
 class _OfMatrices(_Common):
     momentum: Annotated[float, Range(min=0, max=1), Doc("Decay of the momentum.")] = 0.95
     matrices: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Matrices to optimise this way, as globs over parameter names.")
+        tuple[str, ...], OneOrMany(), Doc("Matrices to optimise this way, as globs of parameter names.")
     ] = ("blocks.*",)
-    except_matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Exceptions among these, left to AdamW.")] = (
+    except_matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Exceptions, which AdamW optimises.")] = (
         "*.router.*",
     )
     adamw_lr: Annotated[
@@ -148,7 +148,7 @@ class DionConfig(_OfMatrices):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimTarget(_Common, TargetConfig):
-    """An optimiser of your own, or one of torch: it is given groups of parameters with their rates."""
+    """Your own optimiser or one of torch's, called with parameter groups and their learning rates."""
 
 
 MatrixConfig: TypeAlias = MuonConfig | NorMuonConfig | DionConfig

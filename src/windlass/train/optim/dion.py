@@ -1,4 +1,4 @@
-"""Dion: orthonormal updates of low rank, by one power iteration a step and a memory of what was left out.
+"""Dion: low-rank orthonormal updates, by one power iteration per step with error feedback.
 
 Legend: M rows and N columns of a matrix, R rank; leading dims are a stack of matrices (experts).
 """
@@ -24,8 +24,8 @@ _EPS = 1e-8
 class Dion(Muon):
     """b = m + g; p = orthonormal(b q); r = b^T p; m = b - (1 - momentum) p r^T; q = r by columns of length 1.
 
-    Weights move by -lr * (sqrt(M / N) * p q^T + decay * w). Products of sharded matrices are DTensor's, so only
-    (M, R) and (N, R) go over the network. AdamW moves the rest, as with Muon.
+    Weights move by -lr * (sqrt(M / N) * p q^T + decay * w). DTensor computes products of sharded matrices, so only
+    (M, R) and (N, R) go over the network. AdamW updates the rest, as with Muon.
 
     Args:
         rank_share: R as a share of the shorter side of a matrix.
@@ -39,7 +39,7 @@ class Dion(Muon):
             group.setdefault("rank_share", rank_share)
 
     def ensure_state(self) -> None:
-        """Make the state of every parameter that has none; the first q of a matrix follows from its shape."""
+        """Initialize missing state of parameters; a matrix's first q is determined by its shape."""
         super().ensure_state()
         for group in self.param_groups:
             for parameter in group["params"] if group["algorithm"] == "muon" else ():
@@ -59,7 +59,7 @@ class Dion(Muon):
         length = product.norm(dim=-2, keepdim=True)
         is_seen = length > _EPS
         columns = _spread_as(torch.where(is_seen, product / length.clamp(min=_EPS), 0.0), parameter)
-        kept = torch.where(is_seen, local_part(columns), local_part(right))  # a direction without gradient stays
+        kept = torch.where(is_seen, local_part(columns), local_part(right))  # a direction without gradient is unchanged
         rest = (1.0 - group["momentum"]) * (left @ _spread_as(product, parameter).mT)
         scale = math.sqrt(parameter.shape[-2] / parameter.shape[-1])
         step = (
@@ -76,7 +76,7 @@ class Dion(Muon):
 
 
 def _first_right(parameter: Tensor, rank_share: float) -> Tensor:
-    """Normal numbers in orthonormal columns, the same on every process."""
+    """Return random orthonormal columns, identical on every process."""
     *stack, rows, columns = parameter.shape
     rank = max(1, round(rank_share * min(rows, columns)))
     generator = torch.Generator().manual_seed(1_000_003 * rows + columns)
@@ -85,7 +85,7 @@ def _first_right(parameter: Tensor, rank_share: float) -> Tensor:
 
 
 def _spread_as(whole: Tensor, parameter: Tensor) -> Tensor:
-    """The same tensor on every process of a parameter that is spread."""
+    """Return a tensor replicated over a sharded parameter's processes."""
     if not isinstance(parameter, DTensor):
         return whole
     mesh = parameter.device_mesh
@@ -93,7 +93,7 @@ def _spread_as(whole: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """Gathered or summed from all processes. Collective."""
+    """Gather or sum a tensor from all processes. Collective."""
     if not isinstance(tensor, DTensor):
         return tensor
     found: Tensor = tensor.full_tensor()

@@ -1,4 +1,4 @@
-"""Parameter groups: globs over parameter names, the first that matches wins."""
+"""Parameter groups: globs of parameter names, of which the first match is used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Assigned", "assign", "freeze", "plain_name", "plain_parameters"]
 
 WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
-"""Levels that compilation and activation checkpointing put between a module's name and its parameters."""
+"""Name levels that compilation and activation checkpointing insert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Assigned:
     """A parameter with its settings.
 
     Attributes:
-        group: number of the group in the configuration; -1 where none matches.
+        group: index of the group in the configuration; -1 if none matches.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Assigned:
 
 
 def plain_name(name: str, *, is_replicated: bool = False) -> str:
-    """A parameter's name without the levels that wrappers add.
+    """Return a parameter's name without the levels that wrappers add.
 
     Args:
         is_replicated: whether the module is wrapped by DDP, which adds `module.` in front.
@@ -47,7 +47,7 @@ def plain_name(name: str, *, is_replicated: bool = False) -> str:
 
 
 def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All parameters by their plain names, in the order of the model, each one once."""
+    """Yield all parameters with their plain names, in the order of the model, each once."""
     from torch.nn.parallel import DistributedDataParallel  # lazy: settings are read without torch
 
     is_replicated = isinstance(model, DistributedDataParallel)
@@ -56,7 +56,7 @@ def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def freeze(model: nn.Module, groups: Sequence[GroupConfig], names: Collection[str] = ()) -> None:
-    """Take frozen parameters out of training; before DDP wraps the model, which listens to those that learn. Idempotent."""
+    """Freeze parameters; call it before DDP hooks the trainable ones. Idempotent."""
     for item in assign(dict(plain_parameters(model)), groups, names):
         if item.group >= 0 and groups[item.group].is_frozen:
             item.parameter.requires_grad_(False)
@@ -65,13 +65,13 @@ def freeze(model: nn.Module, groups: Sequence[GroupConfig], names: Collection[st
 def assign(
     parameters: Mapping[str, Tensor], groups: Sequence[GroupConfig], names: Collection[str] = ()
 ) -> list[Assigned]:
-    """Each parameter with the first group that matches its name.
+    """Assign to each parameter the first group that matches its name.
 
     Args:
-        names: of all parameters, where these are those of one stage of a pipeline.
+        names: names of all parameters, if the model is a pipeline stage.
 
     Raises:
-        SpecError: a glob matches no name; all such globs at once.
+        SpecError: a glob matches no name; reports all such globs.
     """
     names = names or parameters
     problems = [

@@ -20,7 +20,7 @@ class Lion(Optimizer):
     Works on plain tensors and on DTensors, each process on its shard.
 
     Attributes:
-        found_inf: a tensor that is 1 where this step must change nothing, set by the guard of skipped steps; or None.
+        found_inf: tensor that is 1 if the step must be skipped, set by the skip guard; or None.
     Source: Chen et al. 2023, "Symbolic discovery of optimization algorithms", algorithm 2.
     """
 
@@ -37,14 +37,14 @@ class Lion(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
     def ensure_state(self) -> None:
-        """Make the momentum of every parameter that has none."""
+        """Initialize missing momentum of parameters."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if not self.state[parameter]:
                     self.state[parameter]["exp_avg"] = torch.zeros_like(parameter)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
             loss = closure()

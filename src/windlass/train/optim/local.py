@@ -11,7 +11,7 @@ __all__ = ["local_part", "local_parts"]
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """The shard of a DTensor, sharing its memory; any other tensor itself."""
+    """Return a DTensor's shard, sharing its memory, or the tensor itself."""
     if not isinstance(tensor, DTensor):
         return tensor
     part: Tensor = tensor.to_local()
@@ -19,5 +19,5 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The same for many; empty shards are left in place, so lists stay in step."""
+    """Return the local parts of tensors, including empty shards, so that lists stay aligned."""
     return [local_part(tensor) for tensor in tensors]

@@ -33,17 +33,17 @@ def language_loss(
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy and z-loss, summed over the labels that are not IGNORE.
 
-    Differentiate the sum of both, once: the chunked way finds one gradient for the two together, in the forward pass.
+    Differentiate the sum of both, once: the chunked loss computes their joint gradient in the forward pass.
 
     Args:
-        labels_BT: the token that follows each position, shifted already.
-        loss: weight of the z-loss, and which way.
+        labels_BT: the token that follows each position, already shifted.
+        loss: weight of the z-loss, and the kind of computation.
         soft_cap: logits go through cap * tanh(logit / cap).
 
     Returns:
         Two float64 scalars, so that a sum over many labels is not rounded; the second one holds its weight.
-    Cost: the plain way holds B * T * V logits several times; the chunked one a chunk of them, and the gradients of hidden
-        states and head from the forward pass on.
+    Cost: the plain loss holds B * T * V logits several times; the chunked one holds a chunk of them, and the gradients
+        of hidden states and head from the forward pass on.
     """
     if isinstance(head_weight_VD, DTensor):
         from windlass.train.parallel.tensor import vocabulary_loss  # lazy: tensor parallelism only
@@ -63,8 +63,8 @@ def language_loss(
 def is_chunked(hidden_ND: Tensor, head_weight_VD: Tensor, kind: str) -> bool:
     """Return whether the loss of these sizes, on this device, is computed in chunks.
 
-    On a CPU chunks are faster at any size (cache), on a GPU they only save memory; a sharded head needs DTensor's own
-    operations, so it goes the plain way.
+    On a CPU, chunks are faster at any size (cache); on a GPU they only save memory. A sharded head needs DTensor's
+    operations, so its loss is not chunked.
     """
     if kind != "auto":
         return kind == "chunked"
@@ -86,7 +86,7 @@ def _plain(
 
 
 def logits_loss(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> tuple[Tensor, Tensor]:
-    """The same of logits that are there already."""
+    """Return cross-entropy and z-loss of existing logits."""
     logits_NV = logits_NV.float()
     loss = F.cross_entropy(logits_NV, labels_N, reduction="none", ignore_index=IGNORE).sum(dtype=torch.float64)
     if z_loss == 0.0:
@@ -101,7 +101,7 @@ def _chunk_rows(hidden_ND: Tensor, vocabulary: int) -> int:
 
 
 class _Chunked(torch.autograd.Function):
-    """Loss and gradients of a chunk of positions after another; a chunk's logits are forgotten at once."""
+    """Loss and gradients of positions chunk by chunk, freeing each chunk's logits."""
 
     @staticmethod
     def forward(
@@ -141,7 +141,7 @@ class _Chunked(torch.autograd.Function):
                     _add_product(grad_VD, slope_CV, hidden_CD)
         ctx.save_for_backward(grad_ND, None if grad_VD is None else grad_VD.to(head_weight_VD.dtype))
         sums_2[1].mul_(z_loss)
-        loss, squares = sums_2[0].clone(), sums_2[1].clone()  # no views: FSDP warns of those
+        loss, squares = sums_2[0].clone(), sums_2[1].clone()  # no views: FSDP warns about them
         ctx.mark_non_differentiable(squares)
         return loss, squares
 
@@ -166,7 +166,7 @@ def _chunk_loss(logits_CV: Tensor, labels_C: Tensor, sums_2: Tensor) -> tuple[Te
 
 
 def _slope(probs_CV: Tensor, normaliser_C: Tensor, labels_C: Tensor, z_loss: float) -> Tensor:
-    """Gradient of loss + z_loss * normaliser**2 by the logits, in place of the probabilities."""
+    """Turn probabilities in place into the gradient of loss + z_loss * normaliser**2."""
     counts_C = labels_C != IGNORE
     if z_loss or labels_C.device.type != "cpu" or not bool(counts_C.all()):
         probs_CV.mul_((counts_C * (1.0 + 2.0 * z_loss * normaliser_C))[:, None])

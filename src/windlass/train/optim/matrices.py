@@ -1,4 +1,4 @@
-"""Orthogonal factors of matrices that may be spread over processes, each process doing its share.
+"""Orthogonal factors of possibly sharded matrices, with the work divided between processes.
 
 Legend: M rows and N columns of a matrix, S matrices of a stack.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["newton_schulz", "orthogonal_updates"]
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of x, x**3 and x**5; chosen for the steepest rise at 0. Source: Jordan et al. 2024, "Muon", section on Newton-Schulz."""
+"""Coefficients of x, x**3 and x**5, chosen for the steepest slope at 0. Source: Jordan et al. 2024, "Muon", section on Newton-Schulz."""
 
 EPS = 1e-7
 
@@ -27,9 +27,9 @@ Group: TypeAlias = "ProcessGroup"
 
 
 def newton_schulz(matrix_SMN: Tensor, num_iterations: int) -> Tensor:
-    """Roughly U V^T of each matrix U S V^T: singular values come out between about 0.7 and 1.2.
+    """Return approximately U V^T of each matrix U S V^T, with singular values of about 0.7 to 1.2.
 
-    Leading dims are a stack. Bfloat16 on a GPU, else in the matrix's own type, because a CPU has no fast bfloat16.
+    Leading dims are a stack. Uses bfloat16 on a GPU, else the matrix's type, because CPUs have no fast bfloat16.
     Cost: about 4 * M * M * N + 2 * M**3 floating point operations an iteration, M the shorter side.
     """
     a, b, c = COEFFICIENTS
@@ -46,14 +46,14 @@ def newton_schulz(matrix_SMN: Tensor, num_iterations: int) -> Tensor:
 def orthogonal_updates(
     parameters: Sequence[Tensor], moves: Sequence[Tensor], num_iterations: int, replicas: ProcessGroup | None
 ) -> list[Tensor]:
-    """The orthogonal factor of each move, this process's part of it.
+    """Return this process's part of each move's orthogonal factor.
 
     Args:
-        parameters: say by their kind and placement how the matrices are spread.
-        moves: local parts of what is orthogonalised.
-        replicas: processes with the same plain parameters.
+        parameters: parameters, whose type and placement determine how the matrices are sharded.
+        moves: local parts of the matrices to orthogonalise.
+        replicas: processes with identical plain parameters.
 
-    Collective, in the order of `parameters`: the same on all processes.
+    Collective, in the order of `parameters`, which must be equal on all processes.
     """
     done: list[Tensor | None] = [None] * len(parameters)
     shared: dict[Group | None, list[int]] = {}
@@ -81,7 +81,7 @@ def orthogonal_updates(
 
 
 def _row_group(parameter: DTensor) -> ProcessGroup | None:
-    """The group over which rows alone are cut, in one dimension of the mesh; None for every other placement."""
+    """Return the group that shards only rows, in one mesh dimension; None for any other placement."""
     cut = [place for place in range(parameter.device_mesh.ndim) if not parameter.placements[place].is_replicate()]
     if len(cut) != 1 or not parameter.placements[cut[0]].is_shard(0):
         return None
@@ -90,7 +90,7 @@ def _row_group(parameter: DTensor) -> ProcessGroup | None:
 
 
 def _alone(parameter: DTensor, move: Tensor, num_iterations: int) -> Tensor:
-    """Without sharing the work: whole matrices of a stack are here already, anything else is gathered everywhere."""
+    """Orthogonalise without sharing work: local whole matrices of a stack, or a gathered matrix."""
     places = parameter.placements
     if parameter.ndim == 3 and all(place.is_replicate() or place.is_shard(0) for place in places):
         return newton_schulz(move, num_iterations) if move.numel() else move
@@ -119,7 +119,7 @@ def _replicated(moves: list[Tensor], num_iterations: int, group: ProcessGroup) -
 
 
 def _row_sharded(moves: list[Tensor], rows: list[int], num_iterations: int, group: ProcessGroup) -> list[Tensor]:
-    """In rounds of one matrix for each process: rows go to its owner, and come back as rows of the result."""
+    """Process one matrix per process in each round: send rows to its owner, and receive the result's rows."""
     size = group.size()
     found: list[Tensor] = []
     for begin in range(0, len(moves), size):
@@ -145,7 +145,7 @@ def _round(moves: list[Tensor], rows: list[int], num_iterations: int, group: Pro
 
 
 def _chunk(rows: int, size: int) -> int:
-    """Rows of a full shard, as torch.chunk cuts them."""
+    """Return the rows of a full shard, as torch.chunk cuts them."""
     return -(-rows // size)
 
 
@@ -161,7 +161,7 @@ def _padded(part: Tensor, rows: int) -> Tensor:
 
 
 def _exchange(into: list[Tensor], out: list[Tensor], group: ProcessGroup) -> None:
-    """All to all of lists, over one flat buffer: gloo knows no other form of it."""
+    """Run an all-to-all of lists over one flat buffer, the only form that gloo supports."""
     received = into[0].new_empty(sum(part.numel() for part in into))
     sizes_in, sizes_out = [part.numel() for part in into], [part.numel() for part in out]
     dist.all_to_all_single(received, torch.cat([part.flatten() for part in out]), sizes_in, sizes_out, group=group)

@@ -26,15 +26,15 @@ __all__ = ["Muon", "update_scale"]
 class Muon(Optimizer):
     """buffer = lerp(buffer, g, 1 - momentum); p -= lr * (scale * orthogonal(buffer, looked ahead) + decay * p).
 
-    Groups say `algorithm`: muon (2-D parameters, and 3-D stacks of matrices) or adamw. Sharded matrices are gathered on one
-    process each, orthogonalised there, and handed back, so a process does its share of the work.
+    Each group's `algorithm` is muon (2-D parameters, and 3-D stacks of matrices) or adamw. Each sharded matrix is gathered
+    on one process, orthogonalised and scattered, so that the work is divided between processes.
 
     Args:
-        is_fused: one kernel for all that AdamW moves; else one tensor after another, the same bits for any shards.
-        replicas: processes with the same plain parameters (DDP), which share the work on their matrices.
+        is_fused: whether AdamW uses a fused kernel; else one tensor at a time, bit-identical for any sharding.
+        replicas: processes with identical plain parameters (DDP), which share the work on their matrices.
 
     Attributes:
-        found_inf: a tensor that is 1 where this step must change nothing, set by the guard of skipped steps (fused only); or None.
+        found_inf: tensor that is 1 if the step must be skipped, set by the skip guard (fused only); or None.
     Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers"; the rms scale: Liu et al. 2025, "Muon is scalable
         for LLM training", equation 4.
     """
@@ -72,7 +72,7 @@ class Muon(Optimizer):
         self._replicas = replicas
 
     def ensure_state(self) -> None:
-        """Make the state of every parameter that has none."""
+        """Initialize missing state of parameters."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self.state[parameter]
@@ -87,7 +87,7 @@ class Muon(Optimizer):
                     state["exp_avg_sq"] = torch.zeros_like(parameter)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move every parameter that has a gradient. Collective where parameters are sharded or `replicas` was given."""
+        """Update every parameter that has a gradient. Collective if sharded or with `replicas`."""
         loss = None
         if closure is not None:
             loss = closure()
@@ -114,7 +114,7 @@ class Muon(Optimizer):
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
 
     def _scaled(self, moved: Sequence[Tensor], updates: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        """Orthogonal updates as large as they shall be."""
+        """Scale orthogonal updates."""
         torch._foreach_mul_(updates, [update_scale(parameter.shape, group["scale"]) for parameter in moved])
         return updates
 

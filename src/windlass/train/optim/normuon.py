@@ -19,14 +19,14 @@ from windlass.train.optim.muon import Muon
 __all__ = ["NorMuon", "row_means"]
 
 _RMS = 0.2
-"""Root mean square of an update, as that of AdamW's."""
+"""Root mean square of an update, similar to AdamW's."""
 
 
 class NorMuon(Muon):
     """o = orthogonal(momentum); v = lerp(v, row means of o**2, 1 - row_beta); p -= lr * (c * o / (sqrt(v) + eps) + decay * p).
 
-    c makes the root mean square of the update 0.2, whatever the shape. Rows that are cut keep their own v; only one norm
-    of each matrix is summed over processes.
+    c makes the root mean square of the update 0.2, whatever the shape. Each process keeps v of its rows; only one norm
+    per matrix is summed over processes.
 
     Args:
         row_beta: decay of the second moment of rows.
@@ -39,7 +39,7 @@ class NorMuon(Muon):
             group.setdefault("row_beta", row_beta)
 
     def ensure_state(self) -> None:
-        """Make the state of every parameter that has none."""
+        """Initialize missing state of parameters."""
         super().ensure_state()
         for group in self.param_groups:
             for parameter in group["params"] if group["algorithm"] == "muon" else ():
@@ -63,12 +63,12 @@ class NorMuon(Muon):
 
 
 def row_means(matrix_SMN: Tensor) -> Tensor:
-    """Mean of each row, (S, M, 1); spread over processes as the rows are."""
+    """Return the mean of each row, (S, M, 1), sharded like the rows."""
     return _settled(matrix_SMN.mean(dim=-1, keepdim=True))
 
 
 def _settled(tensor: Tensor) -> Tensor:
-    """Sums that wait for other processes, done. Collective where there are some."""
+    """Complete pending sums over processes. Collective if there are any."""
     if not isinstance(tensor, DTensor):
         return tensor
     places = [Replicate() if place.is_partial() else place for place in tensor.placements]
@@ -77,7 +77,7 @@ def _settled(tensor: Tensor) -> Tensor:
 
 
 def _like(local: Tensor, parameter: Tensor) -> Tensor:
-    """A local part as a tensor spread like its parameter."""
+    """Return a local part as a tensor sharded like its parameter."""
     if not isinstance(parameter, DTensor):
         return local
     return DTensor.from_local(

@@ -28,10 +28,10 @@ __all__ = ["schedule_findings"]
 def schedule_findings(
     schedule: ScheduleConfig, duration: Duration, batch_tokens: int | None, path: str = "schedule"
 ) -> Iterator[Diagnostic]:
-    """Parts of a schedule that do not fit into its length; lengths in epochs are known only with the data at hand.
+    """Yield parts of a schedule that exceed its length; lengths in epochs need the data.
 
     Args:
-        path: of the schedule, which the findings name.
+        path: path of the schedule, for the diagnostics.
     """
     rates = Rates(batch_tokens=batch_tokens)
     if isinstance(schedule, SequentialConfig):
@@ -107,7 +107,7 @@ def _parts(
 
 
 def _length(length: Duration, like: Duration, rates: Rates) -> float | None:
-    """In the unit of `like`; None where that takes the data. Epochs compare with epochs."""
+    """Return a length in the unit of `like`; None if that requires the data."""
     if length.unit == like.unit:
         return float(length.value)
     unit: Unit = "tokens" if like.unit == "tokens" else "steps"

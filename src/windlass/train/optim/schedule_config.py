@@ -93,7 +93,7 @@ class HalfCosineConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialConfig(_Warm):
-    """The same factor every step, from `begin` to `final`; rising where `begin` is smaller, as a range test wants."""
+    """A constant factor per step from `begin` to `final`; can rise, as in a range test."""
 
     kind: Literal["exponential"] = "exponential"
     begin: Annotated[float, Range(above=0, max=1), Doc("Share of the peak after the warm-up.")] = 1.0
@@ -108,7 +108,7 @@ class PowerConfig(_Warm):
     kind: Literal["power"] = "power"
     exponent: Annotated[float, Range(max=0), Doc("Exponent, below zero; the lower, the faster the decay.")] = -0.51
     decay: Annotated[Duration | None, Doc("Length of a linear decay at the end; null: none.")] = None
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak after that decay.")] = 0.0
+    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak after the decay.")] = 0.0
     over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
@@ -122,9 +122,9 @@ class PowerConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WSDSConfig(_Warm):
-    """Several periods, each stable and then decaying to `final`; the next begins at the peak again.
+    """Several periods, each stable and then decaying to `final`; the next starts at the peak again.
 
-    Each period ends with a model that can be used, and the next one goes on from it. Source: Wen et al. 2024,
+    Each period ends with a usable model, from which the next one continues. Source: Wen et al. 2024,
     "Understanding warmup-stable-decay learning rates", section 4 (WSD-S).
     """
 
@@ -132,7 +132,7 @@ class WSDSConfig(_Warm):
     periods: Annotated[tuple[Duration, ...], Doc("Lengths of the periods; the warm-up is in the first.")]
     decay: Annotated[Duration | None, Doc("Length of the decay at the end of each period.")] = None
     decay_share: Annotated[
-        float | None, Range(above=0, max=1), Doc("Decay as a share of each period, in place of `decay`.")
+        float | None, Range(above=0, max=1), Doc("Decay as a share of each period, instead of `decay`.")
     ] = None
     peaks: Annotated[tuple[float, ...], Doc("Peak of each period, as a share of the peak; empty: 1.")] = ()
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end of each period.")] = 0.0
@@ -169,11 +169,11 @@ PartConfig: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequentialConfig:
-    """Schedules one after another; each begins anew where the one before ended."""
+    """Schedules in sequence; each starts when the previous one ends."""
 
     kind: Literal["sequential"] = "sequential"
     parts: Annotated[tuple[PartConfig, ...], Doc("The schedules.")]
-    lengths: Annotated[tuple[Duration, ...], Doc("Lengths of all parts but the last.")]
+    lengths: Annotated[tuple[Duration, ...], Doc("Lengths of all parts except the last.")]
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -187,7 +187,7 @@ class SequentialConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleTarget(TargetConfig):
-    """A schedule of your own: a function of the step that gives a share of the peak."""
+    """Your own schedule: a function of the step that returns a share of the peak."""
 
 
 ScheduleConfig: TypeAlias = PartConfig | WSDConfig | WSDSConfig | SequentialConfig

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as pure functions of the position of training; importable without torch.
+"""Learning-rate schedules as pure functions of the training position; importable without torch.
 
 The first step is number 1 and takes the factor at position 1, so no step is spent at a rate of zero and the last step of
 a cosine to zero is the only one without an update.
@@ -38,8 +38,8 @@ class Rates:
     """Rates that convert between units of length; None if unknown.
 
     Attributes:
-        batch_tokens: tokens of a batch as the recipe names it; a batch that grows later does not change it.
-        batches_per_epoch: batches of that size in a pass over the data, which may end amid one.
+        batch_tokens: tokens of the recipe's batch; not changed by a batch that grows later.
+        batches_per_epoch: batches of that size in a pass over the data, including fractions.
     """
 
     batch_tokens: int | None = None
@@ -47,10 +47,10 @@ class Rates:
 
 
 def convert(length: Duration, unit: Unit, rates: Rates) -> float:
-    """A length in another unit.
+    """Convert a length to another unit.
 
     Raises:
-        SpecError: the rate that it needs is unknown.
+        SpecError: the required rate is unknown.
     """
     if length.unit == unit or length.value == 0:
         return float(length.value)
@@ -75,8 +75,8 @@ class ScheduleStep:
     """Position of training.
 
     Attributes:
-        step: number of the step about to be taken, 1 for the first.
-        tokens: tokens of all steps, this one included.
+        step: number of the next step, from 1.
+        tokens: tokens of all steps, including that one.
     """
 
     step: int
@@ -85,11 +85,11 @@ class ScheduleStep:
 
 
 def lr_factor(schedule: ScheduleConfig, at: ScheduleStep, duration: Duration) -> float:
-    """Share of the peak learning rate for the step at `at`.
+    """Return the share of the peak learning rate for the step `at`.
 
     Args:
-        duration: of the run: where schedules without `over` end. Its unit, or that of `over`, is what positions are
-            counted in; other lengths are converted to it by `at.rates`.
+        duration: length of the run, the end of schedules without `over`. Positions are counted in its unit, or in that
+            of `over`; `at.rates` converts other lengths to it.
 
     Raises:
         SpecError: lengths have units that cannot be converted.
@@ -104,7 +104,7 @@ def lr_factor(schedule: ScheduleConfig, at: ScheduleStep, duration: Duration) ->
 
 
 def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates) -> Callable[[int, int], float]:
-    """Step and tokens to a share of the peak.
+    """Return a function from step and tokens to a share of the peak.
 
     Raises:
         SpecError: lengths have units that cannot be converted.
@@ -114,7 +114,7 @@ def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates
 
 
 def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
-    """Return the length that positions are measured against; of a schedule without an end, its warm-up."""
+    """Return the length that positions are measured against; the warm-up of a schedule without an end."""
     match schedule:
         case SequentialConfig() | WSDSConfig():
             return duration
@@ -125,7 +125,7 @@ def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
 
 
 def _reckon(length: Duration, rates: Rates) -> tuple[Unit, float]:
-    """The unit that positions are counted in, and the length in it; epochs become tokens where that can be."""
+    """Return the unit of positions and the length in it; epochs become tokens if possible."""
     unit: Unit = "tokens" if length.unit == "tokens" or (length.unit == "epochs" and rates.batch_tokens) else "steps"
     return unit, convert(length, unit, rates)
 
@@ -205,7 +205,7 @@ def _share(done: float, length: float) -> float:
 
 
 def _fall(shape: str, final: float, share: float) -> float:
-    """From 1 at share 0 to `final` at share 1. Source of sqrt: Hagele et al. 2024, "Scaling laws beyond fixed training
+    """Return the decay from 1 at share 0 to `final` at share 1. Source of sqrt: Hagele et al. 2024, "Scaling laws beyond fixed training
     durations", equation 2.
     """
     if shape == "cosine":
@@ -218,6 +218,6 @@ def _fall(shape: str, final: float, share: float) -> float:
 
 
 def curve(schedule: ScheduleConfig, duration: Duration, rates: Rates, steps: Sequence[int]) -> list[float]:
-    """The factor at chosen steps of a batch that does not grow, for plans and pictures."""
+    """Return the factor at some steps with a constant batch, for plans and plots."""
     batch = rates.batch_tokens or 0
     return [lr_factor(schedule, ScheduleStep(step=step, tokens=step * batch, rates=rates), duration) for step in steps]

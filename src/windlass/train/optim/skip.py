@@ -1,6 +1,6 @@
 """Skipping steps whose loss or gradient norm is an outlier; decided on the device, without a host sync.
 
-Legend: W steps that are looked back upon; 2: loss and norm.
+Legend: W steps in the window; 2: loss and norm.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["SkipGuard", "guarded_step"]
 
 LEAST_SPREAD: Final = 1e-6
-"""Of the mean: what the standard deviation is taken for at least, so that a flat past does not forbid any change."""
+"""Minimum standard deviation as a share of the mean, so that a flat history tolerates changes."""
 
 
 class SkipGuard:
-    """Keeps loss and gradient norm of recent steps, and flags steps far above them.
+    """Records the loss and gradient norm of recent steps, and flags outliers above them.
 
-    Nothing is skipped before half a window is known, except values that are not finite: those always are, and are not
-    remembered. A step that was skipped is remembered, so that a lasting change of level is accepted in time.
+    Nothing is skipped before half a window is recorded, except non-finite values, which are always skipped and not
+    recorded. Other skipped steps are recorded, so that a lasting change of level is eventually accepted.
 
     Args:
-        config: the window, and how far is too far.
-        device: where the values are.
-        reduce: sums a loss over data-parallel processes in place; None where it is the sum already.
+        config: window and threshold.
+        device: device of the values.
+        reduce: sums a loss over data-parallel processes in place; None if it is already summed.
     Source: the spike rule of OLMo 2 (OLMo et al. 2024, section 3.4), here with both values and without a host sync.
     """
 
@@ -45,9 +45,9 @@ class SkipGuard:
         self._count = torch.zeros((), dtype=torch.int64, device=device)
 
     def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """1.0 where this step must not be taken, else 0.0; a float32 scalar, equal on all processes.
+        """Return 1.0 if this step must be skipped, else 0.0; a float32 scalar, equal on all processes.
 
-        Collective where there is a `reduce`.
+        Collective if `reduce` is set.
         """
         with torch.no_grad():
             total = loss.detach().to(torch.float64, copy=True)
@@ -60,11 +60,11 @@ class SkipGuard:
             return (is_far | ~is_number).float()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The memory, to be filled in place by a checkpoint; equal on all processes."""
+        """Return the history, equal on all processes; a checkpoint can fill it in place."""
         return {"past": self._past_W2, "count": self._count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take it back; a memory of another window is forgotten."""
+        """Restore the history; one of a different window is dropped."""
         if tuple(state["past"].shape) != tuple(self._past_W2.shape):
             return
         self._past_W2.copy_(state["past"])
@@ -85,10 +85,10 @@ class SkipGuard:
 
 
 def guarded_step(optimizer: Optimizer, skipped: Tensor) -> None:
-    """A step of the optimiser that changes nothing, neither weights nor state, where `skipped` is 1.
+    """Take an optimiser step that leaves weights and state unchanged if `skipped` is 1.
 
-    On a GPU the kernels look at `skipped` themselves; an unfused AdamW, or a foreign optimiser, cannot, and
-    makes the host wait for it.
+    On a GPU, kernels read `skipped` themselves; for an unfused AdamW or a custom optimiser, the host waits
+    for it.
     """
     if skipped.device.type != "cpu" and _can_look(optimizer):
         step_unless(optimizer, skipped)
@@ -97,7 +97,7 @@ def guarded_step(optimizer: Optimizer, skipped: Tensor) -> None:
 
 
 def step_unless(optimizer: Optimizer, skipped: Tensor) -> None:
-    """The step whose kernels look at `skipped`; for optimisers that know `found_inf`."""
+    """Take a step whose kernels read `skipped`, for optimisers with `found_inf`."""
     vars(optimizer)["found_inf"] = skipped
     try:
         optimizer.step()

@@ -1,1 +1,1 @@
-"""Processes and meshes, and the one plan by which a model is spread over them."""
+"""Processes, meshes, and the distribution of a model over them."""

@@ -1,4 +1,4 @@
-"""Activation checkpointing: what the forward pass keeps for the backward pass, and what is computed again.
+"""Activation checkpointing: what the forward pass keeps, and what the backward pass recomputes.
 
 Source: Chen et al. 2016, "Training deep nets with sublinear memory cost"; selective: Korthikanti et al. 2022,
 "Reducing activation recomputation", section 5.
@@ -31,11 +31,11 @@ _PRODUCTS = ("mm", "addmm", "bmm", "_scaled_mm", "_grouped_mm")
 
 
 def checkpoint_activations(blocks: Sequence[nn.Module], config: ParallelConfig, *, is_random: bool) -> None:
-    """Wrap the forward of blocks, in place; their names and hooks stay as they are.
+    """Wrap the forward of blocks, in place; their names and hooks do not change.
 
     Args:
-        is_random: whether blocks draw random numbers, which are then drawn again as they were, at the cost of keeping
-            the state of the generators for each block.
+        is_random: whether blocks use random numbers, which are then reproduced, at the cost of keeping the
+            generators' state for each block.
     """
     match config.checkpointing:
         case FullCheckpointing(every=every):
@@ -43,7 +43,7 @@ def checkpoint_activations(blocks: Sequence[nn.Module], config: ParallelConfig, 
                 _wrap(block, None, is_random=is_random)
         case SelectiveCheckpointing(keep_every=keep_every):
             for block in blocks:
-                # each forward pass counts its products from the first
+                # each forward pass counts its products from 0
                 _wrap(block, lambda: create_selective_checkpoint_contexts(_Policy(keep_every)), is_random=is_random)
         case BudgetCheckpointing(share=share):
             import torch._functorch.config as functorch  # lazy: only the compiler reads it
@@ -68,11 +68,11 @@ def _wrap(block: nn.Module, contexts: Callable[[], Any] | None, *, is_random: bo
 
 
 class _Policy:
-    """Keep attention and every N-th matrix product; recompute all else."""
+    """Policy that keeps attention and every N-th matrix product, and recomputes the rest."""
 
     def __init__(self, keep_every: int) -> None:
         self._keep_every = keep_every
-        # torch 2.11 asks in the recomputation again, and must hear the same
+        # torch 2.11 also calls it in the recomputation, and needs the same result
         self._num_products = {False: 0, True: 0}
 
     def __call__(self, context: Any, op: Any, *args: object, **kwargs: object) -> CheckpointPolicy:

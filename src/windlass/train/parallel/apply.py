@@ -1,4 +1,4 @@
-"""Distribution of a model over processes; the only place, in one order."""
+"""Distribution of a model over processes, in a fixed order of steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["blocks_of", "parallelize", "pipeline_of", "replicas_of"]
 
-# Attributes of a model that are neither parameters nor modules: they are set past nn.Module, which must not see them.
+# Attributes of a model that are neither parameters nor modules: set without nn.Module's `__setattr__`, which would register them.
 _REPLICAS, _PIPELINE = "_windlass_replicas", "_windlass_pipeline"
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -38,16 +38,16 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def parallelize(model: nn.Module, config: ParallelConfig, world: World, *, for_training: bool = True) -> nn.Module:
     """Distribute a model over the processes of a world, in place; sets `world.mesh` and `world.share`. Collective.
 
-    Gradients of the result are sums over data-parallel processes, never means. Names of parameters stay as they were.
+    Gradients of the result are sums over data-parallel processes, never means. Parameter names do not change.
 
     Args:
-        model: a decoder, or any module (which takes ddp, fsdp and hsdp). On the meta device, it comes back on the
-            world's device with memory that holds nothing yet: fill it with `init_weights`, or load. With weights, it
-            takes those of process 0.
-        for_training: without, nothing that serves the backward pass is applied.
+        model: a decoder, or any module (which takes ddp, fsdp and hsdp). A model on the meta device is
+            allocated on the world's device, uninitialized: call `init_weights`, or load weights. A model with
+            weights gets those of rank 0.
+        for_training: false: apply nothing that only the backward pass needs.
 
     Raises:
-        SpecError: sizes do not divide; says which field.
+        SpecError: sizes do not divide; the message names the field.
     """
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     shape = mesh_shape(config, world.size, num_parameters=num_parameters)
@@ -59,10 +59,10 @@ def parallelize(model: nn.Module, config: ParallelConfig, world: World, *, for_t
         model.to(world.device)
         if world.size > 1:
             agree(model)
-    # Stages, matrices and experts first: all else must see the parts that a process computes with. Checkpointing wraps
-    # a block's forward before the compiler takes it, so that it compiles what is computed again. FSDP's hooks then
-    # stand around compiled blocks: were they inside, their collectives would break the graph. What holds on to
-    # parameters comes after they have their memory.
+    # Split stages, matrices and experts first: later steps must see the parts that a process computes with. Checkpointing
+    # wraps a block's forward before compilation, so that the recomputation is compiled. FSDP's hooks then surround
+    # compiled blocks: inside, their collectives would break the graph. Code that references parameters runs after
+    # they are allocated.
     groups = _split(model, config, shape, world)
     _rewrite_blocks(model, config, world.device, for_training=for_training)
     if shape.is_sharded:
@@ -99,7 +99,7 @@ def replicas_of(model: nn.Module) -> Replicas | None:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The layers that are sharded, compiled and computed again one by one; none where a model does not name them."""
+    """Return the layers to shard, compile and recompute separately; empty if a model does not name them."""
     blocks = getattr(model, "blocks", None)
     if isinstance(blocks, nn.ModuleDict):
         return list(blocks.values())
@@ -121,14 +121,14 @@ def _check(model: nn.Module, config: ParallelConfig, shape: MeshShape) -> None:
 
 
 def _axis(world: World, *names: str) -> DeviceMesh:
-    """The part of the mesh with these axes, as far as it has them."""
+    """Return the submesh of the given axes that exist."""
     assert world.mesh is not None
     found = [name for name in names if name in (world.mesh.mesh_dim_names or ())]
     return world.mesh[tuple(found)] if len(found) > 1 else world.mesh[found[0]]
 
 
 def _split(model: nn.Module, config: ParallelConfig, shape: MeshShape, world: World) -> list[list[str]]:
-    """Keep this process's part of what is split; returns names of blocks by groups, where there are stages."""
+    """Keep this process's part of a split model; returns block names by group, with stages."""
     if shape.tp > 1:
         split_matrices(cast("Decoder", model), _axis(world, "tp"))
     if shape.ep > 1:
@@ -152,7 +152,7 @@ def _rewrite_blocks(model: nn.Module, config: ParallelConfig, device: torch.devi
 
 
 def _sum_plain_gradients(model: nn.Module, config: ParallelConfig, shape: MeshShape, world: World) -> None:
-    """Of parameters that FSDP does not hold and that several processes have."""
+    """Sum gradients of replicated parameters that FSDP does not manage."""
     if shape.tp > 1 and not shape.is_sharded:
         settle_gradients(model)
     parameters, group = None, None
@@ -171,7 +171,7 @@ def _shard(model: nn.Module, config: ParallelConfig, shape: MeshShape, world: Wo
 
     mesh = _axis(world, "dp_replicate", "dp_shard", "cp")
     if shape.cp > 1 and shape.dp_shard > 1:
-        # Weights are sharded over both axes as if they were one.
+        # Weights are sharded over both axes as one.
         mesh = _axis(world, "dp_shard", "cp")._flatten("dp_shard_cp")
         if shape.dp_replicate > 1:
             assert world.mesh is not None
@@ -191,16 +191,16 @@ def _shard(model: nn.Module, config: ParallelConfig, shape: MeshShape, world: Wo
 
 
 def _sum_gradients(model: nn.Module) -> None:
-    """FSDP takes means over processes, and the loss is divided by the weight of all of them already."""
+    """Make FSDP sum instead of average, because the loss is already divided by the total weight."""
     _each_shard(model, lambda module: module.set_gradient_divide_factor(1.0))
-    # gloo has no reduction that multiplies, and none is needed
+    # gloo has no premultiplied sum, which is not needed
     _each_shard(model, lambda module: module.set_force_sum_reduction_for_comms(True))
 
 
 def _joined(root: DeviceMesh, shards: DeviceMesh) -> DeviceMesh:
-    """Replicas x shards, where the shards are two axes made one."""
+    """Return the mesh of replicas x shards, with two shard axes flattened into one."""
     join = getattr(type(root), "_concatenate", None)
-    if join is None:  # torch 2.11 finds an axis made of two by its name
+    if join is None:  # torch 2.11 finds a flattened axis by its name
         return root["dp_replicate", "dp_shard_cp"]
     return cast("DeviceMesh", join([root["dp_replicate"], shards]))
 
@@ -214,7 +214,7 @@ def _each_shard(model: nn.Module, act: Callable[[Any], None]) -> None:
 
 
 def _autocast(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-    """Matrix products of the forward pass in a lower precision; weights stay as they are."""
+    """Run the forward pass's matrix products in lower precision, without converting weights."""
     open_ones: list[torch.autocast] = []
 
     def enter(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Collectives over single tensors, under the name that this torch has for them: 2.13 gave them others."""
+"""Single-tensor collectives, under this torch version's names, which 2.13 changed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""torch.compile, block by block, and its results as bytes that can travel with a checkpoint.
+"""torch.compile of each block, and its cache as bytes to store in a checkpoint.
 
-Block by block, since all blocks share one compiled graph: the compiler's time does not grow with their number.
+All blocks share one compiled graph, so compile time does not grow with their number.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["cache_artifacts", "compile_blocks", "load_artifacts"]
 def compile_blocks(
     model: nn.Module, blocks: Sequence[nn.Module], *, backend: str | Callable[..., Any] = "inductor"
 ) -> None:
-    """Compile the forward of each block, in place; the whole model's where it names no blocks.
+    """Compile the forward of each block, in place; the whole model's if it names no blocks.
 
-    Nothing is compiled before the first batch. Hooks of a block stay outside of what is compiled, so that FSDP's
+    Compilation happens at the first batch. A block's hooks are not compiled, so that FSDP's
     collectives do not break the graph.
     """
     for module in blocks or [model]:
@@ -27,16 +27,16 @@ def compile_blocks(
 
 
 def cache_artifacts() -> bytes | None:
-    """Return all that this process has compiled; None if it compiled nothing."""
+    """Return this process's compiler cache; None if it compiled nothing."""
     found = torch.compiler.save_cache_artifacts()
     return None if found is None else found[0]
 
 
 def load_artifacts(data: bytes) -> bool:
-    """Fill the compiler's caches, so that the first step need not wait for it; returns whether anything was of use.
+    """Fill the compiler's caches, to speed up the first step; returns whether anything was usable.
 
-    The bytes hold programs, which will run: load only what your own runs wrote. Bytes of another version of torch or of
-    another kind of device are of no use, and of no harm.
+    The bytes contain programs that are executed: load only what your own runs wrote. Bytes from another torch version or
+    kind of device are ignored.
     """
     found = torch.compiler.load_cache_artifacts(data)
     return found is not None

@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullCheckpointing:
-    """Every n-th block keeps only its input and is computed again in the backward pass."""
+    """Every N-th block keeps only its input and is recomputed in the backward pass."""
 
     kind: Literal["full"] = "full"
     every: Annotated[int, Range(min=1), Doc("Recompute every N-th block.")] = 1
@@ -29,7 +29,7 @@ class FullCheckpointing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveCheckpointing:
-    """Outputs of costly operations (matrix products, attention) are kept, all else is computed again."""
+    """Outputs of costly operations (matrix products, attention) are kept, the rest is recomputed."""
 
     kind: Literal["selective"] = "selective"
     keep_every: Annotated[int, Range(min=1), Doc("Keep every N-th matrix product.")] = 2
@@ -40,21 +40,21 @@ class BudgetCheckpointing:
     """The compiler chooses what to keep within a share of memory; needs `compile`."""
 
     kind: Literal["budget"] = "budget"
-    share: Annotated[float, Range(min=0, max=1), Doc("Share of the memory that keeping everything would take.")] = 0.5
+    share: Annotated[float, Range(min=0, max=1), Doc("Share of the memory that keeping everything would need.")] = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
-    """Blocks spread over stages."""
+    """Blocks distributed over pipeline stages."""
 
-    stages: Annotated[int, Range(min=1), Doc("Groups of processes that hold different blocks.")] = 1
+    stages: Annotated[int, Range(min=1), Doc("Number of process groups that hold different blocks.")] = 1
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zero-bubble"], Doc("Order of forward and backward passes.")
     ] = "1f1b"
     num_microbatches: Annotated[
         int | None,
         Range(min=1),
-        Doc("Microbatches per process; null: two per stage, or as many as `data.microbatch_tokens` makes."),
+        Doc("Microbatches per process; null: two per stage, or as implied by `data.microbatch_tokens`."),
     ] = None
 
     @property
@@ -68,7 +68,7 @@ class PipelineConfig:
         return self.stages * self.num_groups_each
 
     def microbatches_of(self, num_rows: int, rows_at_once: int) -> int:
-        """Return the number of microbatches for some rows, given the rows that fit at once."""
+        """Return the number of microbatches for a number of rows, given the maximum rows of a microbatch."""
         return self.num_microbatches or max(2 * self.stages, num_rows // rows_at_once)
 
     def misfit(self, num_rows: int, num_microbatches: int) -> str:
@@ -85,7 +85,7 @@ class PipelineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Float8Config:
-    """Matrix products in float8 through torchao; needs a GPU that has them."""
+    """Matrix products in float8 through torchao; needs a GPU that supports them."""
 
     recipe: Annotated[Literal["tensorwise", "rowwise"], Doc("Granularity of the scales.")] = "tensorwise"
     skip: Annotated[tuple[str, ...], Doc("Modules to leave unconverted, as globs.")] = ("head",)
@@ -96,7 +96,9 @@ class StrictConfig:
     """Bit-identical weights for any number of processes that divides `shards`; slower."""
 
     shards: Annotated[
-        int, Range(min=1), Doc("Parts of a batch, a power of two, whose gradients are summed in a fixed tree.")
+        int,
+        Range(min=1),
+        Doc("Number of parts of a batch, a power of two, whose gradients are summed in a fixed tree."),
     ] = 4
 
     def check(self) -> Iterator[Diagnostic]:
@@ -107,13 +109,13 @@ class StrictConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelConfig:
-    """Sizes of the mesh, precision, and what is computed again; the order of application is fixed."""
+    """Sizes of the mesh, precision and recomputation; the order of application is fixed."""
 
     data: Annotated[
         Literal["auto", "ddp", "fsdp", "hsdp"],
         Doc("How data-parallel processes share weights; auto: ddp below 1e9 parameters, else fsdp."),
     ] = "auto"
-    replicas: Annotated[int, Range(min=1), Doc("hsdp: groups that each hold a whole model.")] = 1
+    replicas: Annotated[int, Range(min=1), Doc("Number of groups that each hold a whole model, with hsdp.")] = 1
     tensor: Annotated[int, Range(min=1), Doc("Processes that split each matrix.")] = 1
     context: Annotated[int, Range(min=1), Doc("Processes that split each sequence (unproven on hardware).")] = 1
     expert: Annotated[int, Range(min=1), Doc("Processes that split the experts (unproven on hardware).")] = 1
@@ -126,7 +128,7 @@ class ParallelConfig:
         FullCheckpointing | SelectiveCheckpointing | BudgetCheckpointing | None,
         Doc("Activation checkpointing (recomputation)."),
     ] = None
-    compile: Annotated[bool, Doc("torch.compile for each block.")] = False
+    compile: Annotated[bool, Doc("Compile each block with torch.compile.")] = False
     float8: Annotated[Float8Config | None, Doc("Matrix products in float8 (unproven on hardware).")] = None
     strict: Annotated[StrictConfig | None, Doc("Bit-identical results on any number of processes.")] = None
 

@@ -1,7 +1,7 @@
-"""Context parallelism of a decoder: each process takes a part of every row, and all parts' keys and values.
+"""Context parallelism of a decoder: each process takes part of every row, and gathers all keys and values.
 
-A process's queries see the keys of its own tokens and of those before them, as tokens after a cache do; so documents,
-windows and soft caps work as they are. The process with the last part of a row has the most attention to do.
+A process's queries see the keys of its tokens and all previous ones, like tokens after a cache; so documents,
+windows and soft caps work unchanged. The process with the last part of a row has the most attention to do.
 Source: Llama team 2024, "The Llama 3 herd of models", section 3.3.2 (all-gather based context parallelism).
 
 Legend: B rows, T tokens of a row, L = T / processes tokens of a part, G key and value heads, K head size, S tokens seen.
@@ -25,10 +25,10 @@ __all__ = ["split_rows"]
 
 
 def split_rows(model: Decoder, group: dist.ProcessGroup) -> None:
-    """Make a decoder take its part of each row that it is given, in place.
+    """Make a decoder process its part of each row, in place.
 
-    It is called with whole rows, on each process of the group with the same ones, and returns the losses of whole rows,
-    equal on all processes; gradients are those of its own part, to be summed over the group.
+    All processes of the group call it with the same whole rows. It returns the losses of whole rows, equal on all
+    processes; gradients are those of its part, to be summed over the group.
     """
 
     def cut(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -55,14 +55,14 @@ def split_rows(model: Decoder, group: dist.ProcessGroup) -> None:
 
 
 def _with_value_of_all(own: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The sum over the group, with the gradient of this process's part."""
+    """Return the sum over the group, with the gradient of this process's part."""
     total = own.detach().clone()
     dist.all_reduce(total, group=group)
     return own + (total - own.detach())
 
 
 class _Neighbours:
-    """In place of a decoder's cache: the tokens before this part are those of other processes."""
+    """Replacement of a decoder's cache: other processes hold the tokens before this part."""
 
     def __init__(self, model: Decoder, group: dist.ProcessGroup, part: slice, documents_BT: Tensor | None) -> None:
         self.length: int = part.start
@@ -70,7 +70,7 @@ class _Neighbours:
         self.layers = {name: _Layer(group, part, model.config.window_of(int(name))) for name in model.blocks}
 
     def join(self, _: Tensor | None) -> Tensor | None:
-        """Documents of all tokens that this part sees."""
+        """Return the documents of all tokens that this part sees."""
         return self._documents_BS
 
 
@@ -81,13 +81,13 @@ class _Layer:
         self._seen = slice(part.start - kept, part.stop)
 
     def extend(self, k_BGLK: Tensor, v_BGLK: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values that this part sees, (B, G, S, K). Collective."""
+        """Return the keys and values that this part sees, (B, G, S, K). Collective."""
         pair = _Gather.apply(torch.stack((k_BGLK, v_BGLK)), self._group)
         return pair[0][:, :, self._seen], pair[1][:, :, self._seen]
 
 
 class _Gather(torch.autograd.Function):
-    """All parts along the axis of tokens; the gradient of a part is the sum of what all processes found for it."""
+    """Gathers all parts along the token axis; a part's gradient is summed over all processes."""
 
     @staticmethod
     def forward(ctx: Any, x_2BGLK: Tensor, group: dist.ProcessGroup) -> Tensor:

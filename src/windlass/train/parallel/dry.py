@@ -1,6 +1,6 @@
-"""Dry run of a parallel plan on a model without weights, in a fake world of many processes.
+"""Dry run of a parallel plan on a model without weights, with many fake processes.
 
-torch's fake backend answers every collective at once with nothing, so one process can be process 0 of 64.
+torch's fake backend completes every collective immediately without data, so one process can act as rank 0 of 64.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _CHEAP_PARAMETERS = 20_000_000
 
 
 def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> Mapping[str, object]:
-    """Return what process 0 of that many would hold, found by doing it; takes seconds, memory for small models only.
+    """Return what rank 0 of `world_size` processes would hold; takes seconds and little memory.
 
-    A model of at most 20M parameters also runs forward and backward over one short row: shapes are then proven.
+    A model of at most 20M parameters also runs forward and backward over one short row, which checks its shapes.
 
     Returns:
         `mesh`: sizes of its axes; `data`; `parameters` of the model, `parameters_of_process` and `bytes_of_process`
         (float32, with neither gradients nor optimiser); `ran_backward`.
 
     Raises:
-        SpecError: the plan or the model does not divide, or a process group is already there.
+        SpecError: the plan or the model does not divide, or a process group already exists.
     """
     problems = check_model(parallel, model)
     if problems:
@@ -51,7 +51,7 @@ def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> 
 
 
 def dry_apply_recipe(recipe: Recipe, world_size: int) -> Mapping[str, object]:
-    """Dry-run a recipe; custom models run no row, since their inputs are unknown."""
+    """Dry-run a recipe; custom models do not run a row, since their inputs are unknown."""
     if isinstance(recipe.model, ModelConfig):
         return dry_apply(recipe.model, recipe.parallel, world_size)
     from windlass.train.targets.model import build_own_model  # lazy: few recipes have one
@@ -85,10 +85,10 @@ def _apply(whole: nn.Module, parallel: ParallelConfig, world_size: int) -> Mappi
 
 @contextmanager
 def fake_world(size: int, device: torch.device) -> Iterator[World]:
-    """Process 0 of a world whose other processes do not exist; collectives leave their results as they happen to be.
+    """Yield rank 0 of a world whose other processes do not exist; collectives return arbitrary values.
 
     Raises:
-        SpecError: a process group is already there.
+        SpecError: a process group already exists.
     """
     if dist.is_initialized():
         message = "cannot apply a plan within a process group"
@@ -104,11 +104,11 @@ def fake_world(size: int, device: torch.device) -> Iterator[World]:
 
 
 def _forget_groups() -> None:
-    """DTensor remembers what it did on a mesh like the last one, and by which groups, which are no more."""
+    """Clear DTensor's caches, which refer to process groups that no longer exist."""
     from torch.distributed.tensor import debug
 
     clear = getattr(debug, "_clear_sharding_prop_cache", None)
-    if clear is not None:  # older torch remembers no groups
+    if clear is not None:  # older torch does not cache groups
         clear()
 
 

@@ -1,7 +1,7 @@
-"""Expert parallelism: each process holds some experts, and tokens travel to the experts that they chose and back.
+"""Expert parallelism: each process holds some experts, and tokens are sent to their experts and back.
 
-Experts are DTensors split on their first axis over `ep`, on a mesh of their own beside the world's; processes that hold
-the same experts sum their gradients. All else of the model is sharded as without. No token is dropped.
+Experts are DTensors split on their first axis over `ep`, on a mesh separate from the world's; processes that hold
+the same experts sum their gradients. The rest of the model is sharded as usual. No token is dropped.
 Source: Lepikhin et al. 2020, "GShard", section 3.2.
 
 Legend: P pairs of a token and an expert, R of them received, E experts, X experts of this process, D width, W processes.
@@ -39,21 +39,21 @@ def split_experts(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def expert_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Parameters of experts that are split, in the order of the model."""
+    """Return the parameters of split experts, in the order of the model."""
     layers = [module for module in model.modules() if isinstance(module, MoE) and module.transport is not None]
     return [getattr(layer, name) for layer in layers for name in _NAMES]
 
 
 def _transport(layer: MoE, group: dist.ProcessGroup) -> Callable[..., Tensor]:
     def carry(_: object, x_PD: Tensor, counts_E: Tensor) -> Tensor:
-        """Outputs of the experts in the order of the rows. Collective; the host waits for the counts."""
+        """Return the experts' outputs in the order of the rows. Collective; the host waits for the counts."""
         size = group.size()
         sent_WX = counts_E.view(size, -1)
         got_WX = torch.empty_like(sent_WX)
         dist.all_to_all_single(got_WX, sent_WX.contiguous(), group=group)
         sent, got = sent_WX.sum(dim=1).tolist(), got_WX.sum(dim=1).tolist()
         x_RD = _AllToAll.apply(x_PD, got, sent, group)
-        # Rows came sorted by process, then expert; experts take them sorted by expert.
+        # Received rows are sorted by process, then expert; experts need them sorted by expert.
         owners_R = torch.arange(got_WX.shape[1], device=x_PD.device).repeat(size)
         order_R = owners_R.repeat_interleave(got_WX.flatten()).argsort(stable=True)
         gate, up, down = (_local(getattr(layer, name)).to(x_PD.dtype) for name in _NAMES)
@@ -72,7 +72,7 @@ def _local(parameter: nn.Parameter) -> Tensor:
 
 
 class _AllToAll(torch.autograd.Function):
-    """Rows to the processes that want them; gradients take the way back."""
+    """Sends rows to the processes of their experts, and gradients back."""
 
     @staticmethod
     def forward(ctx: Any, x_PD: Tensor, received: list[int], sent: list[int], group: dist.ProcessGroup) -> Tensor:

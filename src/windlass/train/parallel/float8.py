@@ -1,4 +1,4 @@
-"""Matrix products in float8, through torchao, on GPUs that have them."""
+"""Matrix products in float8, through torchao, on GPUs that support them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 __all__ = ["is_converted", "use_float8"]
 
 _ALIGNMENT = 16
-"""The kernels take matrices whose sides are multiples of this."""
+"""Both sides of a matrix must be multiples of this."""
 
 _CAPABILITIES = {"tensorwise": (8, 9), "rowwise": (9, 0)}
 
 
 def use_float8(model: nn.Module, config: Float8Config, device: torch.device) -> None:
-    """Put float8 layers in place of linear ones, in place; names and weights stay as they were.
+    """Replace linear layers by float8 ones, in place; names and weights do not change.
 
-    Worth it only when blocks are compiled: alone, the scaling costs more than the products gain.
+    Only useful with compiled blocks: without compilation, scaling costs more than the products gain.
 
     Raises:
-        PreconditionError: the device cannot, or torchao is not installed.
+        PreconditionError: the device does not support float8, or torchao is not installed.
     """
     _require(config, device)
     try:

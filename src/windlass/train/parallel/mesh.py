@@ -1,6 +1,6 @@
-"""Mesh of processes: sizes of its axes from a plan and the number of processes, and the mesh itself.
+"""Mesh of processes, and the sizes of its axes from a plan and the number of processes.
 
-The algebra needs no torch, so that `--dry-run` and `--plan` can refuse a plan before a GPU is taken.
+Computing the sizes needs no torch, so that `--dry-run` and `--plan` can reject a plan before a GPU is allocated.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 __all__ = ["AUTO_FSDP_PARAMETERS", "MeshShape", "build_mesh", "check_model", "mesh_shape"]
 
 AUTO_FSDP_PARAMETERS = 1_000_000_000
-"""`data: auto` shards models of at least this many parameters: below, a copy on each process is small and faster."""
+"""`data: auto` shards models of at least this many parameters; smaller ones are faster with a copy on each process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshShape:
-    """Sizes of the axes, slowest first: ranks that are neighbours differ in the last one.
+    """Sizes of the axes, slowest first: neighbouring ranks differ in the last one.
 
     Attributes:
-        data: what `auto` became; `none` where one process holds the model and its batch.
+        data: resolved value of `auto`; `none` if one process holds the model and its batch.
         pp: pipeline stages.
         dp_replicate: groups that each hold a whole model.
         dp_shard: processes over which weights are sharded.
         cp: processes that split a sequence; weights are sharded over them too.
         tp: processes that split each matrix.
-        ep: processes that split the experts: a part of dp_shard x cp, not an axis beside them.
+        ep: processes that split the experts; part of dp_shard x cp, not a separate axis.
     """
 
     data: Literal["none", "ddp", "fsdp", "hsdp"]
@@ -55,7 +55,7 @@ class MeshShape:
 
     @property
     def world_size(self) -> int:
-        """All processes."""
+        """Number of all processes."""
         return prod(size for _, size in self.axes)
 
     @property
@@ -65,7 +65,7 @@ class MeshShape:
 
     @property
     def data_parallel(self) -> int:
-        """Processes (or groups of them) that take different rows."""
+        """Number of processes (or groups of them) that take different rows."""
         return self.dp_replicate * self.dp_shard
 
     def share(self, rank: int) -> Share:
@@ -78,10 +78,10 @@ def mesh_shape(config: ParallelConfig, world_size: int, *, num_parameters: int |
     """Return the sizes of the axes for a number of processes.
 
     Args:
-        num_parameters: of the model, by which `data: auto` is decided; None: as for a small one.
+        num_parameters: number of parameters, which decides `data: auto`; None: a small model.
 
     Raises:
-        SpecError: sizes do not divide; each problem names its field.
+        SpecError: sizes do not divide; each problem has its field.
     """
     problems = list(_misfits(config, world_size))
     if problems:
@@ -168,7 +168,7 @@ def _strict_misfits(config: ParallelConfig, rest: int) -> Iterator[Problem]:
 
 
 def check_model(config: ParallelConfig, model: ModelConfig, *, sequence_length: int | None = None) -> list[Problem]:
-    """Return the sizes of a decoder that the plan does not divide; empty if it divides all."""
+    """Return the decoder's sizes that the plan does not divide; empty if there are none."""
     tensor, context = config.tensor, config.context
     wanted = [
         ("tensor", tensor, model.attention.num_heads, "query heads"),
@@ -228,7 +228,7 @@ def build_mesh(shape: MeshShape, world: World) -> None:
     world.share = shape.share(world.rank)
     if world.size == 1:
         return
-    from torch.distributed.device_mesh import init_device_mesh  # lazy: the algebra above needs no torch
+    from torch.distributed.device_mesh import init_device_mesh  # lazy: the code above needs no torch
 
     names, sizes = zip(*shape.axes, strict=True)
     kind = "cpu" if world.device.type == "meta" else world.device.type

@@ -47,10 +47,10 @@ _SCHEDULES = {
 
 
 def split_blocks(model: Decoder, config: PipelineConfig, rank: int) -> list[list[str]]:
-    """Drop what this stage of a pipeline does not hold, in place; names of the rest stay.
+    """Drop the blocks that this pipeline stage does not hold, in place; the other names do not change.
 
     Returns:
-        Names of blocks of each group, all stages'; the groups of a process are each `config.stages`-th from its own on.
+        Block names of each group, for all stages; a process holds every `config.stages`-th group from its rank on.
     """
     names = list(model.blocks)
     num_groups = config.num_groups
@@ -78,7 +78,7 @@ class Pipeline:
         group: dist.ProcessGroup,
         device: torch.device,
     ) -> None:
-        """Cut a decoder that `split_blocks` left, and that has its memory, into stages."""
+        """Build the stages of a decoder, after `split_blocks` and allocation."""
         self._config, self._group, self._device = config, group, device
         self._total_weight = 1.0
         self._parts = {
@@ -86,7 +86,7 @@ class Pipeline:
             for number in range(group.rank(), len(groups), config.stages)
         }
         self._num_groups = len(groups)
-        object.__setattr__(model, "forward", _refuse)  # the stages above are views of it, which keep their own
+        object.__setattr__(model, "forward", _refuse)  # the stages above are views of it, with separate attributes
         self._schedules: dict[tuple[int, ...], Any] = {}
         self._forward_schedules: dict[tuple[int, ...], tuple[Any, list[PipelineStage]]] = {}
 
@@ -100,19 +100,19 @@ class Pipeline:
         total_weight: float,
         rows_at_once: int | None = None,
     ) -> LossSums:
-        """Forward and backward of all microbatches; gradients are those of the sum of losses / `total_weight`.
+        """Run forward and backward on all microbatches; gradients are of the sum of losses / `total_weight`.
 
         Args:
-            rows_at_once: of a microbatch at most, where the configuration does not say how many there are.
+            rows_at_once: maximum rows of a microbatch, if the configuration does not set their number.
 
-        Collective. Returns sums that are not divided, equal on all processes of the pipeline.
+        Collective. Returns undivided sums, equal on all processes of the pipeline.
 
         Raises:
             SpecError: rows do not divide into microbatches, or there are too many for the schedule.
         """
         schedule = self._schedule(tokens_BT, rows_at_once or len(tokens_BT))
         if self._config.schedule == "zero-bubble":
-            # It takes gradients of inputs and of weights one after another, which a loss that is its own backward bars.
+            # It computes gradients of inputs and weights separately, which a loss with a custom backward does not support.
             loss = replace(loss, kind="plain")
         self._total_weight = total_weight
         return self._sums(schedule, tokens_BT, documents_BT, labels_BT, loss)
@@ -120,7 +120,7 @@ class Pipeline:
     def eval_batch(
         self, tokens_BT: Tensor, documents_BT: Tensor | None, labels_BT: Tensor, *, loss: LossConfig
     ) -> LossSums:
-        """Forward alone, without gradients, of any number of rows. Collective; returns what `train_batch` does."""
+        """Run forward without gradients on any number of rows. Collective; returns the same as `train_batch`."""
         num_rows = len(tokens_BT)
         rows = -(-num_rows // self._config.microbatches_of(num_rows, num_rows))
         num = -(-num_rows // rows)
@@ -132,7 +132,7 @@ class Pipeline:
         with torch.no_grad():
             sums = self._sums(schedule, tokens_BT, documents_BT, labels_BT, loss)
         for stage in stages:
-            stage.clear_runtime_states()  # activations, which nothing else lets go before the next evaluation
+            stage.clear_runtime_states()  # free activations, which would otherwise stay until the next evaluation
         return sums
 
     def _sums(
@@ -148,12 +148,12 @@ class Pipeline:
         outputs = schedule.step(*first, target=labels_BT if is_last else None, **rest)
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         if is_last:
-            sums += outputs.detach().view(-1, 3).sum(dim=0)  # the schedule puts microbatches' outputs end to end
+            sums += outputs.detach().view(-1, 3).sum(dim=0)  # the schedule concatenates the microbatches' outputs
         dist.all_reduce(sums, group=self._group)
         return LossSums(*sums.unbind())
 
     def _schedule(self, tokens_BT: Tensor, rows_at_once: int) -> Any:
-        """Of this shape: stages learn the shapes of what they exchange from their first batch."""
+        """Return the schedule for this shape, since stages infer exchanged shapes from their first batch."""
         num = self._config.microbatches_of(len(tokens_BT), rows_at_once)
         key = (num, *tokens_BT.shape)
         if key not in self._schedules:
@@ -166,7 +166,7 @@ class Pipeline:
         return self._schedules[key]
 
     def _forward_schedule(self, tokens_BT: Tensor, num: int) -> tuple[Any, list[PipelineStage]]:
-        """Build a forward-only schedule with its own stages; those of training would lose their state."""
+        """Build a forward-only schedule with separate stages, so that training stages keep their state."""
         key = tuple(tokens_BT.shape)
         if key not in self._forward_schedules:
             kind = cast("Any", ScheduleLoopedBFS if self._config.num_groups_each > 1 else ScheduleGPipe)
@@ -199,7 +199,7 @@ def _refuse(*_: object, **__: object) -> Tensor:
 
 
 class _Stage(nn.Module):
-    """A part of a decoder as the schedules call it: one tensor in, one out; the last one gives three sums of losses."""
+    """Part of a decoder for the schedules: one tensor in, one out; the last returns three sums of losses."""
 
     def __init__(self, part: Decoder, *, is_last: bool) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class _Stage(nn.Module):
         self.loss: LossConfig | None = None
 
     def forward(self, x: Tensor, *, labels_BT: Tensor, documents_BT: Tensor | None = None) -> Tensor:
-        """Residual stream (B, T, D), or losses (3,)."""
+        """Return the residual stream (B, T, D) or the losses (3,)."""
         if not self.is_last:
             out: Tensor = self.part(x, documents_BT)
             return out
@@ -218,7 +218,7 @@ class _Stage(nn.Module):
 
 
 def _view(model: Decoder, groups: list[list[str]], number: int) -> Decoder:
-    """The decoder with one group of its blocks; it shares all weights and hooks."""
+    """Return a view of the decoder with one group of blocks, sharing weights and hooks."""
     view = copy.copy(model)
     view._modules = dict(model._modules)
     view.blocks = nn.ModuleDict({name: model.blocks[name] for name in groups[number]})

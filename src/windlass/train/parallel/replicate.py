@@ -1,7 +1,7 @@
-"""Replicated weights: gradients are summed over processes in buckets, while the backward pass goes on.
+"""Replicated weights: gradients are summed over processes in buckets during the backward pass.
 
-Plain parameters with plain names, any module, sums and no means. A parameter that a backward pass reached on some
-processes counts as zero on the others; one that none reached keeps no gradient. Source of the idea: Li et al. 2020, "PyTorch Distributed", section 3.2.
+Works on any module, keeps plain parameters and names, and sums instead of averaging. A parameter that gets a gradient
+on only some processes counts as zero on the others; one without gradients on all processes keeps none. Source of the idea: Li et al. 2020, "PyTorch Distributed", section 3.2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Work(Protocol):
 
 @dataclass(frozen=True)
 class _Flight:
-    """A bucket on its way: its gradients one after another, then for each a 1 if there is one."""
+    """A bucket being reduced: its gradients, then a 1 for each that exists."""
 
     bucket: Sequence[nn.Parameter]
     flat: Tensor
@@ -37,10 +37,10 @@ class _Flight:
 
 
 class Replicas:
-    """Sums the gradients of parameters over a group at the end of each backward pass, unless told not to.
+    """Sums the gradients of parameters over a group at the end of each backward pass, if `is_synced`.
 
     Attributes:
-        is_synced: whether the next backward pass communicates; without, gradients add up in `grad`.
+        is_synced: whether the next backward pass communicates; if false, gradients accumulate in `grad`.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Replicas:
         is_strict: bool = False,
         bucket_bytes: int = _BUCKET_BYTES,
     ) -> None:
-        """Hook the parameters.
+        """Register hooks on the parameters.
 
         Args:
-            dtype: in which gradients are summed.
-            is_strict: sum by a fixed tree.
-            bucket_bytes: approximate size of the buckets in which gradients are sent, last layers first.
+            dtype: type in which gradients are summed.
+            is_strict: whether to sum in a fixed tree.
+            bucket_bytes: approximate size of a bucket of gradients, last layers first.
         """
         self.is_synced = True
         self._group = group
@@ -73,15 +73,15 @@ class Replicas:
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """The processes that hold the same parameters."""
+        """Processes that hold the same parameters."""
         return self._group
 
     def sync(self) -> None:
-        """Sum the gradients that have added up. Collective; for those who run backward passes with `is_synced` off."""
+        """Sum accumulated gradients. Collective; call it after backward passes with `is_synced` off."""
         self._finish()
 
     def _note(self, parameter: Tensor) -> None:
-        """A gradient is complete: send its bucket once all of it is, and all before it."""
+        """Record a complete gradient; send its bucket once that and all previous ones are complete."""
         if not self.is_synced:
             return
         if not self._missing:
@@ -89,7 +89,7 @@ class Replicas:
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         assert isinstance(parameter, nn.Parameter)
         self._missing[self._places[parameter]] -= 1
-        # In order of buckets, whatever order gradients come in: all processes must send the same things one by one.
+        # In the order of buckets, not of gradients: all processes must send buckets in the same order.
         while len(self._flights) < len(self._buckets) and self._missing[len(self._flights)] == 0:
             self._send(self._buckets[len(self._flights)])
 
@@ -105,7 +105,7 @@ class Replicas:
         self._flights.append(_Flight(bucket, flat, work))
 
     def _finish(self) -> None:
-        """The backward pass ends: send what nothing reached, wait, and put the sums in place."""
+        """At the end of the backward pass, send incomplete buckets, wait, and store the sums."""
         for bucket in self._buckets[len(self._flights) :]:
             self._send(bucket)
         for flight in self._flights:
@@ -113,7 +113,7 @@ class Replicas:
                 flight.work.wait()
             *grads, there = flight.flat.split([*(local_part(one).numel() for one in flight.bucket), len(flight.bucket)])
             for place, (parameter, grad) in enumerate(zip(flight.bucket, grads, strict=True)):
-                # Reading the mark waits for the device; only a parameter that nothing reached here has to.
+                # Reading the flag waits for the device; only needed for a parameter without a gradient here.
                 if parameter.grad is not None or there[place] > 0:
                     _put_grad(parameter, grad.view(local_part(parameter).shape))
         self._missing, self._flights = [], []
@@ -139,7 +139,7 @@ def _local_grad(parameter: nn.Parameter) -> Tensor:
 
 
 def _put_grad(parameter: nn.Parameter, grad: Tensor) -> None:
-    """Take the sum as the gradient; plain ones without a copy where the dtype is the parameter's own."""
+    """Store the sum as the gradient; without a copy for plain parameters of the same dtype."""
     if parameter.grad is not None and isinstance(parameter.grad, DTensor):
         parameter.grad.to_local().copy_(grad)
     elif isinstance(parameter, DTensor):
@@ -151,7 +151,7 @@ def _put_grad(parameter: nn.Parameter, grad: Tensor) -> None:
 
 
 def agree(module: nn.Module, group: dist.ProcessGroup | None = None) -> None:
-    """Give every process the weights and buffers of the group's first. Collective."""
+    """Broadcast the weights and buffers of the group's first process. Collective."""
     source = dist.get_global_rank(group, 0) if group is not None else 0
     with torch.no_grad():
         for tensor in [*module.parameters(), *module.buffers()]:

@@ -1,10 +1,10 @@
-"""Sums of gradients whose order does not depend on the number of processes: the same bits on 1, 2, 4, ... of them.
+"""Gradient sums in a fixed order: bit-identical on 1, 2, 4, ... processes.
 
 A batch is cut into a fixed number of shards, one microbatch each. They are the leaves of one binary tree, in the order
-of rows: neighbours meet first. Microbatch i of process r of w is leaf i * w + r, so the lower levels of the tree are
+of rows: neighbours are summed first. Microbatch i of process r of w is leaf i * w + r, so the lower levels of the tree are
 sums over processes and the upper ones sums over a process's microbatches; w is a power of two.
 
-A sum that comes out as -0.0 is made +0.0: some ways to the same sum add zeros on the way.
+A sum of -0.0 becomes +0.0, because some ways to compute the same sum add zeros.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["MicrobatchTree", "TreeReduceScatter", "tree_all_reduce", "tree_reduc
 
 
 def tree_reduce_scatter(whole: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """This process's part of the sum of `whole` over the group, neighbours first. Collective.
+    """Return this process's part of the sum of `whole` over the group, neighbours first. Collective.
 
-    Costs what a reduce-scatter sends, and memory for as much as `whole` again.
+    Sends as much as a reduce-scatter, and needs the memory of another `whole`.
 
     Args:
-        whole: one axis; its size is a multiple of the group's.
+        whole: tensor of one axis; its size is a multiple of the group's size.
     """
     parts = torch.empty_like(whole)
     dist.all_to_all_single(parts, whole, group=group)
@@ -34,7 +34,7 @@ def tree_reduce_scatter(whole: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def tree_all_reduce(whole: Tensor, group: dist.ProcessGroup) -> None:
-    """Put the sum over the group in place, neighbours first. Collective; sends what an all-reduce does."""
+    """Sum over the group in place, neighbours first. Collective; sends as much as an all-reduce."""
     size, length = group.size(), whole.numel()
     padded = torch.nn.functional.pad(whole, (0, -length % size))
     part = tree_reduce_scatter(padded, group)
@@ -43,7 +43,7 @@ def tree_all_reduce(whole: Tensor, group: dist.ProcessGroup) -> None:
 
 
 def _sum_of(parts: Tensor) -> Tensor:
-    """The sum over the first axis, whose size is a power of two, as a binary tree."""
+    """Return the sum over the first axis, whose size is a power of two, as a binary tree."""
     while len(parts) > 1:
         parts = parts[0::2] + parts[1::2]
     return parts[0]
@@ -52,15 +52,15 @@ def _sum_of(parts: Tensor) -> Tensor:
 class TreeReduceScatter:
     """Replacement of FSDP's reduce-scatter (`set_custom_reduce_scatter`).
 
-    With replicas, FSDP sums the result over them by an all-reduce of its own, in an order of the backend. So the tree
-    goes on over the replicas here, and all but one of them give zeros to that all-reduce.
+    With replicas, FSDP sums the result over them by an all-reduce, whose order depends on the backend. So this class
+    also sums over the replicas, and all but one of them contribute zeros to that all-reduce.
     """
 
     def __init__(self, replicas: dist.ProcessGroup | None = None) -> None:
         self._replicas = replicas
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Memory for FSDP's buffers."""
+        """Allocate memory for FSDP's buffers."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -81,7 +81,7 @@ class TreeReduceScatter:
 
 
 class MicrobatchTree:
-    """Merges gradients of microbatches as a binary counter merges: 0+1, 2+3, then those two.
+    """Merges gradients of microbatches like a binary counter: 0+1, 2+3, then those two sums.
 
     After each backward pass, which sums over processes, call `add`; after the last one `finish`. Needs memory for
     log2(microbatches) + 1 sets of gradients.
@@ -92,7 +92,7 @@ class MicrobatchTree:
         self._stack: list[tuple[int, list[Tensor | None]]] = []
 
     def add(self) -> None:
-        """Take the gradients of one microbatch away from the parameters."""
+        """Move the gradients of one microbatch out of the parameters."""
         grads = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
@@ -103,7 +103,7 @@ class MicrobatchTree:
         self._stack.append((num_leaves, grads))
 
     def finish(self) -> None:
-        """Give the sum back to the parameters as their gradients."""
+        """Store the sum as the parameters' gradients."""
         grads: list[Tensor | None] = [None] * len(self._parameters)
         while self._stack:
             grads = _merge(self._stack.pop()[1], grads)

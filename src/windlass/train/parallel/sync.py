@@ -16,10 +16,10 @@ __all__ = ["no_sync", "sync_gradients"]
 
 @contextmanager
 def no_sync(model: nn.Module, is_last: bool) -> Iterator[None]:
-    """Run a microbatch; only the last one communicates its gradients, with those added up before it.
+    """Run a microbatch; only the last one communicates the accumulated gradients.
 
-    Surrounds forward and backward. Does nothing for one process. Gradients that wait are unsharded: with `fsdp` this
-    trades their memory for communication.
+    Surrounds forward and backward. Does nothing for a single process. Accumulated gradients are unsharded: with `fsdp`
+    this trades memory for communication.
     """
     _set(model, is_last)
     try:
@@ -29,7 +29,7 @@ def no_sync(model: nn.Module, is_last: bool) -> Iterator[None]:
 
 
 def sync_gradients(model: nn.Module) -> None:
-    """Sum over data-parallel processes what has added up without communication. Collective; for pipelines."""
+    """Sum accumulated gradients over data-parallel processes. Collective; for pipelines."""
     replicas = replicas_of(model)
     if replicas is not None:
         replicas.sync()
@@ -40,6 +40,6 @@ def _set(model: nn.Module, is_synced: bool) -> None:
     if replicas is not None:
         replicas.is_synced = is_synced
     sharded: Any = model
-    if hasattr(model, "set_requires_gradient_sync"):  # what `fully_shard` adds; one process need not import it to look
+    if hasattr(model, "set_requires_gradient_sync"):  # added by `fully_shard`, which a single process need not import
         sharded.set_requires_gradient_sync(is_synced)
         sharded.set_is_last_backward(is_synced)

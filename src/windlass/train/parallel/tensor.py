@@ -1,7 +1,7 @@
 """Tensor parallelism of a decoder: matrices split over processes, the residual stream split along the sequence.
 
 Columns of q, k, v, gate and up; rows of o and down; rows of embedding and head, so that no process holds all logits.
-Norms and residual additions work on a part of the tokens each (sequence parallelism).
+Norms and residual additions each work on part of the tokens (sequence parallelism).
 Sources: Shoeybi et al. 2019, "Megatron-LM", section 3; Korthikanti et al. 2022, section 4.2.
 
 Legend: B rows, T tokens, N = B * T, D width, V vocabulary, U rows of the vocabulary that this process holds.
@@ -38,7 +38,7 @@ __all__ = ["settle_gradients", "split_matrices", "vocabulary_loss"]
 def split_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     """Split a decoder's matrices over the mesh of axis `tp`, in place; their names stay.
 
-    The residual stream becomes a DTensor split along the sequence, so its shape still tells the whole length.
+    The residual stream becomes a DTensor split along the sequence, so its shape still has the whole length.
     """
     outer: dict[str, ParallelStyle] = {
         "embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False),
@@ -50,13 +50,13 @@ def split_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     for block in model.blocks.values():
         parallelize_module(block, mesh, _block_plan(block))
     if model.head is None and model.norm is not None:
-        # A head that is the embedding has no style of its own: it takes whole rows, and its logits are put together.
+        # A tied head has no separate style: it takes whole rows, and its logits are gathered.
         model.norm.register_forward_hook(lambda _, args, x_BTD: x_BTD.redistribute(placements=[Replicate()]))
         model.register_forward_hook(lambda _, args, out: out.full_tensor() if isinstance(out, DTensor) else out)
 
 
 def _block_plan(block: Block) -> dict[str, ParallelStyle]:
-    """Styles by names of modules; the same for all places that norms may stand at."""
+    """Return styles by module name, for any position of the norms."""
     rows = RowwiseParallel(output_layouts=Shard(1), use_local_output=False)
     plan: dict[str, ParallelStyle] = {
         "attention": _gathered(4),
@@ -79,7 +79,7 @@ def _block_plan(block: Block) -> dict[str, ParallelStyle]:
 
 
 def _gathered(num_inputs: int) -> PrepareModuleInput:
-    """The first input whole on every process; others are no tensors."""
+    """Return a style that gathers the first input; other inputs are not tensors."""
     rest = (None,) * (num_inputs - 1)
     return PrepareModuleInput(
         input_layouts=(Shard(1), *rest), desired_input_layouts=(Replicate(), *rest), use_local_output=False
@@ -102,7 +102,7 @@ class _NormStyle(ParallelStyle):
 
 
 class _HeadNorm(_NormStyle):
-    """Each head for itself (B, T, heads, size): split along the heads."""
+    """Norm of each head (B, T, heads, size), split along the heads."""
 
     @staticmethod
     def _take(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
@@ -114,7 +114,7 @@ class _HeadNorm(_NormStyle):
 
 
 class _WholeNorm(_NormStyle):
-    """All heads at once (B, T, heads * size): gathered for the norm, for its mean goes over them all."""
+    """Norm of all heads at once (B, T, heads * size), gathered because its mean is over all heads."""
 
     @staticmethod
     def _take(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
@@ -132,10 +132,10 @@ def _replicate_weight(name: str, module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def settle_gradients(model: nn.Module) -> None:
-    """Sum what processes hold as parts of a gradient, such as those of norms, as soon as it is there.
+    """Sum partial gradients, such as those of norms, as soon as they exist.
 
-    For parameters that FSDP does not hold, which does so by itself: code after the backward pass may take a gradient's
-    local part for its value. Call it once parameters have their memory: hooks do not move to new ones.
+    Only for parameters that FSDP does not manage: code after the backward pass may use a gradient's local part as
+    its value. Call it after parameters are allocated, because hooks are not transferred to new ones.
     """
 
     def settle(parameter: Tensor) -> None:
@@ -152,7 +152,7 @@ def settle_gradients(model: nn.Module) -> None:
 def vocabulary_loss(
     hidden: Tensor, head_weight: DTensor, labels_BT: Tensor, *, z_loss: float, soft_cap: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy and z-loss where each process holds some rows of the head; equal on all of them. Collective.
+    """Compute cross-entropy and z-loss with a head split by rows; equal on all processes. Collective.
 
     Args:
         hidden: (B, T, D), split along the sequence or whole.
@@ -160,12 +160,12 @@ def vocabulary_loss(
         labels_BT: whole on every process.
 
     Returns:
-        Float64 scalars, summed over labels that count; the second one holds its weight.
+        Float64 scalars, summed over counted labels; the second one includes its weight.
     """
     mesh = head_weight.device_mesh
     if isinstance(hidden, DTensor):
         whole = hidden.redistribute(placements=[Replicate()])
-        # Each process finds the part of the gradient that its rows of the vocabulary give.
+        # Each process computes the part of the gradient from its rows of the vocabulary.
         hidden = whole.to_local(grad_placements=[Partial()])
     weight_UD = head_weight.to_local()
     logits_NU = F.linear(hidden.flatten(0, -2), weight_UD).float()
@@ -177,7 +177,7 @@ def vocabulary_loss(
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """Sums of cross-entropy and of weighted squares of the normaliser, from this process's columns of the logits."""
+    """Sums of cross-entropy and weighted squared normalisers, from this process's columns of the logits."""
 
     @staticmethod
     def forward(

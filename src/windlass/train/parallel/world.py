@@ -1,4 +1,4 @@
-"""The processes of this job: ranks, groups, device, and small collectives on the host."""
+"""Processes of this job: ranks, groups, device, and small collectives on the host."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["World", "place_of", "require_gpu"]
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """All processes, and this one among them; made once by `World.begin`, ended by `end`.
+    """All processes and this process's place; created once by `World.begin`, closed by `end`.
 
     Attributes:
-        mesh: by names of axes, in this order, those of size 1 left out: pp, dp_replicate, dp_shard, cp, tp. None with
+        mesh: axes in this order, without those of size 1: pp, dp_replicate, dp_shard, cp, tp. None with
             one process.
-        expert_mesh: with experts that are split, the same processes as pp, ep_replicate, ep.
-        share: this process's part of each batch: its place among data-parallel processes (dp_replicate x dp_shard).
+        expert_mesh: with split experts, the same processes as pp, ep_replicate, ep.
+        share: this process's part of each batch: its position among data-parallel processes (dp_replicate x dp_shard).
     """
 
     rank: int = 0
@@ -40,7 +40,7 @@ class World:
 
     @classmethod
     def begin(cls, device: Literal["auto", "cpu", "cuda"] = "auto", *, timeout_s: float = 1800.0) -> World:
-        """Join the process group that torchrun's variables name; one process without them. Blocks until all are there."""
+        """Join torchrun's process group; a single process without its variables. Blocks until all have joined."""
         import torch
         import torch.distributed as dist
 
@@ -72,7 +72,7 @@ class World:
         return self.rank == 0
 
     def sum_on_host(self, values: Sequence[float]) -> list[float]:
-        """Sums over all processes, in float64 on the host. Collective, blocking, no device sync."""
+        """Return sums over all processes, in float64 on the host. Collective, blocking, no device sync."""
         if self.size == 1:
             return [float(value) for value in values]
         import torch
@@ -87,7 +87,7 @@ class World:
         self.sum_on_host([0.0])
 
     def end(self) -> None:
-        """Leave the process group, if `begin` made it; idempotent."""
+        """Leave the process group, if `begin` created it; idempotent."""
         if self._is_owner:
             import torch.distributed as dist
 
@@ -104,13 +104,13 @@ class World:
             if not dist.is_initialized():
                 return
             if self.device.type == "cuda":
-                _abort_process_group()  # NCCL's own end waits for work that peers will never join
+                _abort_process_group()  # NCCL's shutdown waits for work that peers will never join
             else:
                 dist.destroy_process_group()
 
 
 def place_of(environ: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
-    """Rank, number of processes and rank within the machine, as torchrun's variables say; 0, 1, 0 without them.
+    """Return rank, world size and local rank from torchrun's environment variables; 0, 1, 0 if not set.
 
     Raises:
         PreconditionError: they are not numbers, or inconsistent.
@@ -136,7 +136,7 @@ def _wrong_place(problem: str) -> PreconditionError:
 
 
 def require_gpu(local_rank: int = 0) -> None:
-    """Raise PreconditionError unless this process of the machine has a GPU to itself."""
+    """Raise PreconditionError unless there is a GPU for this local rank."""
     import torch
 
     num_gpus = torch.cuda.device_count()

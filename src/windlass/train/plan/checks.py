@@ -1,4 +1,4 @@
-"""Checks of a plan: shapes that do not divide. All problems together, each with its field."""
+"""Checks of a plan for shapes that do not divide; reports all problems, each with its field."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def checked_shape(recipe: Recipe, world: int, *, num_parameters: int | None = No
     """Return the mesh of a recipe on a number of processes.
 
     Args:
-        num_parameters: of the model; None: counted for a decoder, and unknown for a model of the user's own.
+        num_parameters: number of parameters; None: counted for a decoder, unknown for a custom model.
 
     Raises:
-        SpecError: with every shape that does not divide, and all parts that conflict.
+        SpecError: shapes do not divide, or parts conflict; reports all problems.
     """
     problems = plan_misfits(recipe)
     try:
@@ -51,7 +51,7 @@ def _num_parameters(recipe: Recipe) -> int | None:
 
 
 def plan_misfits(recipe: Recipe) -> list[Problem]:
-    """Return the model's sizes that the parallel plan does not divide; a custom model is not divided at all."""
+    """Return the model's sizes that the parallel plan does not divide; a custom model cannot be split."""
     if isinstance(recipe.model, ModelConfig):
         return check_model(recipe.parallel, recipe.model, sequence_length=recipe.data.sequence_length)
     plan = recipe.parallel
@@ -69,7 +69,7 @@ def plan_misfits(recipe: Recipe) -> list[Problem]:
 
 
 def check_parts(recipe: Recipe) -> Iterator[Problem]:
-    """Return the parts of a recipe that conflict with the parallel plan."""
+    """Yield the parts of a recipe that conflict with the parallel plan."""
     parallel = recipe.parallel
     is_split = parallel.pipeline.stages > 1 and parallel.pipeline.schedule == "zero-bubble"
     if recipe.loss.kind == "chunked" and (is_split or parallel.tensor > 1):
@@ -87,7 +87,7 @@ def check_parts(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _own_parts(recipe: Recipe) -> Iterator[Problem]:
-    """Evaluations that need what parts of the user's own do not have."""
+    """Yield evaluations that custom parts do not support."""
     for name, config in recipe.callbacks.items():
         if not config.enabled or config.kind not in ("lm-eval", "downstream"):
             continue
@@ -114,7 +114,7 @@ def _evaluation(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
-    """The rows of a batch over processes and microbatches."""
+    """Yield problems with dividing a batch's rows between processes and microbatches."""
     data = recipe.data
     rows, groups = data.batch_tokens // data.sequence_length, shape.data_parallel
     if rows % groups:
@@ -148,7 +148,7 @@ def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
 
 
 def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:
-    """Microbatches of a pipeline."""
+    """Yield problems with a pipeline's microbatches."""
     data, where = recipe.data, "parallel.pipeline.num_microbatches"
     pipeline = recipe.parallel.pipeline
     most = share if data.microbatch_tokens is None else data.microbatch_tokens // data.sequence_length
@@ -163,7 +163,7 @@ def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:
 
 
 def _later(recipe: Recipe) -> Iterator[tuple[str, AnyData]]:
-    """Settings of data that callbacks change during training."""
+    """Yield data settings as callbacks change them during training."""
     for name, config in recipe.callbacks.items():
         if isinstance(config, BatchSizeConfig) and config.enabled:
             for place, tokens in enumerate(config.tokens):

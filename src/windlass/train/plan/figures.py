@@ -14,12 +14,12 @@ __all__ = ["Figures", "figures_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of a recipe's model.
+    """Figures of a recipe's model.
 
     Attributes:
         flops_per_token: forward and backward, for a row of the recipe's length.
-        vocab_size: None where nothing says it.
-        is_own: whether it is a model of the user's own: then nothing is known of what its layers keep.
+        vocab_size: vocabulary size; None if unknown.
+        is_own: whether it is a custom model, whose activations are unknown.
     """
 
     counts: ParameterCounts
@@ -29,7 +29,7 @@ class Figures:
 
 
 def figures_of(recipe: Recipe) -> Figures:
-    """Costs nothing for a decoder; a model of the user's own is made on the meta device, else on the CPU.
+    """Compute a model's figures; a custom model is built on the meta device, else on the CPU.
 
     Raises:
         SpecError: the user's code fails, or torch is not installed where it needs it.
@@ -39,7 +39,7 @@ def figures_of(recipe: Recipe) -> Figures:
         each = flops_per_token(recipe.model, length)
         return Figures(counts=count_parameters(recipe.model), flops_per_token=each, vocab_size=recipe.model.vocab_size)
     try:
-        import torch  # lazy: costs seconds, and a decoder needs none of it
+        import torch  # lazy: takes seconds, and a decoder does not need it
     except ModuleNotFoundError as error:
         message = f"model: cannot count {recipe.model.target}: torch is not installed"
         raise SpecError([Problem(message, "extra-missing", hint='pip install "windlass[train]"')]) from error
@@ -47,7 +47,7 @@ def figures_of(recipe: Recipe) -> Figures:
 
     try:
         model = build_own_model(recipe, recipe.model, device=torch.device("meta"))
-    except SpecError:  # code that reads a value while it builds cannot do without one
+    except SpecError:  # code that reads values while building fails on the meta device
         model = build_own_model(recipe, recipe.model)
     total = sum(parameter.numel() for parameter in model.parameters())
     tables = {id(module.weight): module.weight for module in model.modules() if isinstance(module, torch.nn.Embedding)}

@@ -16,10 +16,10 @@ class Length:
     """A length of training.
 
     Attributes:
-        steps: None where it is given in epochs and the data is not here.
-        tokens: padding counted; None likewise.
-        is_exact: whether these are counts; else the data is estimated.
-        is_bound: whether the run may end earlier, by a number of epochs of data that is not here.
+        steps: number of steps; None for a length in epochs if the data is not on this machine.
+        tokens: number of tokens, padding included; None likewise.
+        is_exact: whether the numbers are exact; otherwise the data is estimated.
+        is_bound: whether they are upper bounds, because of a length in epochs of data that is not on this machine.
     """
 
     steps: int | None
@@ -29,7 +29,7 @@ class Length:
 
 
 def steps_of(duration: Duration, recipe: Recipe, facts: DataFacts | None = None) -> int | None:
-    """Optimiser steps of a duration, the last one begun counted; None for epochs without facts about the data."""
+    """Return a duration in steps, rounded up; None for epochs without facts about the data."""
     if duration.unit == "steps":
         return duration.value
     if duration.unit == "tokens":
@@ -39,10 +39,10 @@ def steps_of(duration: Duration, recipe: Recipe, facts: DataFacts | None = None)
 
 
 def run_length(recipe: Recipe, facts: DataFacts | None = None) -> Length:
-    """Return the length that this recipe will train: its duration, or what `stop` leaves of it.
+    """Return the length of a recipe's training: its duration, or `stop` if earlier.
 
     Args:
-        facts: of its data, where that is on this machine; they turn epochs into steps.
+        facts: facts about its data, if that is on this machine; used to convert epochs to steps.
     """
     ends = [end for end in (recipe.duration, recipe.stop) if end is not None]
     found = [(steps, end.unit) for end in ends if (steps := steps_of(end, recipe, facts)) is not None]

@@ -17,7 +17,7 @@ from windlass.train.callbacks.device_peaks import peak_flops
 __all__ = ["DEFAULT_MFU", "GPUS", "Gpu", "MachineSpec"]
 
 DEFAULT_MFU = 0.35
-"""Model FLOPs utilisation where none is given; torchtitan reports 0.33 to 0.39 for Llama 3.1 8B on 8 H100 in bfloat16.
+"""Default model FLOPs utilisation; torchtitan reports 0.33 to 0.39 for Llama 3.1 8B on 8 H100 in bfloat16.
 
 Source: torchtitan, `benchmarks/llama3_h100_202412_torchtitan.md`.
 """
@@ -28,9 +28,9 @@ class Gpu:
     """A kind of GPU.
 
     Attributes:
-        memory_bytes: as sold; the driver keeps a little of it.
-        bfloat16_flops: dense operations a second at the peak.
-        float32_flops: likewise, without tensor cores.
+        memory_bytes: nominal memory, of which the driver reserves a little.
+        bfloat16_flops: peak dense operations per second.
+        float32_flops: peak operations per second without tensor cores.
     """
 
     memory_bytes: int
@@ -38,13 +38,13 @@ class Gpu:
     float32_flops: float
 
     def peak_flops(self, precision: str) -> float:
-        """Operations a second in the precision of a plan."""
+        """Return the peak operations per second in a plan's precision."""
         return self.bfloat16_flops if precision == "bfloat16" else self.float32_flops
 
 
 def _gpu(name: str, memory_gb: int, float32_tflops: float) -> Gpu:
     bfloat16 = peak_flops(name)
-    assert bfloat16 is not None  # each of ours is in that table
+    assert bfloat16 is not None  # every GPU here is in that table
     return Gpu(memory_bytes=memory_gb * 10**9, bfloat16_flops=bfloat16, float32_flops=float32_tflops * 10**12)
 
 
@@ -63,7 +63,7 @@ GPUS: Mapping[str, Gpu] = {
         ("mi300x-192gb", 192, 163.4),
     )
 }
-"""By the name that `gpu=` takes."""
+"""GPUs by the name that `gpu=` accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,9 @@ class MachineSpec:
     """The processes of a plan, one on each GPU.
 
     Attributes:
-        gpu: of the table; empty: no estimate of time and fit.
-        mfu: share of the peak that training is expected to reach.
-        per_node: GPUs of a node.
+        gpu: name in the table; empty: no estimate of time and memory share.
+        mfu: expected share of the peak.
+        per_node: GPUs per node.
     """
 
     world: int = 1
@@ -83,7 +83,7 @@ class MachineSpec:
 
     @classmethod
     def from_words(cls, words: Mapping[str, str]) -> MachineSpec:
-        """From `world=64`, `gpu=h100-80gb`, `mfu=0.4`, `per_node=4`.
+        """Parse `world=64`, `gpu=h100-80gb`, `mfu=0.4`, `per_node=4`.
 
         Raises:
             UsageError: a value is out of range, or there is no such GPU in the table.

@@ -1,8 +1,8 @@
-"""Memory of one process, part by part: the largest one's, from the configuration alone.
+"""Memory of the largest process by part, from the configuration alone.
 
-An estimate. Weights, gradients and the optimiser's state are exact but for padding of shards; activations count the tensors
-that the backward pass keeps, by the layers of the decoder, with attention that never holds its scores; what the allocator
-loses and what libraries hold (about 1 to 2 GB on a GPU) is not in it.
+An estimate. Weights, gradients and the optimiser's state are exact except for padding of shards. Activations count the
+tensors that the decoder's layers keep for the backward pass, with attention that never stores its scores. Excludes
+fragmentation and the memory of libraries (about 1 to 2 GB on a GPU).
 
 Sources: Korthikanti et al. 2022, "Reducing activation recomputation", section 4, for what is kept; Rajbhandari et al. 2020,
 "ZeRO", section 3, for weights, gradients and state.
@@ -23,10 +23,10 @@ from windlass.train.recipe import Recipe
 __all__ = ["MemoryEstimate", "block_bytes", "memory_of", "num_in_pipeline", "rows_at_once", "state_bytes"]
 
 _CHUNK_LOGITS = 2**27
-"""Logits that the chunked loss holds at once on a GPU (train/optim/loss.py)."""
+"""Logits in a chunk of the chunked loss on a GPU (train/optim/loss.py)."""
 
 _MASTER = 4
-"""Bytes of a weight: masters are float32."""
+"""Bytes per weight: master weights are float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class MemoryEstimate:
     Attributes:
         weights, gradients, optimizer: this process's shard.
         gathered: whole blocks, in the precision of the computation, while they are used; copies for autocast.
-        activations: what the backward pass needs of the microbatches in flight.
+        activations: tensors that the backward pass needs, for the microbatches in flight.
         logits: the head's output and its gradient.
     """
 
@@ -79,19 +79,19 @@ def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None =
 
 
 def state_bytes(recipe: Recipe, counts: ParameterCounts | None = None) -> int:
-    """The optimiser's state for the whole model; of one of the user's own, as if it were AdamW's."""
+    """Return the bytes of the optimiser's whole state; a custom optimiser counts as AdamW."""
     counts = counts or figures_of(recipe).counts
     match recipe.optim:
         case AdamWConfig() | OptimTarget():
             return 2 * _MASTER * counts.total
         case LionConfig():
             return _MASTER * counts.total
-        case MuonConfig() | NorMuonConfig() | DionConfig():  # vectors of rows and columns of low rank are not counted
+        case MuonConfig() | NorMuonConfig() | DionConfig():  # row vectors and low-rank columns are not counted
             return _MASTER * (counts.total - counts.embedding) + 2 * _MASTER * counts.embedding
 
 
 def rows_at_once(recipe: Recipe, shape: MeshShape) -> int:
-    """Rows that a group of processes computes together in one microbatch."""
+    """Return the rows of a microbatch of a process group."""
     data, strict = recipe.data, recipe.parallel.strict
     rows = data.batch_tokens // data.sequence_length
     if strict is not None:
@@ -105,7 +105,7 @@ def rows_at_once(recipe: Recipe, shape: MeshShape) -> int:
 
 
 def num_in_pipeline(recipe: Recipe, shape: MeshShape) -> int:
-    """Microbatches that a process's rows of a batch become in a pipeline."""
+    """Return the number of microbatches of a process in a pipeline."""
     data = recipe.data
     share = data.batch_tokens // data.sequence_length // shape.data_parallel
     at_once = share if data.microbatch_tokens is None else data.microbatch_tokens // data.sequence_length
@@ -118,14 +118,14 @@ def _block_parameters(model: ModelConfig) -> float:
 
 
 def _stage_parameters(model: ModelConfig, stages: int) -> float:
-    """Weights of the largest stage: embedding or head stand on the first and the last one."""
+    """Return the weights of the largest stage; the first and last also have the embedding or head."""
     counts = count_parameters(model)
     ends = counts.embedding if stages == 1 else model.vocab_size * model.d_model
     return -(-model.num_layers // stages) * _block_parameters(model) + ends + model.d_model
 
 
 def _gathered(recipe: Recipe, model: ModelConfig, shape: MeshShape, local: float, *, is_sharded: bool) -> float:
-    """Two blocks (one computes, one arrives) and the root's weights, each with its gradient before it is cut."""
+    """Return the bytes of two gathered blocks and the root's weights, with unsharded gradients."""
     used, reduced = _size(recipe.parallel.precision), _size(recipe.parallel.reduce)
     if not is_sharded:
         return local * used if used < _MASTER else 0.0
@@ -139,7 +139,7 @@ def _size(precision: str) -> int:
 
 
 def _activations(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
-    """Of all blocks of a stage, for the microbatches that are under way at once."""
+    """Return the activations of a stage's blocks, for the microbatches in flight."""
     plan, size = recipe.parallel, _size(recipe.parallel.precision)
     tokens = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
     layers = -(-model.num_layers // shape.pp)
@@ -166,14 +166,14 @@ def _activations(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
 
 
 def block_bytes(model: ModelConfig, *, size: int, is_compiled: bool) -> float:
-    """Bytes of each token that a block keeps for its backward pass.
+    """Return the bytes per token that a block keeps for its backward pass.
 
     Counted from what autograd saves of our decoder, one operation at a time or compiled: a norm keeps its input and the
     normalised input in float32, and its output where a product takes it; compiled, its input and output alone. Attention
     keeps q, k, v and its output; the gate its two inputs, its output, and one at a time what the activation gave.
 
     Args:
-        size: of a value in the precision of the computation.
+        size: bytes of a value in the computation's precision.
     """
     d_model = model.d_model
     queries, groups = model.attention.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
@@ -190,7 +190,7 @@ def block_bytes(model: ModelConfig, *, size: int, is_compiled: bool) -> float:
 
 
 def _hidden(model: ModelConfig) -> tuple[int, int]:
-    """Channels of the feed-forward layer that a token meets, and what sorting it to experts copies."""
+    """Return the feed-forward channels per token, and the values copied for sorting to experts."""
     moe = model.moe
     if moe is None:
         return model.hidden, 0
@@ -198,13 +198,13 @@ def _hidden(model: ModelConfig) -> tuple[int, int]:
 
 
 def _products(model: ModelConfig) -> float:
-    """Values of each token that come out of matrix products and attention in a block."""
+    """Return the output values per token of a block's matrix products and attention."""
     queries, groups = model.attention.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     return float(2 * queries + 2 * groups + 2 * model.d_model + 2 * _hidden(model)[0])
 
 
 def _logits(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
-    """In the precision of the computation, in float32, and the gradient; chunks where the loss goes in chunks."""
+    """Return the bytes of logits in both precisions and of their gradient; of chunks if the loss is chunked."""
     rows = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
     count = rows * model.vocab_size / shape.tp
     is_auto = recipe.loss.kind == "auto" and shape.tp == 1

@@ -44,7 +44,7 @@ class DataEstimate:
 
 
 def data_of(recipe: Recipe, vocab_size: int | None) -> DataEstimate:
-    """Look at manifests and sizes of files; missing data does not raise, since plans are made on any machine."""
+    """Read manifests and file sizes; missing data is not an error, since plans are made on any machine."""
     if not isinstance(recipe.data, DataConfig):
         return DataEstimate(note=f"{recipe.data.target} gives it")
     if vocab_size is None:
@@ -58,7 +58,7 @@ def data_of(recipe: Recipe, vocab_size: int | None) -> DataEstimate:
 
 
 def data_warnings(recipe: Recipe, data: DataEstimate, vocab_size: int | None) -> Iterator[str]:
-    """Yield warnings about the data that a run would refuse, or notice late."""
+    """Yield warnings about data that a run would reject or detect late."""
     for source in () if data.facts is None else data.facts.sources:
         if source.max_id is not None and vocab_size is not None and source.max_id >= vocab_size:
             name = "model.vocab_size" if isinstance(recipe.model, ModelConfig) else "the model's vocabulary"
@@ -73,9 +73,9 @@ class SpeedEstimate:
     """Speed on a kind of GPU, at the stated share of its peak.
 
     Attributes:
-        memory_share: of a GPU's memory that a process needs.
-        tokens_per_s: of all processes together.
-        hours: of the whole run; None if its length is unknown.
+        memory_share: share of a GPU's memory that a process needs.
+        tokens_per_s: tokens per second of all processes together.
+        hours: duration of the run; None if its length is unknown.
     """
 
     gpu: str
@@ -90,7 +90,7 @@ class CheckpointEstimate:
 
     Attributes:
         bytes_each: weights and the optimiser's state, all processes together.
-        num_permanent: that stay, the last one counted; None if the run's length is unknown.
+        num_permanent: number of permanent checkpoints, including the last; None if the run's length is unknown.
     """
 
     bytes_each: int
@@ -99,11 +99,11 @@ class CheckpointEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The plan as it was applied to a model without weights, in a fake world; or why it was not.
+    """Result of applying the plan to a model without weights, or why it was not applied.
 
     Attributes:
-        note: why not; empty where it was.
-        facts: names to counts, as the parallel package found them.
+        note: why it was not applied; empty if it was.
+        facts: counts by name, from the parallel package.
     """
 
     note: str = ""
@@ -133,7 +133,7 @@ class TrainPlan:
 
     @property
     def flops(self) -> float | None:
-        """Of the whole run."""
+        """FLOPs of the whole run."""
         return None if self.length.tokens is None else self.flops_per_token * self.length.tokens
 
     def to_data(self) -> dict[str, object]:
@@ -145,11 +145,11 @@ def plan_recipe(recipe: Recipe, machine: MachineSpec, *, apply: bool = True) -> 
     """Compute the cost of a recipe on a machine.
 
     Args:
-        apply: where torch is installed, also apply the parallel plan to a model without weights, on a fake world of as
-            many processes; seconds.
+        apply: if torch is installed, also apply the parallel plan to a model without weights, with that many fake
+            processes; takes seconds.
 
     Raises:
-        SpecError: with every shape that does not divide.
+        SpecError: shapes do not divide; reports all of them.
     """
     figures = figures_of(recipe)
     shape = checked_shape(recipe, machine.world, num_parameters=figures.counts.total)
@@ -205,7 +205,7 @@ def _speed(
 
 
 def _applied(recipe: Recipe, machine: MachineSpec) -> Applied:
-    from importlib.util import find_spec  # lazy: only a plan that is applied needs it
+    from importlib.util import find_spec  # lazy: only needed to apply a plan
 
     if find_spec("torch") is None:
         return Applied(note="torch is not installed", facts={})

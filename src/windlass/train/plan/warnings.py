@@ -1,4 +1,4 @@
-"""Warnings of a plan: settings that work and are probably not intended."""
+"""Warnings of a plan about valid but probably unintended settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["suspects_of", "warnings_of"]
 
 _LARGE_LR = 0.3
 _ROOM = 0.9
-"""Share of a GPU's memory that a plan may take: the allocator and libraries need the rest."""
+"""Share of a GPU's memory that a plan may use; the allocator and libraries need the rest."""
 
 
 def warnings_of(

@@ -1,4 +1,4 @@
-"""Recipes that come with windlass: settings of published runs, and small ones to begin with.
+"""Recipes shipped with windlass: settings of published runs, and small ones to start with.
 
 Each is a function without arguments. Data paths are the user's: `windlass train NAME data.sources='[{path: FILE}]'`.
 """
@@ -15,9 +15,9 @@ class Shipped:
     """A recipe of the table.
 
     Attributes:
-        module: of `windlass.train.recipes`, which holds it.
-        function: its name there.
-        summary: what it is, in a line.
+        module: module in `windlass.train.recipes`.
+        function: name in that module.
+        summary: description in one line.
     """
 
     module: str
@@ -54,4 +54,4 @@ SHIPPED: dict[str, Shipped] = {
     ),
     "qwen3-0.6b": Shipped(module="qwen", function="qwen3_0_6b", summary="Qwen 3 0.6B: fine-tuning on documents."),
 }
-"""By the name that a command line takes; nothing is imported for the list."""
+"""Recipes by command-line name; listing them imports nothing."""

@@ -15,12 +15,12 @@ __all__ = ["llama_271m"]
 
 
 def llama_271m() -> Recipe:
-    """A Llama on C4 with GPT-2's tokenizer; no evaluation, nothing that a first run needs not.
+    """A Llama on C4 with GPT-2's tokenizer; minimal, without evaluation.
 
-    309 million parameters: 271 with the vocabulary of Llama 2, after which the size is called.
+    309 million parameters; 271 with the vocabulary of Llama 2, for which the size is named.
 
-    The first try, in minutes: `windlass train llama-271m data.sources.0.path='c4/*.npy' stop=100steps no_checkpoints=true`.
-    Shards weights and computes in bfloat16, as the source does; on one GPU there is nothing to shard.
+    A first run of minutes: `windlass train llama-271m data.sources.0.path='c4/*.npy' stop=100steps no_checkpoints=true`.
+    Shards weights and computes in bfloat16, like the source; on one GPU nothing is sharded.
 
     Not included: the data (the source streams a hundredth of C4, already tokenised), its evaluations.
 

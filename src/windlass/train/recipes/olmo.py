@@ -1,13 +1,13 @@
 """Pre-training of OLMo 2 and OLMo 3: the published settings, as data.
 
-What none of them includes: the data mixes (`DataMix` of OLMo-core; tokens of the dolma2 tokenizer; give your own paths) and
+Not included: the data mixes (`DataMix` of OLMo-core; tokens of the dolma2 tokenizer; give your own paths) and
 the evaluations during training. The later stages are in `olmo_stages`. Weights are sharded over all processes (`fsdp`),
 where the sources shard within a node or 64 processes and copy across: with N such groups of processes add
 `parallel.data=hsdp parallel.replicas=N`.
 
 OLMo-core skips a step whose loss or gradient norm is six standard deviations above the mean of the last 128 steps: `skip`.
-Its optimiser counted steps wrongly at first, by which the learning rate was 2.2 times higher (so `SkipStepAdamWConfig` of
-ai2-olmo-core 3.0.0 says); its sources do not say which of the published runs were so.
+Its optimiser initially counted steps wrongly, which made the learning rate 2.2 times higher (according to
+`SkipStepAdamWConfig` of ai2-olmo-core 3.0.0); its sources do not say which published runs were affected.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def olmo2_7b() -> Recipe:
 
 
 def olmo2_32b() -> Recipe:
-    """OLMo 2 32B: 6.5 trillion tokens, batches of 8,388,608 tokens, activations of every block computed again.
+    """OLMo 2 32B: 6.5 trillion tokens, batches of 8,388,608 tokens, with recomputation of every block's activations.
 
-    The source also has a variant for 1,024 GPUs: half the microbatch, and only feed-forward layers computed again.
+    The source also has a variant for 1,024 GPUs: half the microbatch, and recomputation of only the feed-forward layers.
 
     Source: OLMo-core, `src/scripts/official/OLMo2/OLMo-2-0325-32B-train.py` at commit 138b1fc.
     """
@@ -77,9 +77,9 @@ def olmo2_32b() -> Recipe:
 
 
 def olmo3_7b() -> Recipe:
-    """OLMo 3 7B, part one: a cosine over 5 trillion tokens, left at step 597,046; batches of 4,194,304 tokens.
+    """OLMo 3 7B, part one: a cosine over 5 trillion tokens, stopped at step 597,046; batches of 4,194,304 tokens.
 
-    Part two goes on from there to the end of the data (5.93 trillion tokens) along the second half of a cosine over
+    Part two continues to the end of the data (5.93 trillion tokens) along the second half of a cosine over
     7 trillion.
 
     Source: OLMo-core, `src/scripts/official/OLMo3/OLMo-3-1025-7B-pretrain-1.py` at commit 18b8fb6, `...-pretrain-2.py`
@@ -99,7 +99,7 @@ def olmo3_7b() -> Recipe:
 def olmo3_32b() -> Recipe:
     """OLMo 3 32B: one pass over the data (5.5 trillion tokens), batches of 8,388,608 tokens.
 
-    Not included: the filter of the source that leaves out rows with long repetitions.
+    Not included: the source's filter of rows with long repetitions.
 
     Source: OLMo-core, `src/scripts/official/OLMo3/OLMo-3-1025-32B-pretrain.py` at commit 09042a6, and the README beside it.
     """
@@ -124,7 +124,7 @@ def _pretraining(
     stop: Duration | None = None,
     checkpointing: FullCheckpointing | None = None,
 ) -> Recipe:
-    """Return the settings that all share: 2,000 warm-up steps, cosine to a tenth, z-loss 1e-5, bfloat16."""
+    """Return the common settings: 2,000 warm-up steps, cosine to a tenth, z-loss 1e-5, bfloat16."""
     return Recipe(
         name=name,
         model=model,

@@ -8,14 +8,14 @@ from windlass.train.optim.config import AdamWConfig, GroupConfig, SkipConfig
 __all__ = ["SEED", "VOCABULARY", "adamw", "token_data"]
 
 VOCABULARY = 100_352
-"""Of the dolma2 tokenizer, 100,278, padded to a multiple of 128."""
+"""Vocabulary of the dolma2 tokenizer, 100,278, padded to a multiple of 128."""
 
 SEED = 12_536
-"""OLMo-core's default, for scripts that set none."""
+"""OLMo-core's default seed, for scripts that set none."""
 
 
 def adamw(*, lr: float, weight_decay: float = 0.1) -> AdamWConfig:
-    """AdamW without weight decay on embeddings; steps with outliers are skipped."""
+    """Return AdamW settings without weight decay on embeddings, skipping outlier steps."""
     return AdamWConfig(
         lr=lr,
         weight_decay=weight_decay,
@@ -27,7 +27,7 @@ def adamw(*, lr: float, weight_decay: float = 0.1) -> AdamWConfig:
 
 
 def token_data(*, sequence_length: int, rows: int, rows_at_once: int, seed: int = 34_521) -> DataConfig:
-    """Rows of a fixed length from token files of the dolma2 tokenizer."""
+    """Return data settings for rows of a fixed length from dolma2 token files."""
     return DataConfig(
         sources=(SourceConfig(path=("tokens/*.npy",)),),
         tokenizer=TokenizerConfig(path="allenai/dolma2-tokenizer", eos_id=100_257, pad_id=100_277),

@@ -3,7 +3,7 @@
 Each begins with the weights and, for OLMo 3, the optimiser's state of the stage before, at step 1 of a schedule of its own.
 `checkpoint.load.path` of an OLMo 3 recipe is the place where you put that checkpoint of OLMo-core; the docstring names the
 published one, below https://olmo-checkpoints.org/ai2-llm/. To begin with weights alone:
-`checkpoint.load.path=hf:FOLDER checkpoint.load.optim=false`. A start without a checkpoint is refused.
+`checkpoint.load.path=hf:FOLDER checkpoint.load.optim=false`. Starting without a checkpoint is an error.
 
 The token files of the OLMo 3 mixes are public (https://olmo-data.org, listed in `olmo_core/data/mixes` of ai2-olmo-core
 3.0.0). A recipe does not hold the list: give `data.sources`. What no recipe here includes: evaluations, the average of
@@ -52,7 +52,7 @@ def olmo2_7b_midtraining() -> Recipe:
     return _stage(
         "olmo2-7b-midtraining",
         model=preset("olmo2-7b", vocab_size=VOCABULARY),
-        optim=replace(adamw(lr=6.1499e-5), skip=None),  # the older trainer skips no step
+        optim=replace(adamw(lr=6.1499e-5), skip=None),  # the older trainer does not skip steps
         data=token_data(sequence_length=4096, rows=1024, rows_at_once=2, seed=42),
         duration=Duration.tokens(50 * 10**9),
         checkpoint=CheckpointerConfig(
@@ -179,7 +179,7 @@ def _stage(
     warmup: int = 0,
     seed: int = SEED,
 ) -> Recipe:
-    """Return settings that all share: linear decay to zero and z-loss 1e-5."""
+    """Return the common settings: linear decay to zero and z-loss 1e-5."""
     return Recipe(
         name=name,
         model=model,
@@ -199,12 +199,12 @@ def _parallel(checkpointing: SelectiveCheckpointing | BudgetCheckpointing | None
 
 
 def _saved(begin: str) -> CheckpointerConfig:
-    """A checkpoint each 1,000 steps, and the one to begin with: weights and the optimiser's state, no step."""
+    """Return settings for a checkpoint every 1,000 steps, starting with `begin`'s weights and optimiser state."""
     load = LoadConfig(path=begin, strategy="always", optim=True, trainer=False)
     return CheckpointerConfig(every=Duration.steps(1000), is_async=False, load=load)
 
 
 def _long_rows(rows: int) -> DataConfig:
-    """Whole documents in rows of 65,536 tokens."""
+    """Return data settings for whole documents in rows of 65,536 tokens."""
     data = token_data(sequence_length=65_536, rows=rows, rows_at_once=1)
     return replace(data, layout="pack", long_documents="truncate", mask_documents=True)

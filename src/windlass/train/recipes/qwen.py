@@ -17,8 +17,8 @@ __all__ = ["qwen3_0_6b"]
 def qwen3_0_6b() -> Recipe:
     """Qwen 3 0.6B, from its published weights, on documents of your own: two passes, whole documents packed into rows.
 
-    The rate, the schedule and the batch are ours, common ones for a model of this size; no published run is behind them.
-    `checkpoint.load.path=hf:FOLDER` takes weights that were fetched before.
+    The rate, schedule and batch are our choice, common for a model of this size; they are not from a published run.
+    `checkpoint.load.path=hf:FOLDER` loads weights that were downloaded before.
 
     Source of the model: Qwen/Qwen3-0.6B on the Hugging Face hub.
     """

@@ -14,10 +14,10 @@ __all__ = ["tiny"]
 
 
 def tiny() -> Recipe:
-    """1.3 million parameters on bytes; `data.sources.0.path=FILE` says of which text.
+    """Return a model of 1.3 million parameters on the bytes of `data.sources.0.path=FILE`.
 
-    Six layers of width 128 with four heads see 128 bytes at once. The learning rate is high, as fits a model of this
-    size; 500 steps of 4,096 bytes are two passes over a text of a megabyte.
+    Six layers of width 128 with four heads see 128 bytes at once. The learning rate is high, which suits a model of
+    this size; 500 steps of 4,096 bytes are two passes over one megabyte of text.
     """
     return Recipe(
         name="tiny",

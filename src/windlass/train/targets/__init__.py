@@ -1,1 +1,1 @@
-"""Parts of a recipe that are the user's own code: named, checked against their signature, called, recorded."""
+"""Custom code in a recipe: imported by name, checked against its signature, called and recorded."""

@@ -1,4 +1,4 @@
-"""Code that a recipe names: its arguments checked, its defaults written out, and the call."""
+"""Checking and calling the custom code that a recipe names."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ OFFERS: Mapping[str, tuple[str, ...]] = {
 
 
 class Checked:
-    """A target's arguments as they were checked.
+    """Checked arguments of a target.
 
     Attributes:
-        problems: what is wrong with them; empty where they can be called.
-        args: all of them as plain data, defaults written out.
-        values: what to call it with.
-        origins: path of each argument that was written to its place.
+        problems: problems with the arguments; empty if they are valid.
+        args: all arguments as plain data, including defaults.
+        values: values to call the target with.
+        origins: path of each written argument to its place.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Checked:
 def check_target(
     config: TargetConfig, part: str, where: str, origins: Mapping[str, SourcePlace] | None = None
 ) -> Checked:
-    """Import a target and hold its `args` against its signature; calls nothing.
+    """Import a target and check its `args` against its signature, without calling it.
 
     Args:
         part: a key of `OFFERS`.
         where: path of the part in the recipe, for errors.
-        origins: path to place of what was written.
+        origins: place of each written value by path.
     """
     found = Checked()
     places = origins or {}
@@ -94,14 +94,14 @@ def check_target(
 
 
 def _of_target(problem: Problem, config: TargetConfig) -> Problem:
-    """Say whose argument it is."""
+    """Add the target's name to a problem."""
     if problem.code in ("unknown-key", "missing-key"):
         return Problem(f"{problem.message}, of {config.target}", problem.code, problem.place, problem.hint)
     return problem
 
 
 def _placed(node: Node, path: tuple[str, ...], origins: Mapping[str, SourcePlace], outer: SourcePlace) -> Node:
-    """The tree with the places where its parts were written."""
+    """Return the tree with the places where its parts were written."""
     place = origins.get(join_path(path), outer)
     if isinstance(node, MappingNode):
         entries = tuple(_entry(entry, (*path, entry.key), origins, place) for entry in node.entries)
@@ -120,10 +120,10 @@ def _entry(
 
 
 def whole_target(config: TargetConfig, part: str, where: str) -> Callable[..., Any]:
-    """The target with its arguments in place, to be called with what windlass passes.
+    """Return the target with its arguments bound, to be called with windlass's arguments.
 
     Raises:
-        SpecError: it cannot be imported, or its arguments are wrong.
+        SpecError: it cannot be imported, or its arguments are invalid.
     """
     checked = check_target(config, part, where)
     if checked.problems or checked.signature is None:
@@ -149,7 +149,7 @@ def call_target(config: TargetConfig, part: str, where: str, **offered: object) 
     """Call the target; a dataclass with a method `build` is built.
 
     Raises:
-        SpecError: it cannot be imported or fails; names the line of the user's own code.
+        SpecError: it cannot be imported or fails; the message names the line of the user's code.
     """
     made = whole_target(config, part, where)(**offered)
     build = getattr(made, "build", None)

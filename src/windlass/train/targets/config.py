@@ -1,4 +1,4 @@
-"""A part of a recipe made by code of your own, as data; importable without torch."""
+"""Custom code in a recipe, as data; importable without torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from windlass.config import Doc, JsonValue
 __all__ = ["ModelTarget", "ModuleTarget", "TargetConfig"]
 
 
-# Without slots: parts of a recipe have a second base, and of two bases only one may have them.
+# Without slots: recipe parts have a second base, and only one base may have slots.
 @dataclass(frozen=True, kw_only=True)
 class TargetConfig:
-    """Something of your own: a function, a class or a dataclass, called with `args`."""
+    """Your own code: a function, a class or a dataclass, called with `args`."""
 
     kind: Annotated[Literal["python"], Doc("Always python.")] = "python"
     target: Annotated[str, Doc("`module:name` or `file.py:name`.")]
@@ -24,9 +24,9 @@ class TargetConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTarget(TargetConfig):
-    """A model of your own: any `nn.Module` from tokens to logits, or to sums of losses."""
+    """Your own model: any `nn.Module` from tokens to logits, or to sums of losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTarget(TargetConfig):
-    """A train module of your own: the loss, the step, what is saved. Replaces the one for language models."""
+    """Your own train module, which defines loss, step and saved state; replaces the one for language models."""

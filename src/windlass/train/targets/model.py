@@ -20,13 +20,13 @@ __all__ = ["ForwardForm", "build_own_model", "flops_of", "form_of", "own_vocab_s
 
 
 def build_own_model(recipe: Recipe, config: ModelTarget, *, device: torch.device | None = None) -> nn.Module:
-    """Call the target; random numbers that it draws follow from the recipe's seed, the same on every process.
+    """Call the target with generators seeded from the recipe's seed, equally on every process.
 
     Args:
-        device: where new tensors are made; None: the CPU, with their first values.
+        device: device of new tensors; None: the CPU, with initial values.
 
     Raises:
-        SpecError: it fails, or makes no module.
+        SpecError: it fails, or does not return a module.
     """
     with torch.random.fork_rng(devices=[]), torch.device(device or "cpu"):
         torch.manual_seed(recipe.seed)
@@ -41,8 +41,8 @@ class ForwardForm:
     """Calling convention of a model.
 
     Attributes:
-        gives: sums: with labels it gives sums of losses itself, as Decoder; logits: it gives those, or something that
-            has them as `logits`.
+        gives: sums: returns sums of losses for labels, like Decoder; logits: returns logits, or an object with a
+            `logits` attribute.
         takes_documents: whether it has a parameter `documents_BT`.
     """
 
@@ -51,13 +51,13 @@ class ForwardForm:
 
 
 def form_of(model: nn.Module) -> ForwardForm:
-    """By the names of the parameters of its forward."""
+    """Return a model's calling convention, from its forward's parameter names."""
     names = inspect.signature(type(model).forward).parameters
     return ForwardForm("sums" if "labels_BT" in names else "logits", "documents_BT" in names)
 
 
 def own_vocab_size(config: ModelTarget, model: nn.Module | None = None) -> int | None:
-    """Of the argument `vocab_size`, else of that attribute of the model or its config; None where nothing says it."""
+    """Return the argument `vocab_size`, else that attribute of the model or its config; None if unknown."""
     found: Any = config.args.get("vocab_size")
     for holder in (model, getattr(model, "config", None)):
         found = getattr(holder, "vocab_size", None) if found is None else found
@@ -65,9 +65,9 @@ def own_vocab_size(config: ModelTarget, model: nn.Module | None = None) -> int |
 
 
 def flops_of(model: nn.Module, length: int) -> float:
-    """Forward and backward for each token: what its `flops_per_token(length)` says, else six for each weight of a product.
+    """Return FLOPs per token: the model's `flops_per_token(length)`, else six per matrix weight.
 
-    Embeddings that are only looked up do not count; attention over the row does not either, as nothing says that there is one.
+    Excludes embeddings that are only looked up, and attention, because it is unknown whether there is any.
     """
     own = getattr(model, "flops_per_token", None)
     if callable(own):
@@ -78,7 +78,7 @@ def flops_of(model: nn.Module, length: int) -> float:
 
 
 def _embeddings(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Weights of embeddings that are no head as well."""
+    """Yield the weights of embeddings that are not also a head."""
     heads = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for module in model.modules():
         if isinstance(module, nn.Embedding) and id(module.weight) not in heads:

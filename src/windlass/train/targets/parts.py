@@ -1,4 +1,4 @@
-"""The parts of a recipe that are the user's own code: found, checked, and named by their content."""
+"""Custom parts of a recipe: finding, checking and hashing them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ R = TypeVar("R", bound="Recipe")
 
 
 def targets_of(recipe: Recipe) -> Iterator[tuple[str, str, TargetConfig]]:
-    """(path in the recipe, part as `OFFERS` names it, config) of each."""
+    """Yield (path in the recipe, key in `OFFERS`, config) of each custom part."""
     if isinstance(recipe.model, ModelTarget):
         yield "model", "model", recipe.model
     if isinstance(recipe.train_module, ModuleTarget):
@@ -47,9 +47,9 @@ def targets_of(recipe: Recipe) -> Iterator[tuple[str, str, TargetConfig]]:
 
 
 def complete(recipe: R, origins: Mapping[str, SourcePlace]) -> tuple[R, list[Problem], dict[str, SourcePlace]]:
-    """The recipe with every argument of every target written out, what is wrong with them, and where each was written.
+    """Return the recipe with all targets' arguments, their problems, and where each was written.
 
-    Imports the code that the recipe names, and calls none of it.
+    Imports the recipe's custom code without calling it.
     """
     problems: list[Problem] = []
     places: dict[str, SourcePlace] = {}
@@ -70,21 +70,21 @@ def _put(value: Any, path: list[str], new: object) -> Any:
     if isinstance(value, tuple):
         return tuple(_put(item, rest, new) if str(at) == first else item for at, item in enumerate(value))
     if isinstance(value, Mapping):
-        # a name of a callback may have dots of its own
+        # a callback's name may contain dots
         key = next(name for name in value if ".".join(path) == name)
         return {**value, key: new}
     return replace(value, **{first: _put(getattr(value, first), rest, new)})
 
 
 def code_of(recipe: Recipe) -> dict[str, dict[str, str]]:
-    """Path of each part to its `target`, and the `sha256` of the file that defines it where it has one."""
+    """Return each part's `target` by path, and the `sha256` of its source file if there is one."""
     return {
         where: {"target": config.target, "sha256": digest_of(config.target)} for where, _, config in targets_of(recipe)
     }
 
 
 def digest_of(target: str) -> str:
-    """Of the source file that defines a target; empty where none can be read."""
+    """Return the digest of a target's source file; empty if it cannot be read."""
     try:
         found: Any = load_reference(target)
         file = inspect.getsourcefile(inspect.unwrap(found) if callable(found) else found)

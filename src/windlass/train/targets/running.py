@@ -1,4 +1,4 @@
-"""Loaders, train modules and callbacks of the user's own: called, and held against what the trainer calls of them."""
+"""Building custom loaders, train modules and callbacks, and checking their interface."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_own_loader(recipe: Recipe, config: LoaderTarget, world: World, vocab_s
     """Build the user's own data loader.
 
     Raises:
-        SpecError: it fails, or lacks something that the trainer needs.
+        SpecError: it fails, or lacks a method or attribute that the trainer needs.
     """
     made = call_target(
         config,
@@ -58,7 +58,7 @@ def build_own_module(
     """Build the user's own train module.
 
     Raises:
-        SpecError: it fails, lacks something that the trainer needs, or ignores a setting of the recipe.
+        SpecError: it fails, lacks a method or attribute that the trainer needs, or ignores a recipe setting.
     """
     given = read_signature(config.target, ("loss", "max_grad_norm", "skip")).given
     unused = [

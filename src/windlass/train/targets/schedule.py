@@ -1,4 +1,4 @@
-"""A schedule of the user's own, as the function that the trainer calls."""
+"""Custom schedule as a function that the trainer calls."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["own_schedule"]
 
 
 def own_schedule(recipe: Recipe, config: ScheduleTarget, rates: Rates) -> Callable[[int, int], float]:
-    """Step and tokens to a share of the peak.
+    """Return a function from step and tokens to a share of the peak.
 
-    A function is called for every step. Of a class one object is made, and that is called for every step. Each takes
-    those of `step`, `tokens`, `progress`, `duration` and `recipe` that it names.
+    A function is called for every step; a class is instantiated once, and the object is called for every step. Each gets
+    those of `step`, `tokens`, `progress`, `duration` and `recipe` that it has as parameters.
 
     Raises:
-        SpecError: it fails at the first step, or gives no number.
+        SpecError: it fails at the first step, or does not return a number.
     """
     offered = {"duration": recipe.duration, "recipe": recipe}
     call = whole_target(config, "schedule", "schedule")
@@ -58,7 +58,7 @@ def _named_alone(made: object, config: ScheduleTarget) -> Callable[..., object]:
 
 
 def _progress(recipe: Recipe, rates: Rates, step: int, tokens: int) -> float:
-    """Share of the run's length, this step included."""
+    """Return the completed share of the run, including this step."""
     unit: Unit = "tokens" if recipe.duration.unit == "tokens" else "steps"
     total = convert(recipe.duration, unit, rates)
     return min(1.0, (tokens if unit == "tokens" else step) / total) if total else 1.0

@@ -23,13 +23,13 @@ __all__ = ["Signature", "read_signature"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The parameters of a target.
+    """Parameters of a target.
 
     Attributes:
         call: the target itself.
         schema: a dataclass with a field for each parameter that `args` may set.
-        given: parameters that windlass passes itself.
-        takes_any: whether it takes keywords that it does not name (`**kwargs`).
+        given: parameters that windlass passes.
+        takes_any: whether it accepts any keyword (`**kwargs`).
     """
 
     call: Callable[..., Any]
@@ -38,7 +38,7 @@ class Signature:
     takes_any: bool
 
     def written(self, values: object) -> dict[str, Any]:
-        """All fields as plain data, defaults included; without defaults that no file can hold."""
+        """Return all fields as plain data, with the defaults that a file can represent."""
         found = {}
         for name, field in fields_of(self.schema).items():
             data = plain(getattr(values, name), field.type, keep_defaults=True)
@@ -51,10 +51,10 @@ def read_signature(target: str, offers: Collection[str]) -> Signature:
     """Import a target and read its signature.
 
     Args:
-        offers: names that windlass passes where the target has a parameter of that name.
+        offers: names that windlass passes if the target has such a parameter.
 
     Raises:
-        WindlassError: it cannot be imported or called; says why.
+        WindlassError: it cannot be imported or called.
     """
     call = load_reference(target)
     if not callable(call):
@@ -62,7 +62,7 @@ def read_signature(target: str, offers: Collection[str]) -> Signature:
         raise UsageError(message, hint="name a function, a class or a dataclass", code="wrong-value")
     try:
         parameters = dict(inspect.signature(call).parameters)
-    except (TypeError, ValueError):  # a builtin that tells nothing of itself
+    except (TypeError, ValueError):  # a builtin without a signature
         parameters = {"args": inspect.Parameter("args", inspect.Parameter.VAR_KEYWORD)}
     hints = _hints_of(call)
     fields: list[Any] = []
@@ -84,7 +84,7 @@ def read_signature(target: str, offers: Collection[str]) -> Signature:
 
 
 def _read_nested(schema: type[object], target: str) -> None:
-    """Read the fields now: a nested dataclass with a field that no file can hold is told here."""
+    """Read nested fields, to report early a field that no file can represent."""
     try:
         fields_of(schema)
     except TypeError as error:
@@ -92,12 +92,12 @@ def _read_nested(schema: type[object], target: str) -> None:
 
 
 def _hints_of(call: Callable[..., Any]) -> Mapping[str, Any]:
-    """Annotations of the parameters; none where one of them cannot be resolved."""
+    """Return the parameters' annotations; empty if one cannot be resolved."""
     is_fields = isinstance(call, type) and (dataclasses.is_dataclass(call) or "__init__" not in vars(call))
     owner: Any = call if not isinstance(call, type) or is_fields else vars(call)["__init__"]
     try:
         return typing.get_type_hints(owner, include_extras=True)
-    except (NameError, TypeError, AttributeError):  # imported for type checkers only, or no function
+    except (NameError, TypeError, AttributeError):  # imported only for type checkers, or not a function
         return {}
 
 
@@ -116,7 +116,7 @@ def _same(value: object) -> object:
 
 
 def _readable(hint: Any) -> Any:
-    """The annotation as far as a file can hold it: options of a union that it cannot are left out; else anything goes."""
+    """Return the annotation without union options that a file cannot represent; else Any."""
     try:
         field_type_of(hint)
     except TypeError:
