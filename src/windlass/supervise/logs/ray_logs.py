@@ -13,7 +13,7 @@ from windlass.record.redact import Redactor
 __all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "RAY_FOLDER", "collect_ray_logs"]
 
 RAY_FOLDER = "r"
-"""Private folder for Ray's folder, which Ray makes readable for all users."""
+"""Name of Ray's folder inside a private one, since Ray makes it readable for all users."""
 
 MAX_FILE_BYTES = 4 << 20
 MAX_TOTAL_BYTES = 64 << 20

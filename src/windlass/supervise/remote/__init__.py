@@ -1,1 +1,1 @@
-"""Requests of a client to a site over ssh."""
+"""Requests from a client to a site over ssh."""

@@ -1,4 +1,4 @@
-"""Checkpoints on a disk: list them, find the newest intact one, and delete them atomically."""
+"""Checkpoints on disk: list them, find the newest intact one, and delete them atomically."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NUMBER = re.compile(r"(\d+)\D*\Z")
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """Checkpoint on a disk.
+    """Checkpoint on disk.
 
     Attributes:
-        step: training step; without a manifest the last number in its name.
-        at: when it was committed, wall time.
-        is_committed: whether it has a manifest; one that only matches the task's pattern has none.
+        step: training step; without a manifest, the last number in its name.
+        at: wall time of the commit.
+        is_committed: whether it has a manifest, and does not only match the task's pattern.
     """
 
     path: Path
@@ -67,11 +67,11 @@ def _committed(folder: Path) -> Iterator[CheckpointFiles]:
 
 
 def newest_intact(held: Sequence[CheckpointFiles], *, reads: bool = True) -> CheckpointFiles | None:
-    """Return the newest checkpoint whose every byte is as committed. Without a manifest, the newest counts.
+    """Return the newest checkpoint that is intact, byte for byte; one without a manifest counts as intact.
 
     Args:
-        held: oldest first.
-        reads: compare contents too, which reads all of it; otherwise sizes only.
+        held: checkpoints, oldest first.
+        reads: whether to compare contents, which reads them completely; otherwise only sizes.
     """
     for each in reversed(held):
         if not each.is_committed:
@@ -85,7 +85,7 @@ def newest_intact(held: Sequence[CheckpointFiles], *, reads: bool = True) -> Che
 
 
 def move_to_trash(path: Path, folder: Path) -> None:
-    """Hide a checkpoint in one step; the manifest of a file follows."""
+    """Hide a checkpoint atomically, by a rename; then move the manifest of a file."""
     aside = folder / f"{_ASIDE}{os.getpid()}-{path.name}"
     os.rename(path, aside)
     manifest = path.with_name(path.name + FILE_SUFFIX)
@@ -94,7 +94,7 @@ def move_to_trash(path: Path, folder: Path) -> None:
 
 
 def trashed(folder: Path) -> list[Path]:
-    """Return what `move_to_trash` left in a task's folder."""
+    """Return the entries that `move_to_trash` left in a task's folder."""
     return sorted(folder.glob(f"{_ASIDE}*"))
 
 

@@ -1,8 +1,8 @@
-"""Secrets of one run on their way to its job: a 0600 file in a 0700 folder, outside the run's directory.
+"""Delivery of a run's secrets to its job: a 0600 file in a 0700 folder, outside the run's folder.
 
-`<folder>/<token>.json` has the values (base64, so that grep does not find one); `<folder>/<token>.<NAME>` has one value
-for code that needs a file. The client writes the first (windlass.secrets), the supervisor reads it and passes the
-values to the user's processes; both are removed at the verdict.
+`<folder>/<token>.json` has the values (in base64, so that grep does not find them); `<folder>/<token>.<NAME>` has one
+value for code that needs a file. The client writes the first (windlass.secrets), the supervisor reads it and passes the
+values to the user's processes; both are removed when the task has ended.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def remove_delivery(path: Path) -> None:
 
 
 def delivery_token(path: Path) -> str:
-    """Return the token of the run to which a file in a delivery folder belongs."""
+    """Return the token of the run that a file in a delivery folder belongs to."""
     return path.name.lstrip(".").partition(".")[0]
 
 

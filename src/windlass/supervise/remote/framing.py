@@ -1,7 +1,7 @@
-"""Frame of one message between a client and a site: a header and pieces of bytes, accepted whole or not at all.
+"""Frame of a message between a client and a site: a header and pieces of bytes, accepted only if complete.
 
 `windlass-frame SHA256 LENGTH` and a newline, then LENGTH bytes: the header as one line of JSON, and the body. A message
-that was truncated or changed anywhere on the way does not match its own digest.
+that was truncated or changed in transit does not match its digest.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 class FrameReader:
-    """Long message that is read like a file, and verified at its end.
+    """Reader of a long message as a file, verified at its end.
 
     Raises:
         ValueError: the input is not a message.

@@ -1,6 +1,6 @@
-"""Removal at a site on behalf of a client: an ended run, checkpoints of one, unused environments.
+"""Removal at a site on behalf of a client: ended runs, their checkpoints, unused environments.
 
-The client decides by its rules; whether a run is over and an environment unused is checked here as well.
+The client decides by its rules; this module also checks that a run is over, or that an environment is unused.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _remove_checkpoints(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remove_run(header: dict[str, Any]) -> dict[str, Any]:
-    """Rename the folder, then delete it; also delete what an earlier removal left."""
+    """Rename the folder, then delete it; also delete leftovers of an earlier removal."""
     root = Path(header["root"])
     if root.parent.name != "runs" or not root.is_absolute():
         raise PreconditionError(f"{root} is not the folder of a run", code="run-not-found")
@@ -120,7 +120,7 @@ def _environments(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _needs(runs: Path) -> Iterator[tuple[str, str]]:
-    """Return plan and places of every run that did not succeed; an unreadable one may resume."""
+    """Yield plan and locations of every run that did not succeed; an unreadable run may still be resumed."""
     for root in sorted(runs.iterdir()) if runs.is_dir() else ():
         try:
             is_done = _state(root) is State.SUCCEEDED

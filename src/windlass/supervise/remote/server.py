@@ -1,6 +1,6 @@
-"""Server at a site: one request of a client on standard input, one answer on standard output.
+"""Server at a site: one request from a client on standard input, one reply on standard output.
 
-The answer is a message of `windlass.supervise.remote.framing`, also if the request failed: then its header has `error`.
+The reply is a message of `windlass.supervise.remote.framing`; if the request failed, its header has `error`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def serve(command: str, source: BinaryIO, sink: BinaryIO) -> int:
-    """Execute one of `COMMANDS` and answer; returns 0 whenever there is an answer."""
+    """Execute one of `COMMANDS` and reply; return 0 if a reply was sent."""
     pieces: list[bytes] = []
     try:
         header, pieces = _done(command, source)
@@ -40,7 +40,7 @@ def _done(command: str, source: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
     if command == "deliver":
         return receive_secrets(source), []
     if command == "clear":
-        from windlass.supervise.remote.gc import clear  # lazy: `windlass gc` alone asks
+        from windlass.supervise.remote.gc import clear  # lazy: only `windlass gc` needs it
 
         return clear(source), []
     return (exchange_news if command == "sync" else fetch_files)(source)

@@ -1,6 +1,6 @@
-"""Site's half of a mirror: sends a client what grew in a run's folder, and appends what grew in the client's.
+"""Site's side of a mirror: sends new content of a run's folder to a client, and appends new content from it.
 
-All files here only grow, and each has one writer. So a number says where a copy of one ends, and repeating a request
+All these files only grow, and each has one writer. So an offset describes the state of a copy, and repeating a request
 changes nothing.
 """
 
@@ -25,7 +25,7 @@ _Answer = tuple[dict[str, Any], list[bytes]]
 
 
 def whole_end(content: bytes) -> int:
-    """Return the end of the last complete record of a journal piece; the rest may be truncated."""
+    """Return the end of the last complete record in a piece of a journal; the rest may be truncated."""
     end = content.rfind(b"\n") + 1
     while end:
         start = content.rfind(b"\n", 0, end - 1) + 1
@@ -141,7 +141,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _grown(path: Path, offset: int, room: int) -> tuple[bytes, bool]:
-    """Return (the content after `offset` that is final, whether the limit cut it)."""
+    """Return (final content after `offset`, whether the limit truncated it)."""
     size = _size(path)
     if size <= offset:
         return b"", False
@@ -164,7 +164,7 @@ def _size(path: Path) -> int:
 
 
 def below(root: Path, path: str) -> Path:
-    """Return a path of a request; raises ValueError if it leaves the run's folder."""
+    """Return the absolute path for a path in a request; raises ValueError if it is outside the run's folder."""
     if os.path.isabs(path) or ".." in Path(path).parts:
         raise ValueError(f"{path!r} is outside the run's folder")
     return root / path

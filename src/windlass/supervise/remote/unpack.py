@@ -1,6 +1,6 @@
-"""Receive a client's uploads: folders as one archive, and secrets; each appears whole or not at all.
+"""Receiver of a client's uploads: folders in one archive, and secrets; each appears atomically.
 
-An existing folder is left as it is: names of uploads are unique to their content, or to one run.
+An existing folder is not changed: names of uploads are unique to their content, or to one run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STALE_S = 86400.0
 
 
 def receive_folders(source: BinaryIO) -> dict[str, Any]:
-    """Unpack an incoming archive; the last folder named in its header appears last.
+    """Unpack an incoming archive; the last folder in its header appears last.
 
     Returns:
         `made`: the folders that were created.

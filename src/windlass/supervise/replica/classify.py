@@ -12,7 +12,7 @@ from windlass.record.state import End
 
 __all__ = ["Evidence", "classify", "find_traceback"]
 
-# Patterns as text: compiled when a process failed, not at the start of each.
+# Patterns as text: compiled only after a process has failed, not at each start.
 _MEMORY_SIGNS = r"MemoryError|OutOfMemoryError|CUDA out of memory|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: not enough memory"
 _KILL_SIGNS = r"SIGKILL|[Ss]ignal 9\b|exitcode\s*:\s*-9|\bKilled\b"
 _DISK_SIGNS = r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]"
@@ -23,19 +23,19 @@ _NUM_TAIL_LINES = 20
 
 
 _ERROR_LINE = r"\s*(?:\[[^\]]*\]:?\s*)?(?:[\w.]*(?:Error|Exception)|(?i:error|fatal))\s*:\s*\S"
-"""`ValueError: ...`, `error: ...`, also behind a prefix in brackets as torchrun writes one."""
+"""`ValueError: ...`, `error: ...`, also after a prefix in brackets, as torchrun writes it."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence beside the exit code.
+    """Evidence in addition to the exit code.
 
     Attributes:
-        stop_cause: why we were stopping the process; empty if we were not.
-        finish: what the code reported by `report.finish`: (code, cause, message).
+        stop_cause: why windlass was stopping the process; empty if it was not.
+        finish: report of the code by `report.finish`: (code, cause, message).
         was_out_of_memory: whether the kernel killed a process of this control group for lack of memory meanwhile.
-        memory_note: message if our own memory limit ended it; empty otherwise.
-        was_disk_full: whether our log or journal hit a full disk, or the code's folder has no space.
+        memory_note: message if windlass's memory limit ended it; empty otherwise.
+        was_disk_full: whether the log or the journal hit a full disk, or the code's folder has no space.
         lines: the last lines it printed, redacted.
     """
 
@@ -51,8 +51,8 @@ class Evidence:
 def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) -> End:
     """Return the end of a process; `code` is negative for a signal.
 
-    The code's own report outranks the exit code, since launchers turn every code into 1. But nothing turns a code other
-    than 0 into success, and a process that we were stopping ends with the cause of the stop.
+    The code's report outranks the exit code, since launchers turn every code into 1. But a code other than 0 is never a
+    success, and a process that windlass was stopping ends with the cause of the stop.
     """
     tail = evidence.lines[-_NUM_TAIL_LINES:]
     if evidence.fenced and code == -signal.SIGKILL and not evidence.stop_cause:
@@ -75,7 +75,7 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
 
 
 def _read_report(report: tuple[int, str, str] | None) -> tuple[int, str, str] | None:
-    """Return the code's report; an unknown cause becomes a plain failure with its text as message."""
+    """Return the code's report; an unknown cause becomes an ordinary failure with its text in the message."""
     if report is None or not isinstance(report[0], int):
         return None
     code, cause, message = report[0], str(report[1] or ""), str(report[2] or "")
@@ -112,7 +112,7 @@ def _cause(code: int, evidence: Evidence) -> tuple[Cause, str]:
 
 
 def _error_line(lines: Sequence[str]) -> str:
-    """Return the line that names an error: of the last traceback, else `SomeError: ...`, else the last."""
+    """Return the line with the error: from the last traceback, else `SomeError: ...`, else the last line."""
     traceback = find_traceback(lines)
     if traceback:
         return traceback.rpartition("\n")[2]

@@ -1,4 +1,4 @@
-"""Control file and variables of the user's code: requests of the replica, and values only the job knows."""
+"""Control file and variables for user code: requests of the replica, and values that only the job knows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUM_NAMES = 8
 
 
 class ControlFile:
-    """Requests of one replica to its code, in a private folder on this machine; `report` reads them."""
+    """Requests from one replica to its code, in a private folder on this machine; `report` reads them."""
 
     def __init__(self, job: JobDocument, rank: int, incarnation: Incarnation) -> None:
         self._job, self._rank, self._incarnation = job, rank, incarnation
@@ -74,10 +74,10 @@ class ControlFile:
 
 
 def _folder(job: JobDocument, rank: int) -> Path:
-    """Return the folder of the control file: the same for every supervisor of a replica, unguessable for others.
+    """Return the folder of the control file: constant for a replica, and not guessable by other users.
 
-    All users of the machine see the name, so that of one replica must not reveal those of the others. After it was removed
-    another user may create it before the next attempt begins: then another name is used.
+    All users of the machine can see the name, so one replica's name must not reveal other names. After the folder was
+    removed, another user may create it before the next attempt begins; then another name is used.
     """
     root = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the folder below is random and ours alone
     for number in range(_NUM_NAMES):
@@ -90,12 +90,12 @@ def _folder(job: JobDocument, rank: int) -> Path:
 def _name(job: JobDocument, rank: int, number: int) -> str:
     if job.num_replicas == 1 and number == 0:  # such a task has no connections, and a part of the token reveals nothing
         return f"{job.token[:12]}-{rank}"
-    import hashlib  # lazy: OpenSSL takes 4 ms, which tasks of several replicas spend on their connections anyway
+    import hashlib  # lazy: OpenSSL takes 4 ms to import, but the connections of several replicas need it anyway
 
     return hashlib.sha256(f"windlass control {job.token}.{rank}.{number}".encode()).hexdigest()[:20]
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether it is a folder of this user that no other may enter."""
+    """Return whether it is a folder of this user that no other user may enter."""
     found = os.lstat(path)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

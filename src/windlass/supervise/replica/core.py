@@ -3,8 +3,8 @@
     idle --gather(n)--> ready(n) --run(n)--> started(n) --exit--> ended(n) --gather(n+1)--> ready(n+1) ...
 
 The record `process-starting` is on disk before the user's process is forked, and the process waits behind a gate
-until `process-started` is on disk. So a restarted supervisor reads from its own journal whether an attempt was ever
-begun, and never begins it again. No I/O here except the journal; time comes in with the events.
+until `process-started` is on disk. So a restarted supervisor knows from its journal whether an attempt ever began, and
+never starts it again. No I/O except the journal; events carry the time.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = ["ReplicaCore"]
 
 
 class ReplicaCore:
-    """Decides for one replica of a task.
+    """Core of one replica of a task.
 
     Args:
         rank: this replica's number within the gang.
-        grace_s: seconds between SIGTERM and SIGKILL, also counted while the leader is silent.
-        incarnation: the start of the job it belongs to; processes of another start are not its own.
+        grace_s: seconds between SIGTERM and SIGKILL, also counted while the leader does not respond.
+        incarnation: start of the job that the replica belongs to; it does not own processes of other starts.
 
     Attributes:
-        unfit: what is wrong with this node; if set, every attempt ends with this message.
+        unfit: problem with this node; if set, every attempt ends with this message.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ReplicaCore:
         """Continue where an earlier supervisor of this replica stopped.
 
         Returns:
-            The attempt whose process the shell must look for (alive or not), or 0.
+            The attempt whose process (alive or not) the shell must look for, or 0.
         """
         for number in sorted(self._journal.task().attempts, reverse=True):
             replica = self._journal.task().attempts[number].replicas.get(self.rank)
@@ -153,7 +153,7 @@ class ReplicaCore:
         return [SendStatus(self.status())]
 
     def on_stalled(self, end: End) -> list[Command]:
-        """Kill everything for a stall or another trouble, which becomes the cause of the end."""
+        """Kill everything after a stall or another problem, which becomes the cause of the end."""
         if self.phase is not Phase.STARTED or self._stall is not None:
             return []
         self._stall = end

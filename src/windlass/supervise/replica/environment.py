@@ -1,6 +1,6 @@
-"""Environment of the user's process: a short list of inherited variables, the plan's, ours, and the secrets.
+"""Environment of the user's process: a few inherited variables, the plan's, windlass's, and the secrets.
 
-Nothing else is inherited, so that the environment of a run can be recorded and repeated.
+Nothing else is inherited, so that the environment of a run can be recorded and reproduced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windlass.supervise.job import JobDocument
 __all__ = ["INHERITED", "INHERITED_PREFIXES", "TOKEN_NAME", "replace_tokens", "user_environment"]
 
 TOKEN_NAME = "WINDLASS_TOKEN"  # noqa: S105 - the name of a variable
-"""Holds `<token>.<rank>` in every process of a replica, to identify processes that it left behind."""
+"""Variable with `<token>.<rank>` in every process of a replica, to identify leftover processes."""
 
 INHERITED = frozenset(
     [
@@ -48,7 +48,7 @@ INHERITED_PREFIXES = ("LC_", "XDG_", "NVIDIA_", "SLURM_")
 
 
 def replace_tokens(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace `${name}` by its value for the given names; everything else stays."""
+    """Replace `${name}` by its value for the given names, and nothing else."""
     for name, value in tokens.items():
         text = text.replace("${" + name + "}", value)
     return text
@@ -63,7 +63,7 @@ def user_environment(
     secrets: Mapping[str, str],
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return all variables of the user's process; later sources win.
+    """Return all variables of the user's process; later sources override earlier ones.
 
     Args:
         tokens: values of `${leader.address}` and other tokens.

@@ -1,4 +1,4 @@
-"""Reports of our own programs inside a replica: a line in the log, and the cause of the end in the journal."""
+"""Exit reports of windlass's programs inside a replica: a line in the log, and the cause in the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log_line(text: str) -> None:
 def report_end(environ: Mapping[str, str], cause: Cause, message: str, *, code: int = 1) -> int:
     """Report why this replica ends, durably; return the code to exit with.
 
-    Outside a job, or if the journal cannot be written, only the log has the line.
+    Outside a job, or if the journal cannot be written, the report is only in the log.
     """
     log_line(message)
     with contextlib.suppress(KeyError, ValueError, OSError, WindlassError):

@@ -15,7 +15,7 @@ __all__ = ["killed_for_memory", "killed_in"]
 
 _LOG = "/dev/kmsg"
 _FIRST_NAMESPACE = "pid:[4026531836]"
-"""The machine's own PID namespace (include/uapi/linux/nsfs.h); the kernel's log has its numbers."""
+"""Initial PID namespace of the machine (include/uapi/linux/nsfs.h), whose pids are in the kernel log."""
 
 _RECORD = re.compile(rb"[0-9]+,[0-9]+,([0-9]+),[^;]*;.*Killed process ([0-9]+) ")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -50,7 +50,7 @@ def _records(descriptor: int) -> Iterable[bytes]:
 def killed_in(records: Iterable[bytes], processes: Iterable[ProcessId]) -> ProcessId | None:
     """Return the first process that log records name as killed.
 
-    A kill before the process began was of another process with the same pid.
+    A kill before the process began affected another process with the same pid.
     """
     known = {process.pid: process for process in processes}
     for record in records:

@@ -1,4 +1,4 @@
-"""Process of a supervisor: one event loop that waits for signals, messages, output and time."""
+"""Process of a supervisor: an event loop that waits for signals, messages, output and timers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SignalQueue:
     def take(self) -> list[int]:
         """Return the signals since the last call, each once; SIGCHLD last.
 
-        A scheduler may signal the code together with its supervisor: the notice then explains the code's end.
+        A scheduler may signal the code together with its supervisor; the notice then explains the code's end.
         """
         return sorted(set(self.socket.recv(4096)), key=lambda number: (number == signal.SIGCHLD, number))
 
@@ -61,10 +61,10 @@ def run_supervisor(supervisor: Supervisor, selector: selectors.BaseSelector, clo
     ticked_at = float("-inf")
     while supervisor.exit_code is None:
         wait_s = ticked_at + supervisor.timeout_s - clock.monotonic()
-        if wait_s <= 0:  # by the clock only: a tick after each message would answer it, and so on forever
+        if wait_s <= 0:  # only by the clock: ticks after each message would send replies, which cause more messages
             ticked_at = clock.monotonic()
             supervisor.tick()
-            wait_s = 0.0  # messages are read even when every tick takes longer than the time between two
+            wait_s = 0.0  # messages are read even if every tick takes longer than the interval of ticks
         for key, _ in selector.select(wait_s):
             key.data()
     supervisor.close()

@@ -1,4 +1,4 @@
-"""Ports of a supervisor on Linux: user code and guard of this machine, and the shared files of a job."""
+"""Ports of a supervisor on Linux: user code and guard on this machine, and the shared files of a job."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LinuxProcesses:
         return holder_of_this_process(self._context.guard_pid)
 
     def _make_redactor(self) -> Redactor:
-        """Return the redactor of the secrets; a task that already ended runs without them."""
+        """Return the redactor of the secrets; after the end of the task there are none."""
         try:
             return Redactor(secret_values(self._job))
         except AccessError as error:

@@ -1,4 +1,4 @@
-"""Memory of processes, with shared pages divided among them, and out-of-memory kills by the kernel."""
+"""Memory of processes, with shared pages counted proportionally, and out-of-memory kills by the kernel."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def _proportional_bytes(pid: int) -> int:
 
 
 class OomWatch:
-    """Detects whether a later kill may be the kernel's, for lack of memory.
+    """Detector of kernel kills for lack of memory, after its creation.
 
-    A control group counts the kills of its own processes, whatever the kernel needed the memory for; if the group of the
-    process is visible, its count decides. Otherwise, as for most containers, all that is visible is that some process of
-    the machine was killed, and whether ours had ever held much memory.
+    A control group counts the kills of its processes, whatever the kernel needed the memory for; if the group of the
+    process is visible, its count decides. Otherwise, as for most containers, only two facts are known: whether any
+    process of the machine was killed, and whether this one ever held much memory.
 
     Args:
-        is_contained: whether the process lives in a container, which is not this process's child.
+        is_contained: whether the process runs in a container, which is not this process's child.
     """
 
     def __init__(self, *, is_contained: bool) -> None:
@@ -84,7 +84,7 @@ def _count_all() -> int:
 
 
 def count_oom_kills() -> int:
-    """Return how many processes of this control group the kernel has killed for memory; 0: unknown."""
+    """Return how many processes of this control group the kernel has killed for memory; 0 if unknown."""
     return _count(_group_of("self")) or 0
 
 
@@ -106,7 +106,7 @@ def _count(group: tuple[Path, ...]) -> int | None:
 
 
 def _group_of(process: str) -> tuple[Path, ...]:
-    """Return the files that count a process's control group's kills, the likeliest first.
+    """Return the files that count the kills in a process's control group, the likeliest first.
 
     Source: cgroups(7), /proc/pid/cgroup.
     """

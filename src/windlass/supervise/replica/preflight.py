@@ -18,10 +18,10 @@ _DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
 def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return what is wrong with this node, or "". Takes milliseconds; with NVIDIA GPUs about a second.
+    """Return a problem with this node, or "". Takes milliseconds; with NVIDIA GPUs about a second.
 
     Args:
-        address: where this replica is reached.
+        address: address at which other replicas reach this one.
     """
     checks = {
         "gpu-count": lambda: _gpus(job, environ),
@@ -34,7 +34,7 @@ def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ:
 
 
 def _gpus(job: JobDocument, environ: Mapping[str, str]) -> str:
-    """Check the GPU count of the scheduler and of NVIDIA's driver; without either there is no verdict."""
+    """Check the GPU count of the scheduler and of NVIDIA's driver; without either, nothing is checked."""
     wanted, stated = job.queue.gpus_per_node, environ.get("SLURM_GPUS_ON_NODE", "")
     named = next((environ[name] for name in _DEVICES if environ.get(name)), "")
     if stated.isdecimal() or named:
@@ -45,8 +45,8 @@ def _gpus(job: JobDocument, environ: Mapping[str, str]) -> str:
 
 
 def _listed(wanted: int, environ: Mapping[str, str]) -> str:
-    """Check the driver's list: a broken GPU stays in the scheduler's count, but the driver fails or hangs."""
-    import shutil  # lazy: few sites ask for it
+    """Check the driver's list: the scheduler still counts a broken GPU, but the driver fails or hangs."""
+    import shutil  # lazy: few sites request it
     import subprocess  # lazy: as above
 
     program = shutil.which("nvidia-smi", path=environ.get("PATH"))
@@ -62,7 +62,7 @@ def _listed(wanted: int, environ: Mapping[str, str]) -> str:
         return f"nvidia-smi did not list the GPUs within {_LISTING_S:g} s"
     if child.returncode:
         return f"nvidia-smi failed: {printed[-1].strip() if printed else f'exit code {child.returncode}'}"
-    parts = sum(line.lstrip().startswith("MIG ") for line in printed)  # of GPUs that are divided
+    parts = sum(line.lstrip().startswith("MIG ") for line in printed)  # lines of partitioned (MIG) GPUs
     there = parts or sum(line.startswith("GPU ") for line in printed)
     return (
         ""

@@ -30,10 +30,10 @@ def end_all(
     A process whose parent dies while the process table is read can be missed, so only two empty scans in a row count.
 
     Args:
-        roots: subreapers: whatever is forked, even by setsid and double fork, stays below them. They are not killed.
+        roots: subreapers, which are not killed: all forked processes stay below them, even after setsid and a double fork.
         keep: processes (with their descendants) that are not the user's.
-        is_empty: whether it is certain that nothing is left. It saves reading the process table, which takes tens of
-            milliseconds on a machine with thousands of processes.
+        is_empty: returns whether it is certain that nothing is left. It saves reading the process table, which takes
+            tens of milliseconds on a machine with thousands of processes.
     """
     roots = list(roots)
     end = time.monotonic() + deadline_s
@@ -53,7 +53,7 @@ def end_all(
 
 
 def below(roots: Iterable[int], kept: set[int]) -> list[int]:
-    """Return descendants of some processes, without the roots and without those kept and their descendants."""
+    """Return descendants of `roots`, without the roots, the kept processes and descendants of these."""
     roots = list(roots)
     found = dict.fromkeys(descendants(*roots))
     spared = {*roots, *kept}
@@ -64,13 +64,13 @@ def below(roots: Iterable[int], kept: set[int]) -> list[int]:
 
 
 def sweep(token_name: str, tokens: Iterable[str], keep: set[int], *, roots: Iterable[str] = ()) -> list[int]:
-    """Kill what earlier supervisors left on this machine.
+    """Kill leftover processes of earlier supervisors on this machine.
 
     Processes are identified by a token in their initial environment, by the session that each recorded process began (for
     those that cleared their environment), and by descent from these.
 
     Args:
-        tokens: of one replica, or of many: the process table is read once for all.
+        tokens: tokens of one replica or of many: the process table is read once for all.
         roots: recorded identities of user processes (`process-started`).
     """
     sessions = [ProcessId.parse(root) for root in roots if root]

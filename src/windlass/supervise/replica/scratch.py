@@ -1,4 +1,4 @@
-"""Scratch folder: a short, private folder on a replica's own disk for one attempt, and tokens that name it."""
+"""Scratch folder: a short, private path on a replica's disk for one attempt, and the tokens for it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MAX_ROOT_BYTES = 24
 
 
 def scratch_folder(token: str, rank: int, attempt: int, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for an attempt's sockets and temporary logs; not created yet, its name cannot be guessed.
+    """Return the folder for an attempt's sockets and temporary logs, with an unguessable name; not created here.
 
-    It is below TMPDIR if that is short enough for the sockets in it.
+    It is below TMPDIR if that path is short enough for the sockets in it.
     """
     import hashlib  # lazy: OpenSSL takes 4 ms, and most attempts need no such folder
 
@@ -35,7 +35,7 @@ def attempt_tokens(token: str, rank: int, attempt: int, order: Order, words: Ite
     """Return the values of `${leader.address}` and other tokens in the command and the variables of one replica.
 
     Args:
-        words: the command and the values; tokens for the folder are left out if none of them uses it.
+        words: the command and the values; tokens for the folder are omitted if none of them uses it.
     """
     names = [name for name, _ in host_addresses(order.hosts)]
     tokens = {

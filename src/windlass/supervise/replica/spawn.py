@@ -1,4 +1,4 @@
-"""Start of the user's process behind a gate: it executes nothing before its start is on disk."""
+"""Start of the user's process behind a gate: nothing is executed before its start is on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESET = ("SIGPIPE", "SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCH
 
 @dataclass
 class Child:
-    """Forked process that waits; `open_gate` lets it execute."""
+    """Forked process that waits until `open_gate` lets it execute."""
 
     pid: int
     process: str
@@ -70,7 +70,7 @@ def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, 
     os.dup2(output, 1)
     os.dup2(output, 2)
     if os.read(gate, 1) != b"1":
-        os.kill(os.getpid(), signal.SIGKILL)  # its supervisor was killed: an interruption, not the code's own end
+        os.kill(os.getpid(), signal.SIGKILL)  # its supervisor was killed: an interruption, not an end of the code
     os.chdir(cwd)
     os.execvpe(argv[0], list(argv), dict(env))
 

@@ -1,4 +1,4 @@
-"""Reports of a replica's code for the stall detector, over supervisor restarts and attempts of the task."""
+"""Reports of a replica's code for the stall detector, across supervisor restarts and attempts of the task."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _STOPPED_AFTER_S = 5.0
 
 
 class StallWatch:
-    """Receives the reports of one replica's code, and detects a stall.
+    """Receiver of the reports of one replica's code, which detects a stall.
 
     Args:
         floor_s: see `StallDetector`.
-        lost_s: how long the fencing agent had stopped the code up to now.
+        lost_s: how long the fencing agent has stopped the code so far.
         on_step: called with each reported step and the time of the report.
     """
 
@@ -68,7 +68,7 @@ class StallWatch:
         """
         self._watchdog.forgive(decision.lost_s - self._lost_s, now)
         self._lost_s = decision.lost_s
-        if decision.state is not FenceState.FREE:  # the agent stopped the code, or it may hang as we did
+        if decision.state is not FenceState.FREE:  # the agent stopped the code, or it may hang as this process did
             self._stopped_since = 0.0
             return ""
         self._stopped_since = (self._stopped_since or now) if is_stopped() else 0.0

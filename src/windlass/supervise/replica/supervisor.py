@@ -1,6 +1,6 @@
-"""Supervisor of one replica: carries out what the pure cores decide, and writes the journal of this node.
+"""Supervisor of one replica: executes the commands of the pure cores, and writes the journal of this node.
 
-It accesses the outside through `supervise.ports` only; `replica.loop` runs it in a process, the simulation in virtual
+It accesses the system only through `supervise.ports`; `replica.loop` runs it in a process, the simulation in virtual
 time.
 """
 
@@ -40,10 +40,10 @@ _JOIN_TICK_PER_NODE_S, _LONGEST_JOIN_TICK_S = 0.005, 0.1  # a gang checks its sh
 
 
 class CommandQueue:
-    """Executes commands in order; new commands are appended to the pending ones.
+    """Queue that executes commands in order; new commands are appended to the pending ones.
 
     Args:
-        execute: carries out one command; it may call `run`, which then returns before its commands were executed.
+        execute: executes one command; it may call `run`, which then returns before its commands are executed.
     """
 
     def __init__(self, execute: Callable[[Command], None]) -> None:
@@ -65,11 +65,11 @@ class CommandQueue:
 
 
 class Supervisor:
-    """Runs one replica of a task, event by event.
+    """Supervisor of one replica of a task, driven by events.
 
     Args:
         job_folder: `<run>/jobs/<task>-<k>`.
-        incarnation: the start of the job that this replica belongs to.
+        incarnation: start of the job that this replica belongs to.
         daemons: Slurm's daemons above this replica, if it is a task of a Slurm step.
 
     Attributes:
@@ -116,12 +116,12 @@ class Supervisor:
     # --- events --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Continue what an earlier incarnation began, and end what an earlier guard left behind."""
+        """Continue the work of an earlier incarnation, and kill leftover processes of an earlier guard."""
         self._restore()
 
     @property
     def timeout_s(self) -> float:
-        """Seconds from one `tick` to the next."""
+        """Return the seconds until the next `tick`."""
         if self._leader is None and not self._leader_client.is_connected:
             num_nodes = 1 if self._job.is_on_one_machine else self._job.num_replicas
             return max(_JOIN_TICK_S, min(_LONGEST_JOIN_TICK_S, _JOIN_TICK_PER_NODE_S * num_nodes))
@@ -142,7 +142,7 @@ class Supervisor:
             self._leader.tick()
 
     def on_signal(self, number: int) -> None:
-        """Handle a signal: a child ended, or a scheduler wants the replica to go."""
+        """Handle a signal: a child ended, or a scheduler requests that the replica stops."""
         if number == signal.SIGCHLD:
             self._check_process(self._clock.monotonic())
         elif number != signal.SIGHUP:
@@ -154,7 +154,7 @@ class Supervisor:
         return self._daemons is not None and self._daemons.is_step_abandoned
 
     def _check_job(self, now: float) -> None:
-        """Ask whether the job is over if the daemon that would signal it is dead; leaders only."""
+        """Ask whether the job is over if the daemon that would signal it is dead; only as leader."""
         if self._leader is None or self._core.notice or not self._is_abandoned:
             return
         if self._leader.is_job_over(now):
@@ -162,7 +162,7 @@ class Supervisor:
             self._run_commands(self._core.on_notice(notice))
 
     def _listen_to_output(self, is_wanted: bool) -> None:
-        """Wake up for output, or not: output that is not read would wake up again and again."""
+        """Enable or disable wake-ups for output, since unread output would wake the loop continuously."""
         self._processes.watch_output(self._on_output if is_wanted else None)
 
     def _on_output(self) -> None:
@@ -224,7 +224,7 @@ class Supervisor:
         """
         assert self._leader is not None
         claims = self._claims()
-        if claims.is_superseded and self._is_abandoned:  # the fate of the job is unknown here: the next link asks
+        if claims.is_superseded and self._is_abandoned:  # the state of the job is unknown here; the next link asks
             self._leader.close()
             self._leader = None
             self._run_commands(self._core.on_superseded())
@@ -313,7 +313,7 @@ class Supervisor:
         return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
     def _on_record(self, record: Record) -> None:
-        """Handle a record; its age, which a changed clock distorts, counts up to two ticks."""
+        """Handle a record; its age counts up to two ticks only, since a changed clock distorts it."""
         age_s = min(max(0.0, self._clock.now() - record.at), 2 * _TICK_S)
         self._watch.on_record(record, self._clock.monotonic() - age_s, self._core.attempt)
 
@@ -384,7 +384,7 @@ class Supervisor:
             self._run_commands(self._core.on_spawn_failed(end))
 
     def _kill_tree(self) -> None:
-        """End everything of the attempt, complete its log, notify the core."""
+        """Kill all processes of the attempt, complete its log, notify the core."""
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
         left = self._process.kill(self._other_replicas)
@@ -405,7 +405,7 @@ class Supervisor:
             self._note(problem)
 
     def _finish(self) -> tuple[int, str, str] | None:
-        """Return what this replica's code reported by `report.finish`; the worst of its local ranks."""
+        """Return the report of this replica's code by `report.finish`; the worst of its local ranks."""
         self._journal.poll()
         report = self._journal.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
         return report and (report[0], self._processes.redact(report[1]), self._processes.redact(report[2]))

@@ -16,8 +16,8 @@ _SHELL = ["/bin/sh", "-c"]
 def targets_of(root: int, *, is_shell: bool) -> list[int]:
     """Return the processes that get a SIGTERM meant for `root`.
 
-    A shell itself gets the signal too if it has a trap for it, and only then: without one it would die and leave its
-    children alone. A shell that replaced itself by its last command is no shell any more.
+    The shell gets the signal only if it has a trap for it: without one it would die before its children. A shell that
+    replaced itself with its last command no longer counts as a shell.
     """
     is_shell = is_shell and _command_line(root)[:2] == _SHELL
     targets = [pid for pid in descendants(root) if parent_of(pid) == root] if is_shell else []

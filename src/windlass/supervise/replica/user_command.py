@@ -39,7 +39,7 @@ def user_command(
 
     Args:
         folder: the job's folder.
-        ours: returns variables that only the job knows, from the ids of the leased GPUs.
+        ours: returns the variables that only the job knows, for the ids of the leased GPUs.
         secrets: values or file paths by variable.
     """
     base = None

@@ -1,4 +1,4 @@
-"""User's process of one replica: started behind its gate, logged, watched, and ended with all it started."""
+"""User's process of one replica: started behind its gate, logged, watched, and ended with all its children."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _NO_ROOM_BYTES = 64 * 1024
 _NUM_LINES = 200
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WEIGH_SHARE = 10.0
-"""Measuring the memory of big processes is slow: it takes at most one part in `_WEIGH_SHARE` of the time."""
+"""Limit for measuring memory, which is slow for big processes: one part in `_WEIGH_SHARE` of the time."""
 
 
 class UserProcess:
-    """Process of one attempt on this node; methods block only where they say so."""
+    """Process of one attempt on this node; methods block only if documented."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class UserProcess:
         return self._child.open_gate()
 
     def adopt(self, process: str) -> None:
-        """Take over the process that an earlier supervisor started; it may be gone."""
+        """Take over a process that an earlier supervisor started; it may be gone."""
         self._process = ProcessId.parse(process) if process else None
 
     def has_exited(self) -> bool:
@@ -162,10 +162,10 @@ class UserProcess:
         """Send SIGKILL to the process and everything it started; blocks until nothing lives, at most ten seconds.
 
         Args:
-            keep: processes below this one that are not the user's; costly, so only called if anything is below.
+            keep: returns processes below this one that are not the user's; slow, so only called if there are any processes.
 
         Returns:
-            Processes that still live: they cannot be signalled, or hang in the kernel.
+            Processes that are still alive: they cannot be signalled, or hang in the kernel.
         """
         self._end_container()
         left = end_all(self._roots(), keep, is_empty=self._has_no_children)
@@ -180,7 +180,7 @@ class UserProcess:
         return left
 
     def _has_no_children(self) -> bool:
-        """Return whether certainly nothing of the user's is left: no child at all, since orphans become children.
+        """Return whether it is certain that no user process is left: there is no child, and orphans become children.
 
         Orphans of an earlier supervisor are children of the guard, so this proves nothing for a later one.
         """
@@ -195,7 +195,7 @@ class UserProcess:
         return False
 
     def _end_container(self) -> None:
-        """Kill the container's processes first: its client then writes the rest and exits by itself."""
+        """Kill the container's processes; its client then writes the rest of the output and exits by itself."""
         if not self._job.container.image or self.has_exited():
             return
         from windlass.supervise.container.engine import ContainerEngine  # lazy: seldom needed
@@ -221,10 +221,10 @@ class UserProcess:
         return [os.getpid(), self._context.guard_pid] if os.getppid() == self._context.guard_pid else [os.getpid()]
 
     def trouble(self, now: float, others: Callable[[], set[int]]) -> End | None:
-        """Return what must end the process now: memory over the limit, or a disk that stays full.
+        """Return the end if the process must end now: memory over the limit, or a disk that stays full.
 
         Args:
-            others: guards and supervisors of other replicas, whose memory does not count.
+            others: returns guards and supervisors of other replicas, whose memory does not count.
         """
         if self._process is not None:
             self._oom_watch.look_at(self._process.pid, now)
@@ -286,7 +286,7 @@ class UserProcess:
 
 
 def sweep_left_overs(job: JobDocument, rank: int, context: GuardContext, roots: Iterable[str]) -> list[int]:
-    """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed).
+    """Kill leftover processes of an earlier, killed guard and supervisor of this replica on this machine.
 
     Args:
         roots: recorded identities of the replica's user processes.

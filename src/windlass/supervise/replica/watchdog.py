@@ -1,9 +1,9 @@
-"""Stall detector: how long each phase of a training job may be silent, learned from the job itself.
+"""Stall detector: limits for the silence in each phase of a training job, learned from the job itself.
 
-Only code that reports progress is watched. The limit of a phase is ten times the longest gap seen in it so far
-(a 99th percentile needs more samples than the first minutes of a job have), never below the floor. Until three gaps
-of a phase are known its limit is half an hour, since a first step compiles and a first save sets up; for steps it is
-counted in floors (30 of them, half an hour by default), so a low floor detects a stall early.
+Only code that reports progress is watched. The limit of a phase is ten times its longest gap so far (a 99th percentile
+needs more samples than the first minutes of a job have), but never less than the floor. Until three gaps of a phase are
+known, its limit is half an hour, since a first step compiles and a first save sets up; for steps it is 30 times the floor
+(half an hour by default), so that a low floor detects a stall early.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _FIRST_LIMIT_S = 1800.0
 """Limit for init, load, save and eval while less than `_NUM_TO_LEARN` gaps are known."""
 
 _FIRST_FLOORS = 30.0
-"""Limit for steps in that case, in floors."""
+"""Limit for steps in that case, in multiples of the floor."""
 
 _NUM_TO_LEARN = 3
 
 
 class StallDetector:
-    """Watches the reports of one replica.
+    """Detector of stalls in the reports of one replica.
 
     Args:
         floor_s: minimum silence before a phase counts as stalled.
@@ -44,7 +44,7 @@ class StallDetector:
         self._phase, self._step, self._at = phase, step, now
 
     def forgive(self, seconds: float, now: float) -> None:
-        """Exclude a time in which the code could not have reported."""
+        """Exclude a period in which the code could not report."""
         self._at = min(self._at + seconds, now)
 
     def limit_s(self, phase: str) -> float:

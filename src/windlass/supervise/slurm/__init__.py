@@ -1,1 +1,1 @@
-"""Slurm, asked from within a job."""
+"""Slurm, as seen from within a job."""

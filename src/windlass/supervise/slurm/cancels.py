@@ -1,4 +1,4 @@
-"""Reason for the end of a job that Slurm calls CANCELLED: a user, or Slurm itself. Pure.
+"""Reason for the end of a job in Slurm's state CANCELLED: a user, or Slurm itself. Pure.
 
 Slurm cancels a job by itself if a node cannot start it and it may not be requeued. A controller that lost its newest
 state does that to a running job: it starts the job again, the node refuses the second copy, and the node's daemon
@@ -17,7 +17,7 @@ from windlass.supervise.slurm.jobs import JobEnd
 __all__ = ["NO_USER", "cancelled_by", "end_of_cancelled", "why_refused"]
 
 NO_USER = -1
-"""Placeholder for a user id: accounting knows of the end and names no user."""
+"""Placeholder for a user id: accounting has the end, but no user."""
 
 _ROOT = 0
 _BY = re.compile(r"CANCELLED by ([0-9]{1,10})(?![0-9])")
@@ -30,7 +30,7 @@ _REFUSALS = {
 
 
 def cancelled_by(states: Iterable[str]) -> int | None:
-    """Return the user id that cancelled a job, from accounting; None: accounting has no end of it."""
+    """Return the id of the user who cancelled a job, from accounting; None: accounting has no end of it."""
     ends = [state for state in states if state.startswith("CANCELLED")]
     named = [int(match.group(1)) for match in map(_BY.match, ends) if match]
     return named[-1] if named else NO_USER if ends else None
@@ -49,8 +49,8 @@ def end_of_cancelled(
     Args:
         by: user id, from accounting; None: there is no accounting.
         reasons: drain reasons of the job's nodes.
-        has_begun: whether a supervisor of ours ran in it.
-        is_later_start: whether Slurm's record is of a start after the one that ran.
+        has_begun: whether a supervisor ran in it.
+        is_later_start: whether Slurm's record is for a later start than the one that ran.
     """
     if by is not None and by > _ROOT:
         return JobEnd(Cause.CANCELLED, f"it was cancelled in Slurm by user {by}")

@@ -1,4 +1,4 @@
-"""Slurm's format for jobs: the listing, the marks in it, and the meaning of each state."""
+"""Jobs in Slurm's format: the listing, the marks in it, and the meaning of each state."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 LISTING = "\x1e%i\x1f%T\x1f%r\x1f%S\x1f%e\x1f%N\x1f%j\x1f%k"
 """Format of squeue (squeue(1), --format): fields between control characters, which names and comments cannot contain.
 
-A comment may hold a line feed, a bar or a blank; Slurm accepts none of these two characters on a command line of ours.
+A comment may contain a line feed, a bar or a blank, but Slurm rejects these two control characters in a command line.
 """
 
 LISTING_OF_ALL = ("squeue", "--noheader", "--array", "--states=all", "--format=" + LISTING)
-"""Command of the listing: array tasks apart, ended jobs included while the controller remembers them."""
+"""Command of the listing: array tasks separately, ended jobs included while the controller remembers them."""
 
 _COLUMNS = ("JobIDRaw", "JobName", "State", "ExitCode", "Submit", "Start", "NodeList")
 ACCOUNTED = ("sacct", "-X", "-D", "-n", "-P", "--format=" + ",".join(_COLUMNS))
@@ -55,7 +55,7 @@ _ENDS = {
     "FAILED": Cause.UNKNOWN,
     "REVOKED": Cause.UNKNOWN,
 }
-"""States in which a job is over; source: squeue(1), JOB STATE CODES. The reason says what FAILED means."""
+"""States in which a job is over; source: squeue(1), JOB STATE CODES. FAILED depends on the reason."""
 
 _SIGNALLED = re.compile(r"(?:exit code )?0:([1-9]\d*)")
 """Slurm's exit code whose second part is the signal that ended the batch script; source: sacct(1), ExitCode."""
@@ -101,9 +101,9 @@ class SlurmJob:
     """Line of Slurm's listing: one job, or one task of a job array.
 
     Attributes:
-        id: as `scancel` takes it, `12` or `12_3`.
-        start: when it started; for a waiting job when Slurm expects that. Empty: unknown.
-        mark: our mark in its comment; empty: not a job of windlass.
+        id: id as for `scancel`, `12` or `12_3`.
+        start: start time; for a waiting job, the expected one. Empty: unknown.
+        mark: windlass's mark in its comment; empty: not a windlass job.
         link: number of the link, from its comment; 0 without one.
     """
 
@@ -119,12 +119,12 @@ class SlurmJob:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no process of it is left."""
+        """Return whether none of its processes is left."""
         return self.state in _ENDS
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether it has not started, or waits to be restarted."""
+        """Return whether it has not started, or waits for a restart."""
         return self.state in _WAITING
 
     @property
@@ -138,7 +138,7 @@ class SlurmJob:
 
     @property
     def started_at(self) -> float:
-        """When it started, since 1970; 0: unknown."""
+        """Return the start time, in seconds since 1970; 0: unknown."""
         return time_of(self.start)
 
 
@@ -156,7 +156,7 @@ class AccountedJob:
 
 
 def time_of(text: str) -> float:
-    """Return Slurm's time in seconds since 1970; 0: none. Without a zone it is this machine's."""
+    """Return Slurm's time in seconds since 1970; 0: none. Without a time zone, this machine's applies."""
     from datetime import datetime  # lazy: 2 ms, and rarely needed
 
     try:
@@ -205,9 +205,9 @@ def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> Jo
 
     Args:
         reason: Slurm's reason, or for FAILED its exit code in sacct's format, `3:0`.
-        has_begun: whether a supervisor of ours ran in it. Slurm also reports JobLaunchFailure when a signal ends a
-            running batch script (22.05, `job_complete` of slurmctld/job_mgr.c). Supervisors record how their work ended
-            before the script can fail, so if this function is called, they could not.
+        has_begun: whether a supervisor ran in it. Slurm also reports JobLaunchFailure when a signal ends a running batch
+            script (22.05, `job_complete` of slurmctld/job_mgr.c). Supervisors record how their work ended before the
+            script can fail; if this function is called, they could not.
     """
     word = state.partition(" ")[0].rstrip("+")
     if word not in _ENDS:
@@ -226,6 +226,6 @@ def _field(field: str) -> str:
 
 
 def read_comment(comment: str) -> tuple[str, int]:
-    """Return mark and link number from a job's comment; ("", 0): not a job of windlass."""
+    """Return mark and link number from a job's comment; ("", 0): not a windlass job."""
     match = _COMMENT.search(comment)
     return (match.group(1), int(match.group(2))) if match else ("", 0)

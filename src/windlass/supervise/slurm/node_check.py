@@ -1,6 +1,6 @@
-"""Check of a site's nodes: one process per node, all of one Slurm job, which meet in a folder.
+"""Check of a site's nodes: one process per node, all in one Slurm job, which exchange data through a folder.
 
-Each reads check.json, publishes its address, connects to the others and writes result-<rank>.json. Any Python 3.9.
+Each reads check.json, publishes its address, connects to the others and writes result-<rank>.json. Needs only Python 3.9.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ bandwidth = 2 * (world - 1) / world * num_bytes / took / 1e9
 print(json.dumps({"backend": dist.get_backend(), "gbps": bandwidth, "torch": torch.__version__, "right": is_right}))
 dist.destroy_process_group()
 """
-# The bus bandwidth is that of nccl-tests: 2 (n - 1) / n times the bytes, by the time.
+# Bus bandwidth as in nccl-tests: 2 (n - 1) / n times the bytes, divided by the time.
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class CheckSpec:
         gpus: expected GPUs per node; None: unknown.
         cuda: newest CUDA that the driver should support; empty: unknown.
         node_local: folder on the node's own disk.
-        python: interpreter whose torch reduces over the nodes; empty: skipped.
-        env: variables of the site for that; None unsets one.
-        wait_s: time limit for meeting the other nodes.
+        python: interpreter whose torch runs an all-reduce over the nodes; empty: skipped.
+        env: the site's variables for that; None unsets a variable.
+        wait_s: time limit for connecting to the other nodes.
     """
 
     nodes: int
@@ -139,7 +139,7 @@ def _python() -> NodeFinding:
 
 
 def _gpus(spec: CheckSpec, environ: Mapping[str, str], facts: dict[str, object]) -> NodeFinding:
-    """Count GPUs with nvidia-smi, or else as many as Slurm gave the job."""
+    """Count GPUs with nvidia-smi, or else those that Slurm allocated to the job."""
     counted = _listed_gpus(facts)
     if counted is None:
         named = [environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS")]
@@ -218,7 +218,7 @@ def _locks(folder: Path) -> NodeFinding:
 
 
 def _file_clock(folder: Path, rank: int) -> NodeFinding:
-    """Compare this node's clock with that of the file server, which stamps written files."""
+    """Compare this node's clock with that of the file server, which sets the times of written files."""
     path = folder / f"clock-{rank}"
     before = time.time()
     path.write_bytes(b"")
@@ -237,7 +237,7 @@ def _together(
         for name in ("port", "clock", "all-reduce"):
             yield NodeFinding(name, "not-tried", "needs two nodes")
         return
-    listener = socket.create_server((own, 0), backlog=64)  # answers until this process ends: other nodes may be late
+    listener = socket.create_server((own, 0), backlog=64)  # replies until this process ends
     threading.Thread(target=_answer, args=(listener,), daemon=True).start()
     with socket.create_server((own, 0)) as spare:
         free = spare.getsockname()[1]
@@ -326,6 +326,6 @@ def _all_reduce(spec: CheckSpec, rank: int, first: Mapping[str, object], environ
 
 
 def _wait(is_done: Callable[[], bool], end: float) -> None:
-    """Poll until it is done or the monotonic time is over."""
+    """Poll until it is done or the deadline, in monotonic time, has passed."""
     while not is_done() and time.monotonic() < end:
         time.sleep(_PAUSE_S)

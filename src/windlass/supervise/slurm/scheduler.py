@@ -1,7 +1,7 @@
-"""Slurm for a running job: the next link, the queued links, and the reason of a signal.
+"""Slurm for a running job: the next link, the queued links, and the reason for a signal.
 
-Commands get a short list of variables: with SLURM_* or SBATCH_* of this job, sbatch would copy its shape and nodes.
-All calls are limited in time; slurmctld may be down for minutes, and the job continues meanwhile.
+Commands get only a few variables: with SLURM_* or SBATCH_* of this job, sbatch would copy its shape and nodes.
+All calls have a time limit; slurmctld may be down for minutes, while the job continues.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ modules."""
 _TIMEOUT_S = 20.0
 _INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "SLURM_CONF")
 _NOTICE_TIMEOUT_S = 1.5
-"""For a question that is asked while the time to save runs."""
+"""Time limit for a query during the time to save."""
 _EARLY_S = 60.0
-"""Slurm may send its signal this much early; source: sbatch(1), --signal."""
+"""Time by which Slurm may send its signal early; source: sbatch(1), --signal."""
 
 _LATER_START_S = 3.0
-"""Slurm's times have whole seconds, and come from another machine's clock."""
+"""Tolerance for Slurm's times, which are whole seconds of another machine's clock."""
 
 _READS = frozenset({"squeue", "scontrol", "sacct"})
-"""Programs whose times are printed in seconds since 1970; for sbatch the variable would pass into the job."""
+"""Programs that print times in seconds since 1970; with sbatch the variable would be passed to the job."""
 
 _UNKNOWN = (Cause.UNKNOWN, "")
 _NEVER = ("", "None", "N/A", "Unknown")
 _LIVES = ("COMPLETING", "RUNNING", "SUSPENDED")
 _SILENT = ("down", "fail", "unk", "reboot", "power")
-"""Prefixes of node states that may mean no answer; a trailing `*` means it too."""
+"""Prefixes of states in which a node may not respond; a trailing `*` means the same."""
 _SCRIPT_FAILED = "NonZeroExitCode"
 _ID = re.compile(r"[0-9]{1,20}")
 _HAD_NONE = re.compile(r"invalid job id|already complet|job/step already", re.IGNORECASE)
@@ -68,11 +68,11 @@ Runner = Callable[[Sequence[str], Mapping[str, str]], Completed]
 class SlurmScheduler:
     """See `windlass.supervise.chain.scheduler.JobScheduler`.
 
-    A controller that lost its state reuses ids. So an id alone identifies nothing: Slurm's answer about it counts only
-    with our mark, or from accounting with our name and a submission before our start.
+    A controller that lost its state reuses ids. So an id alone identifies nothing: Slurm's reply about it counts only
+    with this job's mark, or, from accounting, with its name and a submission before its start.
 
     Args:
-        link: number of the link that asks; 0: unknown, and the mark is enough.
+        link: number of the link that asks; 0: unknown, so that only the mark is compared.
     """
 
     def __init__(
@@ -206,9 +206,7 @@ class SlurmScheduler:
         return _UNKNOWN
 
     def _end_in_listing(self, past: PastLink) -> JobEnd | None:
-        entries = self._listing(
-            "--jobs=" + past.job_id
-        )  # of a task of an array it may be the number of the whole array
+        entries = self._listing("--jobs=" + past.job_id)  # for an array task maybe the number of the whole array
         ours = [entry for entry in entries if _is_of(entry.mark, entry.link, past.mark, past.link)]
         ended = ours[0].how_ended(has_begun=True) if ours else None
         if ended is None or ended.cause is not Cause.CANCELLED:
@@ -223,7 +221,7 @@ class SlurmScheduler:
         return self._judge(SlurmJob(past.job_id, row.state, start=row.start, nodes=row.nodes), past)
 
     def _judge(self, job: SlurmJob, past: PastLink) -> JobEnd:
-        """Return how a cancelled job of ours ended; raises SchedulerError while accounting has no end of it.
+        """Return how a cancelled windlass job ended; raises SchedulerError while accounting has no end of it.
 
         Args:
             job: as Slurm remembers it.
@@ -243,9 +241,9 @@ class SlurmScheduler:
         return end_of_cancelled(by=by, reasons=reasons, has_begun=True, is_later_start=is_later, nodes=job.nodes)
 
     def _accounted(self, past: PastLink) -> AccountedJob | None:
-        """Return accounting's row of a link: its last submission before our code began in it.
+        """Return accounting's row for a link: its last submission before windlass's code began in it.
 
-        A requeued job is submitted anew, and so is another one that gets its id.
+        A requeue adds a submission, and so does another job that gets the same id.
         """
         rows = read_accounted(self._ask([*ACCOUNTED, "--jobs=" + past.job_id]))
         latest = past.began_at + _LATER_START_S
@@ -306,7 +304,7 @@ class SlurmScheduler:
 
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for Slurm's programs, and so for the beginning of a batch script."""
+    """Return the variables for Slurm's programs, which a batch script starts with too."""
     kept = {name: value for name, value in environ.items() if name in _INHERITED or name.startswith("LC_")}
     kept["PATH"] = environ.get(PATH_BEFORE_SETUP) or environ.get("PATH", os.defpath)
     return kept
@@ -316,8 +314,8 @@ def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, s
     """Return why a live job received a notice, from `scontrol show job`.
 
     Args:
-        restarts: number of restarts when this start of it began.
-        signal_before_s: how long before the walltime Slurm was asked for a signal.
+        restarts: number of restarts when this start of the job began.
+        signal_before_s: time before the walltime at which Slurm was asked to send a signal.
     """
     state, reason = _field(text, "JobState"), _field(text, "Reason")
     if _field(text, "PreemptTime") not in _NEVER or state == "PREEMPTED":
@@ -336,7 +334,7 @@ def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, s
 
 
 def _why_completing(reason: str) -> tuple[Cause, str]:
-    """Return why a job with live supervisors ends: its final state is hidden, the reason is not."""
+    """Return why a job with live supervisors ends, from its reason, since its final state is not visible yet."""
     if reason == _SCRIPT_FAILED:
         return Cause.KILLED, f"its batch script ended before it (Slurm: FAILED, {reason})"
     failed = cause_of_end("FAILED", reason, has_begun=True)
@@ -346,7 +344,7 @@ def _why_completing(reason: str) -> tuple[Cause, str]:
 
 
 def _is_of(mark: str, link: int, wanted: str, wanted_link: int) -> bool:
-    """Return whether a comment's mark and link match ours; 0: any link."""
+    """Return whether a comment's mark and link match the wanted ones; 0: any link."""
     return bool(wanted) and mark == wanted and wanted_link in (0, link)
 
 

@@ -1,4 +1,4 @@
-"""Failure of a link before its supervisor starts: its modules do not load, or the like.
+"""Failure of a link before its supervisor starts, such as modules that do not load.
 
 The batch script reports it with `windlass.pyz failed JOB_FOLDER LINK CAUSE MESSAGE`. It counts as an attempt that
 failed before user code, and the retry policy decides what follows.

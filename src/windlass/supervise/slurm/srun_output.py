@@ -1,7 +1,7 @@
-"""srun's messages about killed tasks of a step, read from the output of a batch job.
+"""srun's messages about killed tasks of a step, from the output of a batch job.
 
-Slurm does not restart a task, and keeps the step alive until its other tasks end. So this is the earliest sign of a
-replica all of whose processes were killed on a live node.
+Slurm does not restart a task, and keeps the step alive until its other tasks end. So these messages are the earliest sign
+that all processes of a replica were killed on a live node.
 
 Source: srun's `task_state` and `_task_finish` messages (Slurm 22.05, src/srun/libsrun/launch.c and srun_job.c).
 """
@@ -19,7 +19,7 @@ _MOST_BYTES = 1 << 20
 
 
 def killed_tasks(text: str) -> set[int]:
-    """Return tasks that srun reports as killed: `n1: task 0: Killed`, `n[1-2]: tasks 0-1,4: Killed`."""
+    """Return the tasks that srun reports as killed: `n1: task 0: Killed`, `n[1-2]: tasks 0-1,4: Killed`."""
     found: set[int] = set()
     for match in _KILLED.finditer(text):
         for piece in match.group(1).strip("[]").split(","):

@@ -1,7 +1,7 @@
-"""Slurm's daemons above a replica: the one of its step, and on the first node the one of the batch script.
+"""Slurm's daemons above a replica: that of its step and, on the first node, that of the batch script.
 
 They report the end of a task to Slurm, and pass Slurm's signals to a task. If one of them is killed, Slurm assumes that
-the job still runs, and `srun` waits, until its walltime. So a replica that exits checks them, and cancels its own job if
+the job still runs, and `srun` waits, until its walltime. So a replica that exits checks them, and cancels its job if
 one is dead. A leader whose step has no daemon asks regularly whether its job is over, since no `scancel` reaches it
 (`LinkManager.is_job_over`).
 """
@@ -23,11 +23,11 @@ __all__ = ["StepDaemons"]
 _NAME = "slurmstepd"
 _PAUSE_S = 2.0
 _GIVE_UP_AFTER_S = 1800.0
-"""Time to wait for a controller that is down; after that the walltime ends the job."""
+"""Time limit for a controller that is down; after that the walltime ends the job."""
 
 
 class StepDaemons:
-    """Daemons that existed when this process, a task of a step, began; its children may use it too.
+    """Daemons that existed when this process, a task of a step, began; its children may also use this object.
 
     Args:
         environ: environment of the task.
@@ -64,7 +64,7 @@ class StepDaemons:
             with contextlib.suppress(SchedulerError):
                 state = scheduler.end_this_start()
                 if not state or (state == "COMPLETING" and not self.is_step_abandoned):
-                    return  # the rest that Slurm sees is this process
+                    return  # this process is the only one left for Slurm
             time.sleep(_PAUSE_S)
 
 
