@@ -1,4 +1,4 @@
-"""The provenance record: everything that decided a run, as one JSON value."""
+"""Provenance record: everything that determined a run, as one JSON value."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def collect(
     secrets: Iterable[str],
     host: Mapping[str, object],
 ) -> dict[str, object]:
-    """Put a run's provenance together; pure, and everything in it is JSON.
+    """Return a run's provenance as JSON values; pure.
 
     Args:
         spec: the resolved experiment as plain data.
-        packages: what the built environment holds, `name==version`.
-        secrets: names of variables whose values are never written, wherever they came from.
+        packages: packages of the built environment, `name==version`.
+        secrets: names of variables whose values are never written.
         host: from `host_facts`.
 
     Raises:
-        InternalError: a part is no plain data.
+        InternalError: a part is not plain data.
     """
     hidden = frozenset(secrets)
     record: dict[str, object] = {
@@ -80,7 +80,7 @@ def collect(
 
 
 def find_seeds(params: Mapping[str, object]) -> dict[str, object]:
-    """Parameters named as seeds (`seed`, `data.seed`, `init_seed`, `numpy_seeds`), by dotted path."""
+    """Return parameters named as seeds (`seed`, `data.seed`, `init_seed`, `numpy_seeds`), by dotted path."""
     found: dict[str, object] = {}
     for name, value in params.items():
         if isinstance(value, Mapping):
@@ -91,7 +91,7 @@ def find_seeds(params: Mapping[str, object]) -> dict[str, object]:
 
 
 def host_facts(clock: Clock | None = None) -> dict[str, object]:
-    """This machine: name, kernel, processor, memory, GPUs, Python, windlass; starts nvidia-smi where there is one."""
+    """Return facts of this machine: name, kernel, CPU, memory, GPUs, Python, windlass; runs nvidia-smi if installed."""
     uname = os.uname()
     return {
         "collected_at": format_time((clock or SystemClock()).now()),
@@ -117,7 +117,7 @@ def _describe_replica(replica: ReplicaRecord, hidden: frozenset[str]) -> dict[st
 
 
 def _plain(value: object, where: str) -> object:
-    """The same value in JSON's own types; dataclasses, paths, tuples and enums are not left to chance."""
+    """Convert a value to JSON types, including dataclasses, paths, tuples and enums."""
     if isinstance(value, Mapping):
         return {str(key): _plain(below, f"{where}.{key}") for key, below in value.items()}
     if isinstance(value, (list, tuple)):
@@ -143,7 +143,7 @@ def _os_name() -> str:
 
 
 def _cpu_model() -> str:
-    """Source: proc(5), /proc/cpuinfo; the key differs by processor family."""
+    """Return the CPU model; source: proc(5), /proc/cpuinfo, where the key differs by CPU family."""
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
@@ -153,7 +153,7 @@ def _cpu_model() -> str:
 
 
 def _gpus() -> list[dict[str, object]]:
-    """GPUs as nvidia-smi tells; empty without it, and one `error` entry when it is there and fails."""
+    """Return the GPUs that nvidia-smi reports; empty without it, one `error` entry if it fails."""
     try:
         done = run(["nvidia-smi", f"--query-gpu={_NVIDIA_QUERY}", "--format=csv,noheader,nounits"], timeout_s=20)
     except PreconditionError:

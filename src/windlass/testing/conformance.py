@@ -35,10 +35,10 @@ _POLL_S = 0.02
 
 
 class JobBench:
-    """Makes small jobs in a run's folder, and waits for what the journal says of them.
+    """Helper that makes small jobs in a run's folder, and waits for facts in the journal.
 
     Args:
-        dress: adds to a job what its backend needs and the plan would say: a queue, a chain, fencing.
+        dress: adds fields that the backend needs and a plan would set: queue, chain, fencing.
     """
 
     def __init__(self, folder: Path, dress: Callable[[JobDocument], JobDocument] = lambda document: document) -> None:
@@ -50,7 +50,7 @@ class JobBench:
     def job(
         self, line: str, *, num_replicas: int = 1, job: int = 1, grace_s: float = 2.0, failed: int = 0
     ) -> JobDocument:
-        """A job whose replicas execute a shell line; its intent is in the journal."""
+        """Create a job whose replicas run a shell line; its intent is in the journal."""
         command = ReplicaCommand(("/bin/sh", "-c", line), {"RANK": "${rank}", "ATTEMPT": "${attempt}"})
         document = JobDocument(
             run=self.folder.name,
@@ -85,7 +85,7 @@ class JobBench:
         writer.close()
 
     def render(self, backend: Backend, document: JobDocument) -> Rendered:
-        """Return what the backend would submit."""
+        """Return the backend's rendered submission."""
         return backend.render(document, self.folder / "jobs" / f"main-{document.job}", self.archive)
 
     def facts(self) -> RunFacts:
@@ -98,7 +98,7 @@ class JobBench:
         return self.facts().state
 
     def wait_until(self, is_true: object) -> None:
-        """Wait until a predicate of the facts holds; fails the test after five minutes."""
+        """Wait until a predicate of the facts is true; fails the test after five minutes."""
         assert callable(is_true)
         deadline = time.monotonic() + _DEADLINE_S
         while not is_true(self.facts()):
@@ -111,7 +111,7 @@ class JobBench:
         return (self.folder / "logs" / str(attempt) / "main" / f"{rank}.log").read_text()
 
     def survivors(self) -> list[int]:
-        """Processes that still carry the token of any job of this bench."""
+        """Return live processes with the token of any job of this bench."""
         return [
             pid
             for document in self._documents
@@ -121,12 +121,12 @@ class JobBench:
 
 
 class BackendConformance:
-    """The suite; a backend passes when all of these hold on the real thing."""
+    """Conformance suite; a backend must pass all tests on the real system."""
 
     @pytest.fixture
     def backend(self) -> Backend:
-        """The backend under test; a subclass gives it."""
-        pytest.fail("a subclass of BackendConformance must give a `backend` fixture")
+        """Return the backend under test; defined by a subclass."""
+        pytest.fail("a subclass of BackendConformance must define a `backend` fixture")
 
     def dress(self, document: JobDocument) -> JobDocument:
         """Return backend-specific fields of a job; a subclass may add some."""
@@ -134,7 +134,7 @@ class BackendConformance:
 
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[JobBench]:
-        """A run's folder to make jobs in; afterwards nothing of them may live."""
+        """Yield a run's folder to make jobs in; afterwards none of their processes may be alive."""
         folder = tmp_path / "conformance-00000000"
         folder.mkdir()
         bench = JobBench(folder, self.dress)

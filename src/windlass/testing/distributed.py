@@ -6,8 +6,8 @@
     def test_sum() -> None:
         assert run_distributed_test(check, num_processes=2, args=(10,)) == [10.0, 10.0]
 
-A fresh interpreter imports torch and the function's module once and forks the ranks, so that a test pays for one import
-however many processes it has. They meet through a file, and gloo takes free ports of the loopback device by itself.
+A new interpreter imports torch and the function's module once and forks the ranks, so that a test pays for one import
+whatever its number of processes. They meet through a file, and gloo takes free ports of the loopback device.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ sys.path[:] = json.loads(sys.argv[1])
 from windlass.testing import distributed
 distributed._fork_ranks(sys.argv[2])
 """
-# After the first failure the others get so long to fail by themselves: their tracebacks may tell more.
+# Seconds for the other ranks to fail after the first failure: their tracebacks may be more informative.
 _GRACE_S = 1.0
 _POLL_S = 0.01
 _LOST_PEER = "gloo/transport"
 
 
 class DistributedTestError(AssertionError):
-    """A rank raised, died or did not end in time; the message holds its traceback."""
+    """Error for a rank that raised, died or timed out; the message has its traceback."""
 
 
 def run_distributed_test(
@@ -65,16 +65,16 @@ def run_distributed_test(
     leaves no process behind, whatever happens.
 
     Args:
-        func: stands at the top of a module, such as the test's own file.
-        args: what can be pickled, as can what `func` returns.
-        timeout_s: then all ranks are killed, and the error shows where each one stood.
+        func: defined at the top level of a module, such as the test's file.
+        args: picklable arguments; the return value of `func` must be picklable too.
+        timeout_s: after it all ranks are killed, and the error shows each one's stack.
 
     Returns:
-        What the ranks returned, by rank.
+        The return values by rank.
 
     Raises:
         DistributedTestError: with the traceback of the rank that failed first.
-        TypeError: `func` is no function at the top of a module.
+        TypeError: `func` is not at the top level of a module.
     """
     module = sys.modules.get(func.__module__)
     if "." in func.__qualname__ or "<" in func.__qualname__ or module is None:
@@ -102,7 +102,7 @@ def _run_launcher(folder: Path, timeout_s: float) -> None:
     argv = [sys.executable, "-c", _START, json.dumps(sys.path), str(folder)]
     with subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL) as launcher:
         try:
-            # The launcher ends its ranks in time; the rest is for importing torch on a machine that is busy.
+            # The launcher ends its ranks in time; the rest allows for importing torch on a busy machine.
             code = launcher.wait(timeout_s + 90.0)
         except BaseException:
             launcher.kill()  # its ranks die with it: see _run_rank
@@ -131,13 +131,13 @@ def _read(path: Path) -> str:
 
 
 def _fork_ranks(path: str) -> None:
-    """Import what the ranks need, fork them, and end them: the main of the fresh interpreter."""
+    """Import modules for the ranks, fork the ranks and end them: the main function of the new interpreter."""
     folder = Path(path)
     job = read_json(folder / "job.json")
     module = _import(job["module"], job["file"])
     importlib.import_module("torch.distributed")  # before the fork, or each rank would pay for it
     if "torch.distributed.tensor" in sys.modules:
-        importlib.import_module("torch.distributed.fsdp")  # what shards models imports it late
+        importlib.import_module("torch.distributed.fsdp")  # code that shards models imports it late
     func = getattr(module, job["func"])
     pids: dict[int, int] = {}
     for rank in range(job["num_processes"]):
@@ -149,7 +149,7 @@ def _fork_ranks(path: str) -> None:
 
 
 def _import(name: str, file: str | None) -> ModuleType:
-    """The module by its file, under the name it has in the test's process, so that pickles find it."""
+    """Import a module by file, under its name in the test's process, so that pickles find it."""
     is_script = name == "__main__"  # pickles name it so; its own main part must not run
     if file is None or (name in sys.modules and not is_script):
         return importlib.import_module(name)
@@ -163,7 +163,7 @@ def _import(name: str, file: str | None) -> ModuleType:
 
 
 def _wait(folder: Path, pids: dict[int, int], timeout_s: float) -> None:
-    """Until all ranks ended; kills them by their ids when one failed, or when the time is over."""
+    """Wait until all ranks have ended; kill them by id if one fails or the time is over."""
     end_s = time.monotonic() + timeout_s + 2.0  # the ranks write their stacks at `timeout_s`
     while pids:
         for pid in list(pids):
@@ -179,7 +179,7 @@ def _wait(folder: Path, pids: dict[int, int], timeout_s: float) -> None:
 
 
 def _note_death(folder: Path, rank: int, code: int) -> None:
-    """A rank that died without a word, unless its stack says that its time was over."""
+    """Record a rank that died without a message, unless its stack shows that it timed out."""
     if not (folder / f"{rank}.failure").exists() and not _read(folder / f"{rank}.stack"):
         _write_failure(folder, rank, f"it ended with code {code} (a negative one is a signal's number)")
 
@@ -195,7 +195,7 @@ def _write_failure(folder: Path, rank: int, text: str) -> None:
 
 
 def _run_rank(folder: Path, rank: int, size: int, timeout_s: float, func: Callable[..., Any]) -> None:
-    """Call the function as this rank, write what came of it, and leave without the interpreter's end."""
+    """Call the function as this rank, write the result, and exit without the interpreter's cleanup."""
     code = 1
     try:
         _die_with_parent()
@@ -243,7 +243,7 @@ def _join(folder: Path, rank: int, size: int, timeout_s: float) -> World:
 
 
 def _leave() -> None:
-    """Wait for the others: a rank that ends early breaks the connections of those that still talk."""
+    """Wait for the other ranks: one that exits early breaks their connections."""
     import torch.distributed as dist
 
     if dist.is_initialized():

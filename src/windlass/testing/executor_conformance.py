@@ -42,10 +42,10 @@ E = TypeVar("E", AttemptStarted, AttemptReported, AttemptSaved, AttemptEnded)
 
 
 class ExecutorBench:
-    """Drives an executor as a controller would, and keeps what it told.
+    """Driver of an executor as a controller would use it, which records its events.
 
     Attributes:
-        events: everything so far, in order.
+        events: all events so far, in order.
     """
 
     def __init__(self, executor: Executor, work: Work) -> None:
@@ -54,7 +54,7 @@ class ExecutorBench:
         self.events: list[Event] = []
 
     def start(self, trial: str, attempt: int = 1, *, credit: int = 1, **fields: Any) -> None:
-        """Begin an attempt as soon as there is room."""
+        """Start an attempt as soon as there is room."""
         resources = fields.pop("resources", ONE_CPU)
         self._wait(lambda: self.executor.room(resources).fit is Fit.NOW, f"room for {trial}")
         config = fields.pop("config", {})
@@ -63,7 +63,7 @@ class ExecutorBench:
         )
 
     def go(self, trial: str, attempt: int = 1, *, credit: int = 1, saves: bool = False) -> None:
-        """Let it go on."""
+        """Continue the attempt."""
         self.executor.send(Go(trial=trial, attempt=attempt, credit=credit, saves=saves))
 
     def halt(self, trial: str, attempt: int = 1, *, saves: bool = False) -> None:
@@ -76,7 +76,7 @@ class ExecutorBench:
         return [event for event in found if (event.trial, event.attempt) == (trial, attempt)]
 
     def wait_for(self, kind: type[E], trial: str, attempt: int = 1, *, number: int = 1) -> E:
-        """The n-th event of a kind."""
+        """Return the n-th event of a kind."""
         self._wait(lambda: len(self.of(kind, trial, attempt)) >= number, f"{kind.__name__} {number} of {trial}")
         return self.of(kind, trial, attempt)[number - 1]
 
@@ -95,7 +95,7 @@ class ExecutorBench:
         return self.of(AttemptEnded, trial, attempt)[0]
 
     def look(self, seconds: float) -> list[Event]:
-        """Return the events within a time."""
+        """Return the events that arrive within a time."""
         end, found = time.monotonic() + seconds, []
         while (left := end - time.monotonic()) > 0:
             found += self.executor.poll(left)
@@ -110,10 +110,10 @@ class ExecutorBench:
 
 
 class ExecutorConformance:
-    """The tests. Class attributes say what this executor cannot do; a subclass then has no tests of that."""
+    """Conformance tests. Class attributes state what this executor supports; tests of the rest are left out."""
 
     can_lose_workers: ClassVar[bool] = True
-    """Workers are processes of their own that can die alone."""
+    """Workers are separate processes that can die independently."""
     sees_exits: ClassVar[bool] = True
     """The executor distinguishes a trial that exits from one that was killed."""
     counts_resources: ClassVar[bool] = True
@@ -133,16 +133,16 @@ class ExecutorConformance:
             setattr(cls, test, None)
 
     def make_executor(self, folder: Path) -> Executor:
-        """A fresh executor; each subclass has its own."""
+        """Return a new executor; defined by each subclass."""
         raise AssertionError(f"{type(self).__name__} makes no executor")
 
     def kill_worker(self, started: AttemptStarted) -> None:
-        """Kill a worker as a machine would lose it."""
+        """Kill a worker as the loss of a machine would."""
         os.kill(started.pid, signal.SIGKILL)
 
     @contextmanager
     def bench(self, folder: Path, trainable: Any = act, **fields: Any) -> Iterator[ExecutorBench]:
-        """An executor that is open, and closed afterwards."""
+        """Yield an open executor, closed afterwards."""
         folder.mkdir(exist_ok=True)
         fields = {"num_slots": self.num_slots, **fields}
         work = Work(
@@ -439,7 +439,7 @@ class ExecutorConformance:
             self.wait_until_gone(workers)
 
     def wait_until_gone(self, workers: list[ProcessId]) -> None:
-        """Wait for the end of processes; at once where `close` is done when they are gone."""
+        """Wait for processes to end; immediate if `close` itself waits for them."""
         deadline = time.monotonic() + _DEADLINE_S
         while any(is_alive(worker) for worker in workers):
             assert time.monotonic() < deadline, f"still there: {workers}"

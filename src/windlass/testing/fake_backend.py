@@ -1,4 +1,4 @@
-"""A fake scheduler for tests: it queues, loses replies, refuses, preempts and hides on command, and really runs the jobs.
+"""Fake scheduler for tests: on command it queues, loses replies, rejects, preempts and hides; its jobs really run.
 
 Verified: it passes the same conformance suite as the real backends. Jobs that it schedules run as local processes.
 """
@@ -20,12 +20,12 @@ __all__ = ["FakeBackend", "Faults"]
 
 @dataclass
 class Faults:
-    """Faults to come; each number counts down to zero.
+    """Faults to inject; each number counts down to zero.
 
     Attributes:
-        lost_replies: submissions that are taken while the client hears nothing.
+        lost_replies: submissions that are accepted but whose reply is lost.
         lost_requests: submissions that never arrive.
-        refusal: why every submission is refused; empty for none.
+        refusal: why every submission is rejected; empty to accept them.
         is_hidden: observations see nothing at all.
         is_full: jobs wait in the queue until `schedule` is called.
     """
@@ -46,7 +46,7 @@ class _Job:
 
 @dataclass
 class FakeBackend:
-    """A scheduler in this process; jobs are known by their token."""
+    """Scheduler in this process; jobs are identified by their token."""
 
     faults: Faults = field(default_factory=Faults)
     name: str = "fake"
@@ -57,11 +57,11 @@ class FakeBackend:
         self.num_observations = 0
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """As the local backend."""
+        """See `LocalBackend`."""
         return self._local.render(document, folder, archive)
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Queue the job, unless its token is known; start it at once unless the place is full."""
+        """Queue the job unless its token is known; start it immediately unless `is_full` is set."""
         if self.faults.refusal:
             raise PreconditionError(self.faults.refusal, code="unschedulable")
         if self.faults.lost_requests:
@@ -77,7 +77,7 @@ class FakeBackend:
         return self._outer(rendered.token)
 
     def schedule(self) -> int:
-        """Start everything that waits; returns how many jobs."""
+        """Start all waiting jobs; return how many."""
         waiting = [job for job in self._jobs.values() if job.inner is None and not job.is_cancelled]
         for job in waiting:
             job.inner = self._local.submit(job.rendered)
@@ -99,7 +99,7 @@ class FakeBackend:
         return self._local.observe([job.inner])[job.inner.backend_id]
 
     def cancel(self, job: Submission) -> None:
-        """End it by force, in the queue or running."""
+        """Kill a job, queued or running."""
         found = self._jobs.get(job.backend_id)
         if found is None:
             return
@@ -108,11 +108,11 @@ class FakeBackend:
             self._local.cancel(found.inner)
 
     def sweep(self, job: Submission) -> int:
-        """As the local backend."""
+        """See `LocalBackend`."""
         return self._local.sweep(job)
 
     def explain(self, job: Submission) -> str:
-        """Why it waits."""
+        """Return why it waits."""
         found = self._jobs.get(job.backend_id)
         return "the fake scheduler has no room" if found is not None and found.inner is None else ""
 

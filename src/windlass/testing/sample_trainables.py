@@ -14,7 +14,7 @@ __all__ = ["Counter", "act", "report_and_save", "show_environment"]
 
 
 def act(config: dict[str, Any]) -> Any:
-    """Report `num` values, and do what else the configuration says at which step."""
+    """Report `num` values, and perform the configured actions at their steps."""
     for step in range(config.get("num", 0)):
         if config.get("fails_at") == step:
             step // 0
@@ -32,7 +32,7 @@ def act(config: dict[str, Any]) -> Any:
 
 
 def report_and_save(config: dict[str, Any]) -> None:
-    """Report `num` values, each with a checkpoint, and go on from one."""
+    """Report `num` values, each with a checkpoint, resuming from one if given."""
     begin = 0
     checkpoint = get_checkpoint()
     if checkpoint is not None:
@@ -51,22 +51,22 @@ def show_environment(config: dict[str, Any]) -> None:
 
 
 class Counter(Trainable):
-    """Adds `by` in every step, which takes `seconds`, and is done after `num` steps."""
+    """Trainable that adds `by` in every step of `seconds`, and is done after `num` steps."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin at zero."""
+        """Start at zero."""
         self.value = 0
 
     def step(self) -> dict[str, Any]:
-        """Add."""
+        """Add `by` to the sum."""
         time.sleep(self.config.get("seconds", 0.0))
         self.value += self.config["by"]
         return {"value": self.value, "done": self.iteration + 1 >= self.config["num"]}
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Keep the sum."""
+        """Save the sum."""
         return {"value": self.value}
 
     def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it up."""
+        """Load the sum."""
         self.value = checkpoint["value"]

@@ -1,7 +1,7 @@
 """Trials under a virtual clock: learning curves with durations, on nodes that come and go, seen by one executor or more.
 
-A `VirtualWorld` outlives its heads, as a site does: `VirtualExecutor` is what one head sees of it. Every event has its
-time and its number, so a run is the same each time it is made.
+A `VirtualWorld` outlives its heads, as a site does; `VirtualExecutor` is one head's view of it. Every event has a
+time and a number, so runs are deterministic.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Curve(Protocol):
     """Behaviour of trials. Pure: equal arguments give equal results."""
 
     def duration_s(self, config: Mapping[str, Any], iteration: int) -> float:
-        """Seconds that an iteration takes."""
+        """Return the seconds that an iteration takes."""
 
     def step(self, state: float, config: Mapping[str, Any], iteration: int) -> tuple[float, Metrics]:
-        """The state and the report after an iteration; `done` in the report ends the trial.
+        """Return state and report after an iteration; `done` in the report ends the trial.
 
         Raises:
             VirtualTrialError: the trial fails.
@@ -69,17 +69,17 @@ class _Attempt:
 
 
 class VirtualWorld:
-    """Slots, the trials on them, and the checkpoints they wrote.
+    """Simulated slots, their trials and the checkpoints they wrote.
 
     Args:
-        slots: names of the slots that are there at first; the part before `/` is the node.
-        checkpoint_every: iterations between two checkpoints that trials make by themselves; 0: only when asked.
-        outlives_heads: whether trials go on when their head dies, and spool what they say.
-        start_s: seconds that a start takes.
+        slots: names of the initial slots; the part before `/` is the node.
+        checkpoint_every: iterations between automatic checkpoints; 0 to save only on request.
+        outlives_heads: whether trials continue when their head dies, and spool their events.
+        start_s: seconds that starting a trial takes.
 
     Attributes:
-        acknowledged: (trial, attempt, iteration) of every report that got an answer.
-        starts: every start that was made.
+        acknowledged: (trial, attempt, iteration) of every acknowledged report.
+        starts: all starts so far.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class VirtualWorld:
     # -------------------------------------------------------------------------------------------------------- time
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
-        """Let something happen in `seconds`: a node lost, one joined."""
+        """Schedule an event in `seconds`, such as the loss of a node."""
         self._num += 1
         heapq.heappush(self._due, (self.clock.monotonic() + seconds, self._num, act))
 
     def next_at(self) -> float | None:
-        """Monotonic time of the next thing that happens."""
+        """Return the monotonic time of the next event."""
         return self._due[0][0] if self._due else None
 
     def advance(self, until: float) -> None:
-        """Let everything happen up to a monotonic time."""
+        """Run all events up to a monotonic time."""
         while self._due and self._due[0][0] <= until:
             at, _, act = heapq.heappop(self._due)
             self.clock.advance(max(0.0, at - self.clock.monotonic()))
@@ -135,14 +135,14 @@ class VirtualWorld:
     # ------------------------------------------------------------------------------------------------------- slots
 
     def join(self, *slots: str) -> None:
-        """Slots appear."""
+        """Add slots."""
         for slot in slots:
             if slot not in self.slots:
                 self.slots[slot] = None
                 self._tell(SlotJoined(slot=slot, host=slot.split("/")[0]))
 
     def lose(self, node: str, why: str = "its node is gone") -> None:
-        """All slots of a node vanish, with their trials."""
+        """Remove all slots of a node, with their trials."""
         for slot in [name for name in self.slots if name.split("/")[0] == node]:
             attempt = self.slots.pop(slot)
             self._tell(SlotLost(slot=slot, why=why))
@@ -150,13 +150,13 @@ class VirtualWorld:
                 self._end(attempt, AttemptOutcome.LOST, why)
 
     def lose_worker(self, slot: str) -> None:
-        """The worker of a slot dies; the slot gets another."""
+        """Kill the worker of a slot, which gets a new one."""
         attempt = self.slots.get(slot)
         if attempt is not None:
             self._end(attempt, AttemptOutcome.LOST, "its worker died")
 
     def kill_head(self) -> None:
-        """The head is gone without a word: what it had not taken is in the spools, or lost with the workers."""
+        """Kill the head without notice: events that it had not received are spooled, or lost with the workers."""
         if self.head is not None:
             self.head.inbox.clear()
             self.head.is_cut = True
@@ -189,7 +189,7 @@ class VirtualWorld:
         self._plan(attempt, self._start_s)
 
     def _plan(self, attempt: _Attempt, wait_s: float) -> None:
-        """Let the next iteration end in due time."""
+        """Schedule the end of the next iteration."""
         attempt.turn += 1
         turn = attempt.turn
         seconds = self.curve.duration_s(attempt.config, attempt.iteration + 1)
@@ -233,7 +233,7 @@ class VirtualWorld:
         self._tell(ended, attempt)
 
     def order(self, order: Order) -> None:
-        """Tell an attempt something."""
+        """Send a command to an attempt."""
         attempt = self._attempts.get((order.trial, order.attempt))
         if attempt is None or attempt.is_over:
             return
@@ -250,13 +250,13 @@ class VirtualWorld:
             self._plan(attempt, 0.0)
 
     def spools(self, running: Mapping[str, int]) -> dict[str, list[tuple[int, Event]]]:
-        """Return the events of held attempts since they began."""
+        """Return the spooled events of attempts since they started."""
         found = {trial: self._attempts.get((trial, number)) for trial, number in running.items()}
         return {trial: attempt.said for trial, attempt in found.items() if attempt is not None}
 
 
 class VirtualExecutor:
-    """View of one head on a world. `poll` moves the clock to the next event."""
+    """Executor of one head on a virtual world. `poll` moves the clock to the next event."""
 
     name: ClassVar[str] = "virtual"
 
@@ -275,7 +275,7 @@ class VirtualExecutor:
         return {"CPU": float(len(self.world.slots))}
 
     def room(self, resources: Resources) -> Room:
-        """A free slot, one that is known to be free; a trial has one to itself, of up to eight CPUs."""
+        """Return the room for a trial, which uses one slot of up to eight CPUs."""
         if resources.total.get("CPU", 0.0) > 8.0:
             return Room(Fit.NEVER, "slots have 8 CPUs")
         num_free = sum(attempt is None for attempt in self.world.slots.values())
@@ -284,12 +284,12 @@ class VirtualExecutor:
         return Room(Fit.LATER, f"all {len(self.world.slots)} slots are taken")
 
     def start(self, start: StartAttempt) -> None:
-        """Begin an attempt."""
+        """Start an attempt."""
         if not self.is_cut:
             self.world.begin(start)
 
     def send(self, order: Order) -> None:
-        """Tell an attempt."""
+        """Send a command to an attempt."""
         if not self.is_cut:
             self.world.order(order)
 
@@ -306,7 +306,7 @@ class VirtualExecutor:
         return events
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Find the attempts of an earlier head, and everything they said."""
+        """Find the attempts of an earlier head, and all their events."""
         if not self.world.outlives_heads:
             return {}
         spools = self.world.spools(running)
@@ -319,7 +319,7 @@ class VirtualExecutor:
             self.world.head = None
 
     def close(self) -> None:
-        """End every attempt; a head that was killed does not come to that."""
+        """End every attempt; not called for a head that was killed."""
         if not self.is_cut:
             for attempt in [found for found in self.world.slots.values() if found is not None]:
                 attempt.is_over = True

@@ -1,4 +1,4 @@
-"""Container images: pinned by content before a launch, built once, used by digest."""
+"""Container images, pinned by content before a launch, built once and used by digest."""
 
 from __future__ import annotations
 

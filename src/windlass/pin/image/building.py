@@ -1,4 +1,4 @@
-"""Build an image with whatever builder an engine has; the commands are pure.
+"""Build an image with the builder that an engine has; the commands are pure.
 
 Source: docker-build(1), docker buildx build, buildah-build(1); BuildKit, "Inline cache".
 """
@@ -40,12 +40,12 @@ Flavour = Literal["buildx", "buildkit", "classic", "buildah"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Builder:
-    """Way in which an engine builds.
+    """Builder of an engine.
 
     Attributes:
-        flavour: `buildx`; `buildkit`, which an engine has built in; `classic`; `buildah`, which podman has inside.
-        is_separate: it runs in a container of its own, so that its cache must be exported whole, and images loaded back.
-        needs_host_network: the engine has no network of its own for the steps.
+        flavour: `buildx`; `buildkit`, built into an engine; `classic`; `buildah`, built into podman.
+        is_separate: whether it runs in a separate container, so that its cache must be exported and images loaded.
+        needs_host_network: whether the engine has no separate network for the steps.
     """
 
     flavour: Flavour
@@ -58,9 +58,9 @@ class ImageRecipe:
     """Image to build.
 
     Attributes:
-        secrets: file of each secret's value; never a value.
-        cache: image (`registry/name:tag`) whose layers may be used, and where they go with the next build.
-        local_cache: folder for the layers of a builder that has none of its own.
+        secrets: path of the file with each secret's value, never the value.
+        cache: image (`registry/name:tag`) whose layers are reused, and which the next build updates.
+        local_cache: folder for the layers of a builder without its own cache.
     """
 
     context: Path
@@ -76,7 +76,7 @@ class ImageRecipe:
 
 
 def find_builder(engine: ImageEngine) -> Builder:
-    """The best builder of an engine: buildx, else BuildKit, else the classic one. A few short calls."""
+    """Return an engine's best builder: buildx, else BuildKit, else the classic one. A few short calls."""
     if engine.kind != "docker":
         return Builder(flavour="buildah")
     needs_host = engine.call("network", "inspect", "bridge").code != 0
@@ -92,10 +92,10 @@ def find_builder(engine: ImageEngine) -> Builder:
 
 
 def build_command(engine: ImageEngine, builder: Builder, recipe: ImageRecipe) -> tuple[list[str], dict[str, str]]:
-    """Arguments and variables of the build; pure.
+    """Return the arguments and variables of the build; pure.
 
     Raises:
-        PreconditionError: it needs secrets, and the builder has no way to keep them out of the image.
+        PreconditionError: it needs secrets, and the builder cannot keep them out of the image.
     """
     if recipe.secrets and builder.flavour == "classic":
         raise PreconditionError(
@@ -139,10 +139,10 @@ def _cache_arguments(builder: Builder, recipe: ImageRecipe) -> list[str]:
 
 
 def build(engine: ImageEngine, builder: Builder, recipe: ImageRecipe, log: Path, secrets: Mapping[str, bytes]) -> None:
-    """Build, and name the image by its tag in the same moment; what is printed goes to `log`. Blocking.
+    """Build the image and tag it; output goes to `log`. Blocking.
 
     Raises:
-        PreconditionError: a step failed (`image-build-failed`); the message holds its last lines.
+        PreconditionError: a step failed (`image-build-failed`); the message has its last lines.
     """
     with _hidden(secrets) as files:
         arguments, variables = build_command(engine, builder, replace(recipe, secrets=files))
@@ -153,7 +153,7 @@ def build(engine: ImageEngine, builder: Builder, recipe: ImageRecipe, log: Path,
 
 @contextlib.contextmanager
 def _hidden(secrets: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
-    """Files in memory that have no name anywhere else, so that nothing is left of them when we are killed."""
+    """Yield anonymous files in memory, so that nothing is left if this process is killed."""
     descriptors: dict[str, int] = {}
     try:
         for name, value in secrets.items():
@@ -171,7 +171,7 @@ def num_cached(log: str) -> int:
 
 
 def build_failure(log: Path, name: str, code: int) -> WindlassError:
-    """The error for a build that failed: the step, its last lines, and where the rest is."""
+    """Return the error for a failed build: the step, its last lines, and the log's path."""
     text = _ANSI.sub("", log.read_text(errors="replace"))
     tail = "\n".join(text.splitlines()[-40:])
     if _NOT_A_STEP.search(tail):
@@ -194,7 +194,7 @@ def _fault_line(tail: str) -> str:
 
 
 def _last_lines(text: str) -> Sequence[str]:
-    """Return the last output of the failing step; BuildKit numbers steps, and prints several at once."""
+    """Return the last output of the failing step; BuildKit numbers steps and mixes their output."""
     failed = re.findall(r"^#(\d+) ERROR: (.*)$", text, re.MULTILINE)
     if failed:
         number, error = failed[-1]

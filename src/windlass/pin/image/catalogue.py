@@ -16,7 +16,7 @@ PREFIX = "windlass:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedImage:
-    """An entry of the catalogue: its tag, and what is in it."""
+    """Entry of the catalogue: the image's tag and its content."""
 
     image: str
     about: str
@@ -24,15 +24,15 @@ class NamedImage:
 
 @cache
 def catalogue() -> dict[str, NamedImage]:
-    """All entries by name."""
-    import tomllib  # lazy: few images are named so
+    """Return all entries by name."""
+    import tomllib  # lazy: few images have such a name
 
     entries = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text())
     return {name: NamedImage(**entry) for name, entry in entries.items()}
 
 
 def expand(name: str) -> str:
-    """The image that `windlass:<name>` stands for; other names as they are.
+    """Return the image that `windlass:<name>` stands for; other names unchanged.
 
     Raises:
         NotFoundError: the catalogue has no such name.

@@ -1,4 +1,4 @@
-"""The builder's context: which files of the pinned tree it holds, and their digest."""
+"""The builder's context: its files from the pinned tree, and their digest."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SUBMODULE = "160000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
-    """Files that the builder gets.
+    """Files that the builder receives.
 
     Attributes:
         sha256: of mode, content and path of each.
-        ignore: what `.dockerignore` says.
+        ignore: content of `.dockerignore`.
     """
 
     sha256: str
@@ -36,7 +36,7 @@ class BuildContext:
 
 
 def read_dockerfile(tree: TreeReader, path: str) -> str:
-    """The Dockerfile's text at the pinned commit; raises PreconditionError (`image-file-missing`)."""
+    """Return the Dockerfile's text at the pinned commit; raises PreconditionError (`image-file-missing`)."""
     text = tree.text(path)
     if text is None:
         names = [
@@ -54,10 +54,10 @@ def read_dockerfile(tree: TreeReader, path: str) -> str:
 
 
 def read_context(tree: TreeReader, folder: str, dockerfile: str) -> BuildContext:
-    """The files below `folder` of the pinned tree that no ignore file leaves out, as one digest.
+    """Return the files below `folder` of the pinned tree that are not ignored, with one digest.
 
     Args:
-        dockerfile: its path; `<Dockerfile>.dockerignore` outranks `.dockerignore`.
+        dockerfile: its path; `<Dockerfile>.dockerignore` takes precedence over `.dockerignore`.
 
     Raises:
         PreconditionError: no such folder, or a broken ignore file.
@@ -79,9 +79,9 @@ def read_context(tree: TreeReader, folder: str, dockerfile: str) -> BuildContext
 
 
 def write_context(source: Path, destination: Path, ignore: str) -> None:
-    """Move what a builder gets from a checkout to `destination`, with modes that no umask decides.
+    """Move the builder's files from a checkout to `destination`, with modes independent of the umask.
 
-    Submodules are whole folders in a checkout, and their files are judged one by one.
+    Submodules are folders in a checkout, and their files are matched one by one.
     """
     is_ignored = _ignoring(ignore)
     destination.mkdir(parents=True)
@@ -117,7 +117,7 @@ def _ignoring(text: str) -> Callable[[str], bool]:
 
 
 def ignoring(text: str) -> Callable[[str], bool]:
-    """Return True when a path (relative to the context, `a/b`) is left out; the last matching line decides.
+    """Return a predicate for ignored paths (relative to the context, `a/b`); the last matching line decides.
 
     Raises:
         ValueError: a pattern is broken; the message names it.
@@ -143,7 +143,7 @@ def ignoring(text: str) -> Callable[[str], bool]:
 
 
 def _clean(pattern: str) -> str:
-    """As Go's filepath.Clean, relative to the context."""
+    """Clean a path as Go's filepath.Clean does, relative to the context."""
     parts: list[str] = []
     for part in pattern.split("/"):
         if part == "..":
@@ -155,7 +155,7 @@ def _clean(pattern: str) -> str:
 
 @lru_cache(maxsize=256)
 def _compile(pattern: str) -> re.Pattern[str]:
-    """A pattern that also matches everything below what it names."""
+    """Compile a pattern that also matches everything below its matches."""
     out, position = "", 0
     while position < len(pattern):
         char = pattern[position]

@@ -1,4 +1,4 @@
-"""Read a Dockerfile far enough to know which images it begins with; pure.
+"""Parser of Dockerfiles that finds the images they start from; pure.
 
 Source: Dockerfile reference, "Parser directives", "Understand how ARG and FROM interact", "Here-documents".
 """
@@ -26,9 +26,9 @@ class Stage:
     """Stage of a Dockerfile: a `FROM` and its instructions.
 
     Attributes:
-        name: after `AS`; empty without.
-        base: what it begins with, variables filled in: a stage's name, `scratch`, or an image.
-        sources: what else it copies from or mounts, filled in: names and numbers of stages, and images.
+        name: the name after `AS`; empty if there is none.
+        base: its base with variables expanded: a stage's name, `scratch`, or an image.
+        sources: other sources that it copies from or mounts, expanded: stage names and numbers, and images.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Dockerfile:
     path: str
 
     def images(self) -> tuple[str, ...]:
-        """Images from outside that the target needs, in the order of the file; pure."""
+        """Return external images that the target needs, in file order; pure."""
         found: dict[str, None] = {}
         for stage in self._needed():
             for source in (stage.base, *stage.sources):
@@ -65,7 +65,7 @@ class Dockerfile:
         return tuple(found)
 
     def pinned(self, digests: Mapping[str, str]) -> str:
-        """The text with images named by `digests` (image to full reference) wherever they stand; pure."""
+        """Return the text with images replaced according to `digests` (image to full reference); pure."""
         lines = self.text.split("\n")
         scope: dict[str, str] = dict(self.args)
         names: set[str] = set()
@@ -82,7 +82,7 @@ class Dockerfile:
         return "\n".join(lines)
 
     def _needed(self) -> list[Stage]:
-        """Stages that the target is made from, itself included."""
+        """Return the stages that the target is built from, including itself."""
         start = self.stages[-1] if not self.target else self._target()
         found, queue = [start], [start]
         while queue:
@@ -110,7 +110,7 @@ class Dockerfile:
         )
 
     def _stage(self, source: str, of: Stage) -> Stage | None:
-        """The stage that a source names, among those before `of`; None: an image."""
+        """Return the stage before `of` that a source names; None if it is an image."""
         before = self.stages[: self.stages.index(of)]
         for stage in reversed(before):
             if stage.name and stage.name.lower() == source.lower():
@@ -124,12 +124,12 @@ def parse_dockerfile(
     """Read a Dockerfile.
 
     Args:
-        path: what errors call it.
-        args: build arguments; they outrank the defaults of `ARG` lines.
-        platform: fills the builder's own arguments, such as TARGETARCH.
+        path: the file's name in errors.
+        args: build arguments, which override the defaults of `ARG` lines.
+        platform: value for the builder's predefined arguments, such as TARGETARCH.
 
     Raises:
-        PreconditionError: it has no `FROM`, or an image's name is empty once its variables are filled in.
+        PreconditionError: it has no `FROM`, or an image's name is empty after its variables are expanded.
     """
     scope = _platform_args(platform) | {name: args[name] for name in args}
     stages: list[Stage] = []
@@ -167,14 +167,14 @@ def _stage(each: _Instruction, scope: Mapping[str, str], path: str) -> Stage:
 
 
 def _from_words(text: str) -> tuple[str, str]:
-    """Image and name of a FROM line."""
+    """Return the image and the name of a FROM line."""
     words = [word for word in text.split() if not word.startswith("--")]
     name = words[2] if len(words) > 2 and words[1].upper() == "AS" else ""
     return (words[0] if words else ""), name
 
 
 def _from_options(each: _Instruction) -> Iterator[str]:
-    """Return what `COPY --from=` and `RUN --mount=...,from=` name, as written."""
+    """Yield the sources of `COPY --from=` and `RUN --mount=...,from=`, as written."""
     for word in each.text.split():
         if not word.startswith("--"):
             return
@@ -200,7 +200,7 @@ def _rewrite(
 
 
 def _instructions(text: str) -> Iterator[_Instruction]:
-    """Instructions with their continued lines joined, comments and here-documents left out."""
+    """Yield instructions with continued lines joined, without comments and here-documents."""
     lines = text.split("\n")
     escape = _escape(lines)
     number = 0
@@ -246,7 +246,7 @@ def _declare(text: str, scope: dict[str, str], args: Mapping[str, str]) -> None:
 
 
 def _fill(text: str, scope: Mapping[str, str]) -> str:
-    """Variables filled in, with `${x:-default}` and `${x:+other}`; an unknown one is empty."""
+    """Expand variables, including `${x:-default}` and `${x:+other}`; unknown ones are empty."""
 
     def value(found: re.Match[str]) -> str:
         escaped, name, how, other, plain = found.groups()

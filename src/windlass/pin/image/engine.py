@@ -1,4 +1,4 @@
-"""The one door to docker, podman and buildah: look at images, get them, send them, name them.
+"""Interface to docker, podman and buildah: inspect, pull, push and tag images.
 
 Everything goes through their command lines, with the user's own configuration and logins.
 """
@@ -32,8 +32,8 @@ class ImageFacts:
     """Identity, size and settings of an image that an engine has.
 
     Attributes:
-        image_id: `sha256:...` of its configuration; the engine's own name of its content.
-        digests: `name@sha256:...` of the registries it came from or went to.
+        image_id: `sha256:...` of its configuration, by which the engine identifies its content.
+        digests: `name@sha256:...` for each registry it was pulled from or pushed to.
         platform: `linux/amd64`, ...
     """
 
@@ -46,7 +46,7 @@ class ImageFacts:
     size_bytes: int = 0
 
     def digest_of(self, name: str) -> str:
-        """Its digest at a registry, by the image's name; empty where that is not known."""
+        """Return its digest at a registry, by the image's name; empty if unknown."""
         for each in self.digests:
             known, _, digest = each.partition("@")
             if known in (name, f"docker.io/{name}", f"docker.io/library/{name}", f"localhost/{name}"):
@@ -56,12 +56,12 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageEngine:
-    """An engine by its program.
+    """Container engine, called through its program.
 
     Attributes:
         kind: `docker`, `podman` or `buildah`.
-        program: what is called; `WINDLASS_DOCKER`, `WINDLASS_PODMAN` and `WINDLASS_BUILDAH` choose another.
-        pause: waits between tries.
+        program: the program to call; `WINDLASS_DOCKER`, `WINDLASS_PODMAN` and `WINDLASS_BUILDAH` override it.
+        pause: called to wait between attempts.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class ImageEngine:
         log: Path | None = None,
         cwd: Path | None = None,
     ) -> Completed:
-        """Run it to its end, whatever the code; with a log, what it prints goes there as it is printed."""
+        """Run the program until it exits, whatever its exit code; with a log, output is written there as it appears."""
         argv = [self.program, *arguments]
         if log is not None:
             argv = ["/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1', str(log), *argv]
@@ -90,13 +90,13 @@ class ImageEngine:
         """Return the facts of images that exist, by the requested name. One process (podman: one each).
 
         Raises:
-            UnreachableError: the engine does not answer.
+            UnreachableError: the engine does not respond.
         """
         if self.kind == "buildah":
             asked = {name: self.call("inspect", "--type", "image", name) for name in names}
             return {name: self._facts(done, _of_buildah) for name, done in asked.items() if done.code == 0}
         found: dict[str, ImageFacts] = {}
-        for name in names:  # what is missing is left out of the answer, so that one call cannot tell which is which
+        for name in names:  # missing images are omitted from the output, so one call cannot tell which is which
             done = self.call("image", "inspect", name)
             if done.code == 0:
                 found[name] = self._facts(done, lambda answer: _of_docker(answer[0]))
@@ -108,7 +108,7 @@ class ImageEngine:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise UnreachableError(
                 f"`{self.program} {' '.join(done.argv[1:3])}` does not respond as {self.kind} does: {error!r:.200}",
-                hint=f"run it by hand, or name another program in {_VARIABLES[self.kind]}",
+                hint=f"run it yourself, or name another program in {_VARIABLES[self.kind]}",
                 code="engine-unreachable",
             ) from error
 
@@ -117,27 +117,27 @@ class ImageEngine:
         return self.look(name).get(name)
 
     def pull(self, reference: str, log: Callable[[str], None]) -> None:
-        """Get an image from its registry; layers that came before a cut are kept. Blocking; tries four times.
+        """Pull an image; layers that arrived before an interruption are kept. Blocking; tries four times.
 
         Raises:
-            WindlassError: the registry refuses, has no such image, or gave what is not what its digest says.
+            WindlassError: the registry denies access, has no such image, or its content does not match the digest.
         """
         arguments = ("pull", reference) if self.kind != "docker" else ("pull", "--quiet", reference)
         self._move(arguments, f"pull {reference}", reference, log)
 
     def push(self, reference: str, log: Callable[[str], None]) -> None:
-        """Send an image to its registry; layers that are there already are not sent again. Blocking; tries four times."""
+        """Push an image; layers that the registry has are not sent again. Blocking; tries four times."""
         arguments = ("push", "--quiet", reference) if self.kind != "buildah" else ("push", reference)
         self._move(arguments, f"push {reference}", reference, log)
 
     def tag(self, image: str, name: str) -> None:
-        """Give an image one more name; idempotent."""
+        """Add a name to an image; idempotent."""
         done = self.call("tag", image, name)
         if done.code != 0:
             raise explain_fault(done.stderr, f"{self.kind} tag {name}", name)
 
     def remove(self, name: str) -> bool:
-        """Take a name away, and the image with its last one; False where it was not there."""
+        """Remove a name, and with the last name the image; return False if it did not exist."""
         return self.call(*(("rmi",) if self.kind == "buildah" else ("image", "rm")), name).code == 0
 
     def _move(self, arguments: tuple[str, ...], what: str, reference: str, log: Callable[[str], None]) -> None:
@@ -170,7 +170,7 @@ class ImageEngine:
 
 
 def find_engine(kind: str = "") -> ImageEngine:
-    """The engine of a place (`docker`, `podman`), or without a name the first one whose program is there.
+    """Return the named engine (`docker`, `podman`), or without a name the first installed one.
 
     Raises:
         PreconditionError: none is installed (`engine-missing`).

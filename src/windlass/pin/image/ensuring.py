@@ -1,4 +1,4 @@
-"""From an image pin to an image that is there: found, pulled, or built once however many ask for it."""
+"""Provision of the image that a pin names: found, pulled, or built once for any number of processes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class ImageMaker:
     """Engine, folders and options needed to get an image onto this machine.
 
     Attributes:
-        folder: what was pinned as code; its repository holds the commit.
+        folder: the folder that was pinned as code; its repository has the commit.
         cache: `<home>/cache`.
-        store: our own repository, for snapshots of folders outside any.
+        store: windlass's repository, for snapshots of folders outside any repository.
         secrets: values for `RUN --mount=type=secret`, by name.
-        has_packages: list what is installed; a few seconds, once for each image.
+        has_packages: whether to list installed packages; takes a few seconds, once per image.
     """
 
     engine: ImageEngine
@@ -60,13 +60,13 @@ class ImageMaker:
 
 
 def ensure_image(pin: ImagePin, maker: ImageMaker) -> BuiltImage:
-    """The image of a pin, in the engine. Idempotent; safe for many processes at once. Blocks while it is built or pulled.
+    """Ensure that the engine has the pin's image. Idempotent; safe for concurrent processes. Blocks while it is built.
 
-    An unchanged one costs one call of the engine. The commit is added to those that the image serves, with a tag.
+    An unchanged image costs one call of the engine. The commit is added to the image's commits, with a tag.
 
     Raises:
-        PreconditionError: the build failed, or a tag names something else than what was pinned.
-        WindlassError: the engine or the registry refuses.
+        PreconditionError: the build failed, or a tag no longer names the pinned image.
+        WindlassError: the engine or the registry fails.
     """
     if pin.kind == "named":
         return _ensure_named(pin, maker)
@@ -90,17 +90,17 @@ def ensure_image(pin: ImagePin, maker: ImageMaker) -> BuiltImage:
 
 
 def name_of(pin: ImagePin) -> str:
-    """Return the engine's name for the image of a pin: by key where it is built, by digest where that is known."""
+    """Return the engine's name for the image of a pin: by key if it is built, by digest if that is known."""
     if pin.kind == "built":
         return _tagged(pin)
     return parse_reference(pin.name).at(pin.digest) if pin.digest else pin.name
 
 
 def has_image(pin: ImagePin, engine: ImageEngine) -> bool:
-    """Return True when the engine already has the image of a pin; one or two calls of it.
+    """Return True if the engine already has the image of a pin; calls it once or twice.
 
     Raises:
-        UnreachableError: the engine does not answer.
+        UnreachableError: the engine does not respond.
     """
     if pin.kind == "built":
         return engine.find(_tagged(pin)) is not None
@@ -152,7 +152,7 @@ def _pull_named(pin: ImagePin, wanted: str, maker: ImageMaker) -> ImageFacts:
 
 
 def _packages_of(facts: ImageFacts, maker: ImageMaker) -> tuple[str, ...]:
-    """Asked once for each image, whatever it is called."""
+    """Return the packages of an image, listed only once for each image id."""
     key = facts.image_id.removeprefix("sha256:")
     known = read_record(maker.cache, key, maker.engine.kind)
     if known is not None:
@@ -179,7 +179,7 @@ def _packages_of(facts: ImageFacts, maker: ImageMaker) -> tuple[str, ...]:
 
 
 def _known(pin: ImagePin, maker: ImageMaker) -> ImageRecord | None:
-    """The record of a pin whose image is still in the engine under its tag."""
+    """Return the record of a pin if its image is still in the engine under its tag."""
     record = read_record(maker.cache, pin.key, maker.engine.kind)
     if record is None:
         return None
@@ -193,7 +193,7 @@ def _known(pin: ImagePin, maker: ImageMaker) -> ImageRecord | None:
 
 
 def _make(pin: ImagePin, maker: ImageMaker) -> tuple[ImageRecord, bool]:
-    """Find the image by its tag, here or in the registry, or build it; returns whether nothing was built."""
+    """Find the image by tag, locally or in the registry, or build it; return its record and whether it existed."""
     name = _tagged(pin)
     facts = maker.engine.find(name)
     if facts is None and pin.registry:
@@ -238,7 +238,7 @@ def _build(pin: ImagePin, maker: ImageMaker) -> None:
     with _working(folder / f"{pin.key}.building") as place:
         recipe = _recipe(pin, maker, place)
         builder = find_builder(maker.engine)
-        if recipe.cache and builder.flavour == "classic":  # it takes layers only from images that are here
+        if recipe.cache and builder.flavour == "classic":  # it takes layers only from local images
             with contextlib.suppress(WindlassError):
                 maker.engine.pull(recipe.cache, maker.log)
         build(maker.engine, builder, recipe, log_file, maker.secrets)
@@ -247,7 +247,7 @@ def _build(pin: ImagePin, maker: ImageMaker) -> None:
 
 @contextlib.contextmanager
 def _working(place: Path) -> Iterator[Path]:
-    """A folder of this build alone; the lock is held, so what lies there is of a builder that died."""
+    """Yield a private folder for this build; as the lock is held, old content is from a dead builder."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     try:
@@ -257,7 +257,7 @@ def _working(place: Path) -> Iterator[Path]:
 
 
 def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> ImageRecipe:
-    """Lay out what the builder gets: the pinned tree without what is ignored, and a Dockerfile with its bases by digest."""
+    """Write the builder's input: the pinned tree without ignored files, and a Dockerfile with bases by digest."""
     from windlass.pin.code.reading import read_tree  # lazy: a hit reads no tree
     from windlass.pin.image.context import read_context, read_dockerfile  # lazy: as above
 
@@ -288,7 +288,7 @@ def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> ImageRecipe:
 
 
 def _is_by_digest(name: str, digest: str, maker: ImageMaker) -> bool:
-    """Return True when a base can be named by digest; one that only the engine has has an id, and is named by its
+    """Return True if a base can be named by digest; a base that only the engine has is named by its
     tag.
     """
     facts = maker.engine.find(name)
@@ -296,7 +296,7 @@ def _is_by_digest(name: str, digest: str, maker: ImageMaker) -> bool:
 
 
 def _check_bases(pin: ImagePin, maker: ImageMaker) -> None:
-    """Raise when a base that only the engine has is another one by now."""
+    """Raise if a base that only the engine has was replaced since it was pinned."""
     for name, digest in pin.bases.items():
         facts = maker.engine.find(name)
         if facts is None or digest in (facts.image_id, facts.digest_of(parse_reference(name).name)):
@@ -306,7 +306,7 @@ def _check_bases(pin: ImagePin, maker: ImageMaker) -> None:
 
 
 def _lock_in(folder: Path) -> str:
-    """The digest of the lock file that the Dockerfile finds; empty without one."""
+    """Return the digest of the lock file in the context; empty without one."""
     return next((sha256_file(folder / name) for name in _LOCK_FILES if (folder / name).is_file()), "")
 
 
@@ -325,7 +325,7 @@ def _labels(pin: ImagePin, maker: ImageMaker, lock_sha256: str) -> dict[str, str
 
 
 def _from_registry(pin: ImagePin, maker: ImageMaker) -> ImageFacts | None:
-    """The image of this key that somebody pushed; None where nobody has."""
+    """Pull the image of this key from the registry; return None if it was never pushed."""
     there = f"{pin.registry}:{key_tag(pin.key)}"
     try:
         fetch_digest(parse_reference(there))
@@ -341,7 +341,7 @@ def _from_registry(pin: ImagePin, maker: ImageMaker) -> ImageFacts | None:
 
 
 def _publish(pin: ImagePin, image_id: str, maker: ImageMaker) -> str:
-    """Push the image by its key, for those who look for it, and as the cache of the next build; returns its digest."""
+    """Push the image under its key and as the cache of the next build; return its digest."""
     there = parse_reference(f"{pin.registry}:{key_tag(pin.key)}")
     for tag in (there.tag, _cache_tag(pin)):
         name = str(there.with_tag(tag))
@@ -352,7 +352,7 @@ def _publish(pin: ImagePin, image_id: str, maker: ImageMaker) -> str:
 
 
 def _add_commit(pin: ImagePin, record: ImageRecord, maker: ImageMaker) -> ImageRecord:
-    """Let the image serve one more commit: a tag here and, where there is one, in the registry."""
+    """Add a commit to the image's record: tag it locally and, if there is one, in the registry."""
     tag = _commit_tag(pin, maker)
     name = f"{pin.name}:{tag}"
     maker.engine.tag(record.image_id, name)
@@ -364,7 +364,7 @@ def _add_commit(pin: ImagePin, record: ImageRecord, maker: ImageMaker) -> ImageR
 
 
 def _commit_tag(pin: ImagePin, maker: ImageMaker) -> str:
-    """A tag for each commit and variant; by content as well where another image of the commit has it."""
+    """Return the tag of commit and variant, with the key added if another image of the commit has it."""
     tag = commit_tag(maker.code.commit) + (f"-{sanitised(pin.variant)}" if pin.variant else "")
     present = maker.engine.find(f"{pin.name}:{tag}")
     is_other = present is not None and present.labels.get(KEY_LABEL) != pin.key
@@ -372,7 +372,7 @@ def _commit_tag(pin: ImagePin, maker: ImageMaker) -> str:
 
 
 def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
-    """Return the image that the builder made, under the name that others look for."""
+    """Return the image that was built, after giving it its final name."""
     facts = maker.engine.find(_unfinished(pin))
     if facts is None:
         raise PreconditionError(
@@ -386,8 +386,8 @@ def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
 
 
 def _unfinished(pin: ImagePin) -> str:
-    """Return the name of an image while it is built: a killed client's build may still end, and must not move the
-    name in use.
+    """Return the name of an image while it is built: a killed client's build may still finish, and must not
+    replace the name in use.
     """
     return f"{pin.name}:building-{pin.key[:24]}"
 

@@ -1,6 +1,6 @@
 """Errors of engines, translated to errors with a remedy; pure.
 
-Engines have no codes for it, so their words decide; words that nobody knows are shown as they are.
+Engines have no error codes, so their messages are matched; unknown messages are shown unchanged.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PASSING = re.compile(
 
 
 def is_passing(said: str) -> bool:
-    """Return True when trying again may help: a cut connection, an overloaded server."""
+    """Return True if a retry may help, as after a lost connection or with an overloaded server."""
     return _PASSING.search(said) is not None and not (_FULL.search(said) or _LOGIN.search(said))
 
 
 def explain_fault(said: str, what: str, reference: str) -> WindlassError:
-    """The error for what an engine said of a command.
+    """Return the error for an engine's message about a failed command.
 
     Args:
-        what: the command as a person would type it, `docker pull python:3.12`.
+        what: the command as a user would type it, `docker pull python:3.12`.
         reference: the image.
     """
     last = _last(said)
@@ -61,12 +61,12 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
     if _ARCH.search(said):
         return PreconditionError(
             f"`{what}`: no image for this machine's architecture: {last}",
-            hint="use an image for this architecture, or run on a machine of the image's",
+            hint="use an image for this architecture, or run on a machine of the image's architecture",
             code="image-wrong-architecture",
         )
     if is_passing(said):
         return UnreachableError(
-            f"`{what}`: the connection failed again and again: {last}",
+            f"`{what}`: the connection failed repeatedly: {last}",
             hint="try again; what was downloaded is kept",
             code="registry-unreachable",
         )
@@ -79,7 +79,7 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
         )
     if _MISSING.search(said):
         return NotFoundError(f"`{what}`: {last}", hint="check the name and the tag", code="image-missing")
-    return PreconditionError(f"`{what}` failed: {last}", hint="run it by hand to see more", code="engine-failed")
+    return PreconditionError(f"`{what}` failed: {last}", hint="run it yourself to see more", code="engine-failed")
 
 
 def _registry(reference: str) -> str:

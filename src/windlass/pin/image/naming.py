@@ -1,4 +1,4 @@
-"""Names of images: their parts, and what windlass calls those it builds; pure.
+"""Names of images: their parts, and the names of images that windlass builds; pure.
 
 Source: distribution/reference, "Grammar"; a name without a registry is Docker Hub's.
 """
@@ -24,9 +24,9 @@ __all__ = [
 ]
 
 KEY_PREFIX = "k-"
-"""Of the tag that says what an image was made from."""
+"""Prefix of the tag that identifies an image's content."""
 CACHE_PREFIX = "cache-"
-"""Of the tag that moves with each build and only serves its layers."""
+"""Prefix of the tag that moves with each build and only provides cached layers."""
 _HUB = "docker.io"
 _PART = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
@@ -36,11 +36,11 @@ _MAX_PART = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A name of an image, taken apart.
+    """Parsed image name.
 
     Attributes:
-        registry: host and port; `docker.io` where none is written.
-        repository: path in it, `library/python`.
+        registry: host and port; `docker.io` by default.
+        repository: path in the registry, `library/python`.
     """
 
     registry: str
@@ -50,22 +50,22 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """The name without tag and digest, as engines show it."""
+        """Return the name without tag and digest, as engines show it."""
         if self.registry != _HUB:
             return f"{self.registry}/{self.repository}"
         return self.repository.removeprefix("library/")
 
     @property
     def full_name(self) -> str:
-        """The name with its registry, always."""
+        """Return the name, always with its registry."""
         return f"{self.registry}/{self.repository}"
 
     def with_tag(self, tag: str) -> Reference:
-        """The same name with a tag and no digest."""
+        """Return the name with a tag and no digest."""
         return replace(self, tag=tag, digest="")
 
     def at(self, digest: str) -> str:
-        """The same name by digest."""
+        """Return the name with a digest."""
         return f"{self.name}@{digest}"
 
     def __str__(self) -> str:
@@ -74,10 +74,10 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """Take a name apart; `python` is `docker.io/library/python:latest`.
+    """Parse a name; `python` is `docker.io/library/python:latest`.
 
     Raises:
-        PreconditionError: no image can be called so.
+        PreconditionError: the name is invalid.
     """
     rest, _, digest = text.removeprefix("docker://").partition("@")
     head, slash, tail = rest.rpartition("/")
@@ -104,7 +104,7 @@ def built_name(project: str, branch: str) -> str:
 
 
 def sanitised(text: str) -> str:
-    """A part of an image's name; a name that had to change keeps apart from others by a few letters of its digest."""
+    """Return a valid part of an image name; a changed name gets some digits of its digest, to stay unique."""
     clean = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_PART].strip("-")
     if clean and clean == text:
         return clean
@@ -113,10 +113,10 @@ def sanitised(text: str) -> str:
 
 
 def commit_tag(commit: str) -> str:
-    """The tag of a commit (or of a snapshot)."""
+    """Return the tag of a commit (or a snapshot)."""
     return commit[:12]
 
 
 def key_tag(key: str) -> str:
-    """The tag of a content key."""
+    """Return the tag of a content key."""
     return KEY_PREFIX + key[:24]

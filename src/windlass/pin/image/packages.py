@@ -1,5 +1,5 @@
-"""Packages installed in an image, listed in a container of it: the record has what is installed, not what was
-requested.
+"""Packages installed in an image, listed in a container: the record has the installed packages, not the requested
+ones.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ done
 
 
 def list_packages(engine: ImageEngine, image: str) -> tuple[str, ...]:
-    """Python distributions (`name==version`) and the system's packages (`deb:name=version`), sorted. Blocks for seconds.
+    """Return sorted Python (`name==version`) and system packages (`deb:name=version`). Blocks for seconds.
 
-    Empty for an image without a shell, which has nobody to ask, and for buildah, which is asked for no container.
+    Empty for an image without a shell, and for buildah, which runs no container here.
     """
     if engine.kind == "buildah":
         return ()
@@ -63,7 +63,7 @@ def list_packages(engine: ImageEngine, image: str) -> tuple[str, ...]:
 
 
 def write_sbom(engine: ImageEngine, image: str, path: Path) -> Path | None:
-    """The image's bill of materials (SPDX, JSON), where syft or docker's `sbom` is there; None otherwise."""
+    """Write the image's bill of materials (SPDX, JSON) if syft or docker's `sbom` is installed; else return None."""
     if shutil.which("syft") is not None:
         argv = ["syft", "scan", f"{engine.kind}:{image}", "-o", "spdx-json", "-q"]
     elif engine.kind == "docker" and engine.call("sbom", "--version").code == 0:

@@ -13,17 +13,17 @@ __all__ = ["NO_IMAGE", "BuiltImage", "ImagePin"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePin:
-    """An immutable reference to an image: by digest where it exists, by the key of its content where it is built.
+    """Immutable reference to an image: by digest if it exists, by the key of its content if it is built.
 
     Attributes:
-        name: what the user wrote, or what the built image is called (without a tag).
-        digest: of an image that is named, `sha256:...` as its registry (or, without one, its engine) calls it.
-        key: of one that is built: hex sha256 of Dockerfile, stage, arguments, context and bases.
+        name: the name that the user wrote, or the built image's name (without a tag).
+        digest: of a named image, `sha256:...` at its registry (or, without one, in its engine).
+        key: of a built image: hex sha256 of Dockerfile, stage, arguments, context and bases.
         context: folder of the builder's context, relative to the code.
-        variant: which of the Dockerfile's images it is, as people say it; empty: the only one.
-        bases: digest of each image that the Dockerfile begins with, by the name it uses.
+        variant: the variant of the Dockerfile's image; empty if there is only one.
+        bases: digest of each base image of the Dockerfile, by the name it uses.
         platform: `linux/amd64`, ...
-        has_own_code: the code that runs is the image's, at its working folder.
+        has_own_code: whether the code that runs is in the image, at its working folder.
         network: `host` or `private`.
     """
 
@@ -46,7 +46,7 @@ class ImagePin:
     network: str = "host"
 
     def text(self) -> str:
-        """Describe the image in one line: by its digest, or by what it is made from."""
+        """Describe the image in one line: by its digest or its content."""
         if self.kind == "built":
             source = self.dockerfile + (f" ({self.variant})" if self.variant else "")
             return f"{self.name}, from {source} by content {self.key[:12]}, for {self.platform}"
@@ -60,22 +60,22 @@ class ImagePin:
         return f"{self.name} ({how})"
 
     def identity(self) -> dict[str, object]:
-        """Return what is the same wherever the same image is meant."""
+        """Return the values that identify the image, equal at every site."""
         return {"kind": self.kind, "content": self.key or self.digest, "platform": self.platform}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltImage:
-    """An image that is there.
+    """Existing image.
 
     Attributes:
-        reference: what a container is started from: `name@sha256:...`, or the engine's own `sha256:...`.
-        image_id: the engine's name of its content, `sha256:...`.
-        digest: of its manifest in a registry; empty: it is in none.
+        reference: name to start containers from: `name@sha256:...`, or the engine's `sha256:...`.
+        image_id: the engine's id of its content, `sha256:...`.
+        digest: of its manifest in a registry; empty if it is in none.
         workdir: its working folder.
-        packages: what is installed in it, `name==version` and `deb:name=version`.
-        sbom: path of its bill of materials; empty: none was made.
-        is_hit: nothing had to be built or pulled.
+        packages: installed packages, `name==version` and `deb:name=version`.
+        sbom: path of its bill of materials; empty if there is none.
+        is_hit: whether nothing had to be built or pulled.
     """
 
     reference: str
@@ -87,7 +87,7 @@ class BuiltImage:
     is_hit: bool = True
 
     def provenance(self) -> dict[str, object]:
-        """Return what a run's provenance records of it, beside the pin."""
+        """Return the part of a run's provenance that describes it, beside the pin."""
         return {
             "reference": self.reference,
             "image_id": self.image_id,

@@ -1,4 +1,4 @@
-"""From `env.image` to an image pin: no build, nothing is written, and mostly no network."""
+"""Pinning of `env.image`: nothing is built or written, and mostly no network is used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IMAGE_FILE = re.compile(r"(?:/|\w+://)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSource:
-    """Image of an experiment file that is to be built, its variant applied."""
+    """Image to build from an experiment file, with its variant applied."""
 
     dockerfile: str
     context: str = "."
@@ -51,16 +51,16 @@ def pin_named(
     is_elsewhere: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin an image that exists, by digest: as the engine has it, else as its registry says.
+    """Pin an existing image by digest, from the engine or else from its registry.
 
     Args:
-        name: a tag, a digest, a name of the catalogue, or (where a site has a container runtime) the path of an image file.
-        engine: None: only the registry is asked.
-        is_elsewhere: containers start where this engine is not, so that only what a registry calls the image counts.
-        log: gets a line before a registry is asked.
+        name: a tag, a digest, a catalogue name, or (for a site with a container runtime) the path of an image file.
+        engine: None to use only the registry.
+        is_elsewhere: containers start on other machines than this engine's, so only registry digests are valid.
+        log: called with a line before a registry request.
 
     Raises:
-        WindlassError: neither has it.
+        WindlassError: neither has the image.
     """
     made = {"has_own_code": has_own_code, "network": network, "platform": platform or host_platform()}
     if is_image_file(name):
@@ -71,7 +71,7 @@ def pin_named(
 
 
 def is_image_file(name: str) -> bool:
-    """Return True when a name is that of a file, or of an address that only a site's container runtime reads."""
+    """Return True if a name is a file, or an address that only a site's container runtime reads."""
     return _IMAGE_FILE.match(name) is not None and not name.startswith("docker://")
 
 
@@ -87,18 +87,18 @@ def pin_built(
     platform: str = "",
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin an image by what it is made from: Dockerfile, stage, arguments, pinned context, bases, platform.
+    """Pin an image by its inputs: Dockerfile, stage, arguments, pinned context, bases, platform.
 
-    Reads the pinned tree, not the working folder. A second or less: a few calls of git, one of the engine for each base.
+    Reads the pinned tree, not the working folder. Takes a second or less: a few calls of git, and one of the engine for each base.
 
     Args:
         folder: the folder that was pinned.
         store: windlass's repository, for folders outside any repository.
-        log: gets a line before a registry is asked.
+        log: called with a line before a registry request.
 
     Raises:
         PreconditionError: no such Dockerfile, stage or context; the code is not pinned.
-        WindlassError: a base is nowhere.
+        WindlassError: a base does not exist.
     """
     platform = platform or host_platform()
     with read_tree(code, folder, store=store) as tree:
@@ -145,7 +145,7 @@ def content_key(
     bases: Mapping[str, str],
     platform: str,
 ) -> str:
-    """Hex sha256 of everything an image is made from; pure."""
+    """Return the hex sha256 of all inputs of an image; pure."""
     parts = {
         "schema": _SCHEMA,
         "dockerfile": dockerfile_sha256,
@@ -165,10 +165,10 @@ def resolve_digests(
     is_elsewhere: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, str]:
-    """The digest of each image: stated, else the engine's, else the registry's.
+    """Return the digest of each image: as stated, else the engine's, else the registry's.
 
-    An image that only the engine has (built or loaded there) is known by the id of its configuration, which means
-    nothing to others (`is_elsewhere`).
+    An image that only the engine has (built or loaded there) is identified by its configuration's id, which is not
+    valid on other machines (`is_elsewhere`).
     """
     found: dict[str, str] = {}
     for name in names:
@@ -185,7 +185,7 @@ def _of_engine(name: str, engine: ImageEngine | None) -> ImageFacts | None:
     try:
         return engine.find(name)
     except UnreachableError:
-        return None  # a plan needs no engine where the registry answers
+        return None  # a plan needs no engine if the registry responds
 
 
 def _of_registry(name: str, engine: ImageEngine | None, *, is_here: bool, log: Callable[[str], None]) -> str:
@@ -200,7 +200,7 @@ def _of_registry(name: str, engine: ImageEngine | None, *, is_here: bool, log: C
 
 
 def host_platform() -> str:
-    """The platform of this machine's containers, `linux/amd64`."""
+    """Return the platform of this machine's containers, such as `linux/amd64`."""
     machine = machine_platform.machine()
     return f"linux/{_ARCHITECTURES.get(machine, machine)}"
 

@@ -1,11 +1,11 @@
-"""Records of images that were built here: one small file each, below `<home>/cache/images`.
+"""Records of locally built images: one small file each, below `<home>/cache/images`.
 
-    <key>.<engine>.json    the image's record, written when it is whole
+    <key>.<engine>.json    the image's record, written when it is complete
     <key>.lock             held while it is built
-    <key>.log              what its last build printed
+    <key>.log              output of its last build
     <key>.building/        its context while it is built
 
-Deleting them loses nothing but the way from a commit to its image: the engine is asked by tag, and checks by label.
+Deleting them only loses the mapping from commits to images: images are found in the engine by tag and label.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _BUILDING = ".building"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecord:
-    """An image that was built (or found by its content) here.
+    """Image that was built, or found by its content, on this machine.
 
     Attributes:
-        commits: of the code that it serves, the first one first; snapshots' commits as well.
-        tags: names that were given to it, one for each commit.
+        commits: commits of the code that it serves, oldest first, including those of snapshots.
+        tags: its tags, one for each commit.
         built_at: seconds since 1970.
     """
 
@@ -69,7 +69,7 @@ class ImageRecord:
     sbom: str = ""
 
     def built(self, *, is_hit: bool) -> BuiltImage:
-        """The image for those who start containers."""
+        """Return the image to start containers from."""
         return BuiltImage(
             reference=self.image_id,
             image_id=self.image_id,
@@ -81,12 +81,12 @@ class ImageRecord:
         )
 
     def with_commit(self, commit: str, tag: str) -> ImageRecord:
-        """The same image, serving one more commit."""
+        """Return a copy with one more commit."""
         return replace(self, commits=(*self.commits, commit), tags=tuple(dict.fromkeys((*self.tags, tag))))
 
 
 def images_folder(cache: Path) -> Path:
-    """Return the folder of records; created at the first call."""
+    """Return the folder of records, created if missing."""
     folder = cache / "images"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -98,32 +98,32 @@ def record_path(cache: Path, key: str, engine: str) -> Path:
 
 
 def read_record(cache: Path, key: str, engine: str) -> ImageRecord | None:
-    """The record of a key, or None."""
+    """Return the record of a key, or None."""
     return _read(record_path(cache, key, engine))
 
 
 def write_record(cache: Path, record: ImageRecord) -> None:
-    """Keep a record, whole or not at all."""
+    """Write a record atomically."""
     write_json(record_path(cache, record.key, record.engine), {"schema": _SCHEMA, **asdict(record)})
 
 
 def touch_record(cache: Path, record: ImageRecord) -> None:
-    """Note that an image is used, which keeps it from `windlass gc` for a while."""
+    """Record that an image is used, which protects it from `windlass gc` for a while."""
     with contextlib.suppress(FileNotFoundError):
         os.utime(record_path(cache, record.key, record.engine))
 
 
 def list_records(cache: Path) -> list[ImageRecord]:
-    """All records, the newest first."""
+    """Return all records, newest first."""
     found = [record for path in images_folder(cache).glob("*.json") if (record := _read(path)) is not None]
     return sorted(found, key=lambda record: record.built_at, reverse=True)
 
 
 def find_record(cache: Path, word: str) -> ImageRecord:
-    """The newest image of a commit, a tag, a key, an id or a digest; beginnings of six letters will do.
+    """Return the newest image for a commit, tag, key, id or digest, or a prefix of at least six characters.
 
     Raises:
-        NotFoundError: none fits.
+        NotFoundError: none matches.
     """
     records = list_records(cache)
     bare = word.removeprefix("sha256:")
@@ -148,7 +148,7 @@ def find_record(cache: Path, word: str) -> ImageRecord:
 
 
 def sweep_unfinished(cache: Path, key: str) -> None:
-    """Remove what builders left that were killed: contexts whose lock nobody holds, and that of `key`, which the caller holds."""
+    """Remove leftovers of killed builders: unlocked contexts, and that of `key`, whose lock the caller holds."""
     for folder in images_folder(cache).glob(f"*{_BUILDING}"):
         if folder.stem == key or not is_locked(folder.with_suffix(".lock")):
             shutil.rmtree(folder, ignore_errors=True)
@@ -163,4 +163,4 @@ def _read(path: Path) -> ImageRecord | None:
         }
         return ImageRecord(**values) if data.get("schema") == _SCHEMA else None
     except (OSError, ValueError, TypeError, AttributeError):
-        return None  # the next build writes it anew
+        return None  # the next build writes it again

@@ -1,4 +1,4 @@
-"""Ask a registry what a tag means, without an engine.
+"""Resolve a tag at a registry, without an engine.
 
 Source: OCI Distribution Specification 1.1, "Pulling manifests"; CNCF Distribution, "Token Authentication
 Specification" and "Oauth2 Token Authentication".
@@ -35,7 +35,7 @@ _MAX_CHALLENGE = 8192
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HUB_HOST = "registry-1.docker.io"
 _MAX_BYTES = 8 << 20
-"""Of one answer; registries take manifests of 4 MiB at most (specification, "Pushing Manifests")."""
+"""Size limit of a response; registries accept manifests of at most 4 MiB (specification, "Pushing Manifests")."""
 
 
 def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
@@ -44,8 +44,8 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
 
     Raises:
         NotFoundError: the registry has no such image (`image-missing`).
-        AccessError: it wants another login (`registry-login`).
-        UnreachableError: it does not answer, or not as a registry (`registry-unreachable`).
+        AccessError: it requires another login (`registry-login`).
+        UnreachableError: it does not respond, or not as a registry (`registry-unreachable`).
     """
     host = _HUB_HOST if reference.registry == "docker.io" else reference.registry
     address = f"{_scheme(host)}://{host}/v2/{reference.repository}/manifests/"
@@ -72,12 +72,12 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
 
 
 def _scheme(host: str) -> str:
-    """Only this machine is asked without TLS."""
+    """Return `https`, or `http` for a registry on this machine."""
     return "http" if re.match(r"(?:localhost|127\.[0-9.]+)(?::|\Z)", host) else "https"
 
 
 def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s: float) -> str:
-    """The Authorization header that a challenge asks for; an identity token is exchanged for one of the registry's."""
+    """Return the Authorization header for a challenge; an identity token is exchanged for a registry token."""
     basic = "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode() if login else ""
     if not challenge.lower().startswith("bearer"):
         if login is None:
@@ -110,7 +110,7 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
 
 
 def _is_address(realm: str) -> bool:
-    """Return True when a token server may be called: a registry must not send us to `file:`, nor a login over plain
+    """Return True if a token server may be called: never `file:`, and no login over plain
     HTTP.
     """
     try:
@@ -123,8 +123,8 @@ def _is_address(realm: str) -> bool:
 def _get(
     address: str, headers: Mapping[str, str], reference: Reference, timeout_s: float, form: bytes | None = None
 ) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body; a form is sent with POST."""
-    from http.client import HTTPException  # lazy: brings ssl, and an engine mostly knows the answer
+    """Return status, headers and body; a form is sent by POST."""
+    from http.client import HTTPException  # lazy: imports ssl, and an engine mostly has the digest
     from urllib.error import HTTPError  # lazy: as above
 
     from windlass.store.remote_files import open_http  # lazy: as above
@@ -166,14 +166,14 @@ _HELPER_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A user's name and password (or, without a name, an identity token) at one registry."""
+    """User name and password (or, without a name, an identity token) for one registry."""
 
     user: str
     password: str = field(repr=False)
 
 
 def find_login(registry: str, environ: Mapping[str, str] = os.environ) -> Login | None:
-    """The login for a registry (`ghcr.io`), or None; may start a credential helper, blocks up to 30 s."""
+    """Return the login for a registry (`ghcr.io`), or None; may run a credential helper for up to 30 s."""
     for config in _configs(environ):
         found = _from_config(config, registry)
         if found is not None:
@@ -216,12 +216,12 @@ def _from_config(config: Mapping[str, object], registry: str) -> Login | None:
 
 
 def _ask(helper: str, key: str) -> Login | None:
-    """Source: docker-credential-helpers, README, "get"."""
+    """Get a login from a credential helper; source: docker-credential-helpers, README, "get"."""
     try:
         done = run([f"docker-credential-{helper}", "get"], stdin=key.encode(), timeout_s=_HELPER_TIMEOUT_S)
         answer = decode_json(done.stdout) if done.code == 0 else {}
     except (WindlassError, ValueError):
-        return None  # then the registry says what is missing
+        return None  # then the registry reports the problem
     if not isinstance(answer, dict) or not answer.get("Secret"):
         return None
     user = str(answer.get("Username", ""))
@@ -233,6 +233,6 @@ def _decoded(entry: Mapping[str, object]) -> Login | None:
         return Login(user="", password=str(entry["identitytoken"]))
     try:
         user, _, password = base64.b64decode(str(entry.get("auth", ""))).decode().partition(":")
-    except ValueError:  # of base64, of UTF-8, or of letters that base64 has not
+    except ValueError:  # invalid base64 or UTF-8
         return None
     return Login(user=user, password=password) if user else None

@@ -1,4 +1,4 @@
-"""A scriptable fake Beaker: the genuine client talks to it, and every replica really runs, as a local process."""
+"""Scriptable fake Beaker: the official client talks to it, and replicas run as local processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a fake Beaker by hand: `python -m windlass.testing.beaker FOLDER` prints what to export, and runs until Ctrl-C."""
+"""Run a fake Beaker: `python -m windlass.testing.beaker FOLDER` prints variables to export, and serves until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until interrupted; the fake and all its jobs end with this process."""
     parser = argparse.ArgumentParser(prog="python -m windlass.testing.beaker", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the fake keeps everything; made if missing")
-    parser.add_argument("--secret", action="append", default=[], metavar="NAME=VALUE", help="put a secret in lab/main")
-    parser.add_argument("--image", action="append", default=[], metavar="NAME", help="let me/NAME be an image")
+    parser.add_argument("folder", type=Path, help="folder for all data of the fake; created if missing")
+    parser.add_argument("--secret", action="append", default=[], metavar="NAME=VALUE", help="add a secret to lab/main")
+    parser.add_argument("--image", action="append", default=[], metavar="NAME", help="add the image me/NAME")
     given = parser.parse_args(argv)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

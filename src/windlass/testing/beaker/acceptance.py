@@ -1,7 +1,7 @@
 """Validation of an experiment's spec by the fake Beaker, as far as the real service's rules are known.
 
-Source: the docstrings of beaker-py (data model of spec v2) and its proto comments; where the service's own behaviour is
-unknown the fake takes the stricter reading, so that what passes here asks for nothing doubtful.
+Source: the docstrings of beaker-py (data model of spec v2) and its proto comments; where the service's behaviour is
+unknown the fake is strict, so that specs that pass here are safe.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PRIORITIES = {"low", "normal", "high", "urgent", "immediate"}
 _SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?b?|b)?\Z", re.IGNORECASE)
 _HOUR_NS = 3_600_000_000_000
 _MOST_REPLICAS = 1000
-"""Each is a process of this machine."""
+"""Each replica is a process on this machine."""
 
 
 def check_spec(spec: Any, world: BeakerState, workspace: Workspace) -> None:
-    """Raise Refused (400) with the first thing that is wrong with a spec."""
+    """Raise Refused (400) for the first problem of a spec."""
     if not isinstance(spec, Mapping):
         raise Refused(400, "invalid spec: not an object")
     _known(spec, _EXPERIMENT_KEYS, "spec")
@@ -215,6 +215,6 @@ def _check_resources(resources: Mapping[str, Any], where: str) -> None:
 
 
 def constrained_to(task: Mapping[str, Any], key: str) -> list[str]:
-    """The clusters or hosts of a task's constraints, of which the client sends one as text where it was given so."""
+    """Return the clusters or hosts of a task's constraints; the client may send a single one as text."""
     named = (task.get("constraints") or {}).get(key) or []
     return [named] if isinstance(named, str) else list(named)

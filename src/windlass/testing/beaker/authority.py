@@ -1,4 +1,4 @@
-"""A throw-away certificate authority: made for one process, valid for the loopback for a week."""
+"""Temporary certificate authority: made for one process, valid on the loopback for a week."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Certificates:
 
 
 def write_certificates(folder: Path) -> Certificates:
-    """Certificates of this process's own authority for localhost; only the roots are written to `folder`.
+    """Return certificates for localhost from this process's authority; only the roots are written to `folder`.
 
     One authority for a process: grpc reads its roots once, and a test process may have many fakes.
 
@@ -41,10 +41,10 @@ def write_certificates(folder: Path) -> Certificates:
 
 @contextlib.contextmanager
 def trusted_here() -> Iterator[None]:
-    """Let clients in this process trust the authority, whatever grpc knew before.
+    """Make clients in this process trust the authority, even if grpc has loaded other roots.
 
-    grpc reads the file of roots when it is first used, which something else may have done already; a client that
-    trusts nobody then tries again for ever.
+    grpc reads the file of roots on first use, which may already have happened; a client without trusted roots
+    then retries forever.
     """
     import grpc  # type: ignore[import-untyped]  # lazy: 0.2 s
 
@@ -69,7 +69,7 @@ def _made() -> tuple[bytes, bytes, bytes]:
         from cryptography.x509.oid import NameOID
     except ImportError as error:
         raise PreconditionError(
-            "the fake Beaker makes a certificate of its own, and `cryptography` is not installed",
+            "the fake Beaker makes its own certificate, and `cryptography` is not installed",
             hint="pip install cryptography",
             code="extra-missing",
         ) from error

@@ -26,7 +26,7 @@ _LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A file or folder of this machine, and where the job sees it."""
+    """File or folder of this machine, and its path in the job."""
 
     source: Path
     target: str
@@ -38,9 +38,9 @@ class Container:
     """Start parameters of a job.
 
     Attributes:
-        folder: the job's own folder: its home, its working folder, and what the container is made of.
+        folder: the job's folder, with its home, its working folder and the container's files.
         hosts: host names and their addresses.
-        hidden: folders of this machine that the job sees empty.
+        hidden: folders of this machine that are empty for the job.
     """
 
     folder: Path
@@ -66,7 +66,7 @@ def start(container: Container) -> subprocess.Popen[bytes]:
     """Start a job's command; the caller's thread must outlive it.
 
     Raises:
-        OSError: the command cannot be started (where jobs are not enclosed).
+        OSError: the command cannot be started (if jobs are not enclosed).
     """
     for name in ("home", "work"):
         (container.folder / "box" / name).mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def read_output(
     on_line: Callable[[StoredJob, bytes], None],
     on_end: Callable[[StoredJob], None],
 ) -> threading.Thread:
-    """Collect a job's output as it comes, in a thread of its own, until the last of its processes closes it."""
+    """Collect a job's output in a separate thread, until its last process closes it."""
 
     def follow() -> None:
         stream = process.stdout
@@ -151,16 +151,16 @@ def read_output(
 
 
 def stamp(job: StoredJob, message: bytes) -> StoredLogLine:
-    """Give a line its time: now, or just after the line before."""
+    """Return a line with its time: now, or just after the previous line."""
     last_ns = job.log[-1].at_ns if job.log else 0
     return StoredLogLine(at_ns=max(time.time_ns(), last_ns + 1), message=message)
 
 
 def end(job: StoredJob, number: int = signal.SIGKILL) -> None:
-    """Kill all processes of a job, or tell its command; ended ones are left in peace. Idempotent."""
+    """Kill all processes of a job, or signal its command; ended ones are ignored. Idempotent."""
     assert job.process is not None
     if not can_enclose():
         for pid in (job.process.pid, *find_by_environment("BEAKER_JOB_ID", job.id)):
             send_signal(pid, number)
     elif job.process.returncode is None:
-        send_signal(job.process.pid, number)  # what is in the container dies with it, or is told by it
+        send_signal(job.process.pid, number)  # processes in the container die with it, or get the signal from it

@@ -1,8 +1,8 @@
-"""Run a command as a container would: own mounts, host name and processes; run as a program, not imported.
+"""Run a command as a container would, with separate mounts, host name and processes; a program, not imported.
 
     python -I -S enclose.py PLAN.json
 
-The plan is written by `container.py`. Nothing here outlives the command: the mounts are this process's own, and the
+The plan is written by `container.py`. Nothing outlives the command: the mounts are private to this process, and the
 command's processes end with it. Linux only; standard library only.
 
 Source: mount_namespaces(7), pid_namespaces(7), user_namespaces(7), mount(2).
@@ -21,7 +21,7 @@ from typing import Any
 
 __all__ = ["FAILED_CODE", "main"]
 
-FAILED_CODE = 121  # the container could not be made; `failure` of the plan says why
+FAILED_CODE = 121  # the container could not be made; `failure` of the plan has the reason
 
 _NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x00020000, 0x04000000, 0x10000000, 0x20000000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
@@ -31,11 +31,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(plan_path: str) -> int:
-    """Make the container, run the command in it to its end, give its exit code."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # none may come while nobody could pass it on
+    """Make the container, run the command in it, and return its exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # none may arrive before it can be forwarded
     # The parent wrote it; and this program cannot import windlass.
     plan: dict[str, Any] = json.loads(Path(plan_path).read_text())  # noqa: TID251
-    os.unlink(plan_path)  # it held the job's secrets
+    os.unlink(plan_path)  # it contained the job's secrets
     try:
         _die_with_parent()
         _unshare(is_root=bool(plan["is_root"]))
@@ -59,7 +59,7 @@ def _unshare(*, is_root: bool) -> None:
 
 
 def _inside(plan: dict[str, Any]) -> int:
-    """The first process of the container: it forwards signals to the command, reaps, and ends when the command ends."""
+    """Run the container's first process, which forwards signals, reaps, and exits with the command."""
     try:
         _die_with_parent()
         socket.sethostname(plan["hostname"])
@@ -87,7 +87,7 @@ def _execute(plan: dict[str, Any]) -> None:
 
 
 def _enter(plan: dict[str, Any]) -> None:
-    """Change to a root of our own: the machine's folders, the job's mounts in their places."""
+    """Change to a private root: the machine's folders with the job's mounts."""
     root = plan["root"]
     tree = _Tree(root)
     for target in plan["hidden"]:
@@ -103,7 +103,7 @@ def _enter(plan: dict[str, Any]) -> None:
 
 
 class _Tree:
-    """A root folder under construction; mount points that do not exist are made without touching the machine's own."""
+    """Root folder under construction; missing mount points are made without changing the machine's folders."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -119,13 +119,13 @@ class _Tree:
             _mount("none", self._root + target, "", _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
 
     def hide(self, target: str) -> None:
-        """An empty folder in the place of one of the machine's."""
+        """Mount an empty folder over one of the machine's."""
         self._ensure(target, is_folder=True)
         _mount("tmpfs", self._root + target, "tmpfs", 0)
         self._ours.add(target)
 
     def _ensure(self, target: str, *, is_folder: bool) -> None:
-        """Make a mount point; a folder of the machine that lacks it is replaced by a copy made of bind mounts."""
+        """Make a mount point; if a machine's folder lacks it, the folder is replaced by bind mounts of its content."""
         path = "/"
         parts = [part for part in target.split("/") if part]
         for index, part in enumerate(parts):
@@ -150,7 +150,7 @@ class _Tree:
             try:
                 _copy(os.path.join(path, name), os.path.join(inside, name))
             except FileNotFoundError:
-                continue  # others work on this machine too, and have just taken it away
+                continue  # another process has just removed it
 
 
 def _copy(source: str, copy: str) -> None:

@@ -1,6 +1,6 @@
-"""The life of jobs: queued, scheduled, ready, running, ended, and what one job's end means for the others.
+"""Life cycle of jobs: queued, scheduled, ready, running, ended, and the effect of one job's end on others.
 
-One thread does everything that starts, stops or follows a process; it sleeps until something changed or a limit passes.
+One thread starts, stops and follows all processes; it sleeps until something changes or a limit passes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOST = (CancelCode.NODE_UNAVAILABLE, CancelCode.NODE_UNHEALTHY, CancelCode.HEAL
 
 
 class Engine:
-    """Runs the jobs of a world until it is closed."""
+    """Engine that runs the jobs of a state until it is closed."""
 
     def __init__(self, world: BeakerState, scenario: Scenario, furnishing: Furnishing) -> None:
         self._world = world
@@ -35,11 +35,11 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="fake-beaker-engine", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread; returns immediately."""
         self._thread.start()
 
     def close(self) -> None:
-        """Kill every process and end every thread; blocks until they are gone."""
+        """Kill all processes and end all threads; blocks until they are gone."""
         with self._world.changed:
             self._is_closing = True
             self._world.changed.notify_all()
@@ -48,7 +48,7 @@ class Engine:
             reader.join(timeout=5.0)
 
     def cancel(self, experiment: StoredExperiment, reason: str) -> None:
-        """Cancel all that is not finished of an experiment. Idempotent."""
+        """Cancel all unfinished jobs of an experiment. Idempotent."""
         with self._world.changed:
             if not experiment.canceled_ns:
                 experiment.canceled_ns = time.time_ns()
@@ -58,13 +58,13 @@ class Engine:
             self._world.changed.notify_all()
 
     def preempt(self, job: StoredJob, code: CancelCode, reason: str) -> None:
-        """Take a job's place away now."""
+        """Preempt a job now."""
         with self._world.changed:
             self._cancel(job, code, reason)
             self._world.changed.notify_all()
 
     def restart(self, experiment: StoredExperiment) -> None:
-        """Start new jobs for every task that failed or was canceled."""
+        """Start new jobs for all tasks that failed or were canceled."""
         with self._world.changed:
             experiment.canceled_ns, experiment.canceled_for = 0, ""
             for task in experiment.tasks:
@@ -96,7 +96,7 @@ class Engine:
         return max(0.0, min(limits) - time.monotonic()) if limits else None
 
     def _advance(self, experiment: StoredExperiment) -> bool:
-        """Move each task one step on; whether any moved."""
+        """Advance each task by one step; return whether any advanced."""
         steps = [self._step(task, task.job) for task in experiment.tasks]
         return any(steps)
 
@@ -121,7 +121,7 @@ class Engine:
 
     def _schedule(self, job: StoredJob) -> bool:
         if any(other.job.canceled_ns and not other.job.finalized_ns for other in self._siblings(job.task)):
-            return False  # a group starts again when all of it has stopped
+            return False  # a group restarts once all of it has stopped
         needed = [
             mount["source"]["result"] for mount in job.task.spec.get("datasets") or () if mount["source"].get("result")
         ]
@@ -179,7 +179,7 @@ class Engine:
         return self._say(job, "started", "Started")
 
     def _hear(self, job: StoredJob, line: bytes) -> None:
-        """A line came: keep it, and do what waits for it."""
+        """Store a received line, and fire the triggers that wait for it."""
         with self._world.changed:
             job.log.append(container.stamp(job, line))
             for trigger in self._scenario.triggers:
@@ -312,7 +312,7 @@ class Engine:
         return [other for other in task.experiment.tasks if other.group_id == task.group_id]
 
     def _say(self, job: StoredJob, status: str, message: str) -> bool:
-        """Note an event; one that was just said counts up instead. Gives whether anything new was said."""
+        """Record an event, or count up a repeated one; return whether it is new."""
         is_new = not job.events or (job.events[-1].status, job.events[-1].message) != (status, message)
         if is_new:
             job.events.append(Event(at_ns=time.time_ns(), status=status, message=message))
@@ -320,7 +320,7 @@ class Engine:
 
 
 def _auto_resumes(task: StoredTask) -> bool:
-    """The service's default is true; a spec that still says `preemptible` never resumes by itself."""
+    """Return whether a task auto-resumes: true by default, never for a spec with `preemptible`."""
     context: Mapping[str, object] = task.spec.get("context") or {}
     if "preemptible" in context:
         return False

@@ -1,4 +1,4 @@
-"""The fake Beaker itself: a folder, two servers on the loopback, and jobs that really run."""
+"""The fake Beaker: a folder, two servers on the loopback, and jobs that run as processes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _PUBLIC_CLUSTERS = ("jupiter", "saturn", "ceres", "neptune", "titan", "augusta",
 
 
 class FakeBeaker:
-    """A Beaker of one's own, for as long as a `with` block.
+    """Fake Beaker that lives as long as a `with` block.
 
     Args:
-        folder: everything is kept here; made if missing. Nothing is left anywhere else.
-        environ: what the "image" of jobs sets beside PATH and HOME.
-        hidden: folders of this machine that jobs see empty, so that a test can show that nothing is read from them.
+        folder: holds all data; created if missing. Nothing is left anywhere else.
+        environ: variables that the "image" of jobs sets in addition to PATH and HOME.
+        hidden: folders of this machine that are empty for jobs, so that a test can show that nothing reads them.
 
-    Jobs run as local processes, enclosed in namespaces of their own (root or user namespaces): own mounts, host name,
-    process numbers. Images are not pulled: a job's programs are this machine's, this Python first on the PATH.
+    Jobs run as local processes in separate namespaces (as root or with user namespaces) for mounts, host name and
+    process ids. Images are not pulled: jobs use this machine's programs, with this Python first on the PATH.
     """
 
     user = "me"
@@ -91,7 +91,7 @@ class FakeBeaker:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Everything a client needs: set these and use the genuine client."""
+        """Return the variables that the official client needs."""
         return {
             "BEAKER_CONFIG": str(self.config_file),
             "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(self._certificates.roots_file),
@@ -99,21 +99,21 @@ class FakeBeaker:
 
     @property
     def config_file(self) -> Path:
-        """The configuration file of the official tools."""
+        """Return the path of the official tools' config file."""
         return self.folder / "config.yml"
 
     @property
     def address(self) -> str:
-        """The HTTP address."""
+        """Return the HTTP address."""
         return f"http://127.0.0.1:{self._ports[1]}"
 
     @property
     def rpc_address(self) -> str:
-        """The gRPC address (TLS)."""
+        """Return the gRPC address (TLS)."""
         return f"127.0.0.1:{self._ports[0]}"
 
     def start(self) -> None:
-        """Start both servers, at the same ports as before. Idempotent."""
+        """Start both servers, on the same ports as before. Idempotent."""
         import grpc  # type: ignore[import-untyped]  # lazy: 0.2 s
 
         if self._web is not None:
@@ -139,7 +139,7 @@ class FakeBeaker:
         self._write_config()
 
     def stop(self) -> None:
-        """Stop both servers: connections break, new ones are refused; jobs run on. Idempotent."""
+        """Stop both servers: connections break, new ones are refused; jobs continue. Idempotent."""
         if self._web is None:
             return
         stopped = self._grpc.stop(0)
@@ -153,7 +153,7 @@ class FakeBeaker:
 
     @property
     def experiments(self) -> list[StoredExperiment]:
-        """Every experiment that was accepted, oldest first."""
+        """Return all accepted experiments, oldest first."""
         with self._world.lock:
             return list(self._world.experiments)
 
@@ -168,7 +168,7 @@ class FakeBeaker:
         """Block until an experiment has one of these states, by default until it has finished.
 
         Raises:
-            TimeoutError: it did not; the message shows what its jobs printed.
+            TimeoutError: it did not; the message has the output of its jobs.
         """
         found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         with self._world.changed:
@@ -189,18 +189,18 @@ class FakeBeaker:
                 raise TimeoutError(f"{found.name} never printed {text!r}\n{printed}")
 
     def add_secret(self, name: str, value: str, *, workspace: str = "") -> StoredSecret:
-        """Put a secret into a workspace."""
+        """Add a secret to a workspace."""
         return self._world.write_secret(self._world.workspace(workspace or self.workspace), name, value)
 
     def add_dataset(self, name: str, folder: Path, *, workspace: str = "") -> Dataset:
-        """A committed dataset with a copy of a folder."""
+        """Add a committed dataset with a copy of a folder."""
         dataset = self._world.add_dataset(name, self._world.workspace(workspace or self.workspace))
         shutil.copytree(folder, dataset.folder, dirs_exist_ok=True)
         self._world.commit(dataset)
         return dataset
 
     def add_image(self, name: str, *, docker_id: str = "", description: str = "") -> StoredImage:
-        """An image that specs can name as `me/<name>`, or another author's (`author/name`); there is nothing in it."""
+        """Add an empty image, which specs can name as `me/<name>`, or another author's (`author/name`)."""
         workspace = self._world.workspace(self.workspace)
         image = self._world.add_image(
             name, workspace=workspace, docker_id=docker_id or f"sha256:{os.urandom(32).hex()}", description=description
@@ -217,21 +217,21 @@ class FakeBeaker:
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
     ) -> Cluster:
-        """A cluster (`organization/name`); its nodes are this machine under other names."""
+        """Add a cluster (`organization/name`); its nodes are this machine under other names."""
         return self._world.add_cluster(
             name, num_nodes=num_nodes, gpus_per_node=gpus_per_node, aliases=tuple(aliases), tags=tuple(tags)
         )
 
     def add_workspace(self, name: str) -> None:
-        """A workspace (`owner/name`) without a default budget."""
+        """Add a workspace (`owner/name`) without a default budget."""
         self._world.add_workspace(name)
 
     def weka(self, bucket: str) -> Path:
-        """The folder behind a Weka bucket; made if missing."""
+        """Return the folder of a Weka bucket; created if missing."""
         return self._furnishing.weka(bucket)
 
     def results(self, experiment: StoredExperiment | str, *, rank: int = 0) -> Path:
-        """The results folder of a replica's latest job."""
+        """Return the results folder of a replica's latest job."""
         found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         dataset = found.tasks[rank].job.results
         assert dataset is not None, f"{found.name} has not been scheduled"
@@ -243,7 +243,7 @@ class FakeBeaker:
         for name in _PUBLIC_CLUSTERS:
             self.add_cluster(f"ai2/{name}", aliases=(f"{name}-cirrascale",))
         self.add_image("image", description="Git commit: 0000000")
-        self.add_image("beaker-py/gantry")  # what gantry takes when no image is named
+        self.add_image("beaker-py/gantry")  # gantry's default image
 
     def _write_config(self) -> None:
         config = {

@@ -20,15 +20,15 @@ __all__ = ["Furnishing", "Unfurnishable"]
 
 
 class Unfurnishable(Exception):
-    """Why a job cannot start."""
+    """Exception with the reason why a job cannot start."""
 
 
 class Furnishing:
-    """Makes containers out of specs.
+    """Factory of containers from specs.
 
     Args:
-        environ: what the "image" sets beside PATH and HOME.
-        hidden: folders of this machine that jobs see empty.
+        environ: variables that the "image" sets in addition to PATH and HOME.
+        hidden: folders of this machine that are empty for jobs.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class Furnishing:
         self._small = small
 
     def folder(self, job: StoredJob) -> Path:
-        """The job's own folder on this machine."""
+        """Return the job's folder on this machine."""
         return self._world.folder / "jobs" / job.id
 
     def weka(self, bucket: str) -> Path:
-        """The folder behind a Weka bucket."""
+        """Return the folder of a Weka bucket."""
         folder = self._small(bucket) or self._world.folder / "weka" / bucket
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def place(self, job: StoredJob) -> Node:
-        """A machine for a job: the least used of the clusters it may run on.
+        """Return a node for a job: the least used of the clusters it may run on.
 
         Raises:
             Unfurnishable: no machine of these clusters is large enough.
@@ -81,7 +81,7 @@ class Furnishing:
         return min(fitting, key=lambda node: running.count(node.id))
 
     def prepare_results(self, job: StoredJob) -> None:
-        """Let the results dataset be the folder that the job will write to, so that it is seen while it grows."""
+        """Back the results dataset by the folder that the job writes to, so that it is visible while it grows."""
         small = self._small("results")
         assert job.results is not None
         if small is not None:
@@ -89,7 +89,7 @@ class Furnishing:
             job.results.folder.mkdir(parents=True, exist_ok=True)
 
     def furnish(self, job: StoredJob) -> Container:
-        """Everything that a job is started with.
+        """Return all start parameters of a job.
 
         Raises:
             Unfurnishable: a secret, a dataset or the right to mount is missing.
@@ -215,7 +215,7 @@ class Furnishing:
             raise Unfurnishable(refused.message) from refused
 
     def _host_path(self, value: str) -> Path:
-        """A path of the fake's machines: this machine's own where it has it, else a folder of the fake."""
+        """Return a host path of the fake's nodes: this machine's if it exists, else a folder of the fake."""
         path = Path(value)
         if not path.exists():
             path = self._world.folder / "hosts" / value.lstrip("/")

@@ -1,4 +1,4 @@
-"""Records as the protocol's messages. The generated code is untyped here: everything of it is `Any`."""
+"""Conversion of records to the protocol's messages. The generated code is untyped: all of it is `Any`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 
 
 class Messages:
-    """Builds messages of one world."""
+    """Builder of messages from one state."""
 
     def __init__(self, world: BeakerState) -> None:
         self._world = world
@@ -267,12 +267,12 @@ class Messages:
 
 
 def stamp(at_ns: int) -> Any:
-    """A time of the protocol; None for a time that has not come."""
+    """Return a time of the protocol; None for a time that is not set."""
     return Timestamp(seconds=at_ns // 10**9, nanos=at_ns % 10**9) if at_ns else None
 
 
 def asked(request: Any) -> tuple[Any, int]:
-    """Return the parameters of a list request, and its start position.
+    """Return the parameters and the start position of a list request.
 
     Options and token are a `oneof`: the call for the next page carries the token alone, which therefore holds both.
     """
@@ -292,7 +292,7 @@ def paged(found: Sequence[_Any], options: Any, start: int) -> tuple[Sequence[_An
 
 
 def dataset_names(folder: Path, prefix: str) -> list[str]:
-    """The files of a dataset below a prefix, by name."""
+    """Return the names of a dataset's files below a prefix."""
     names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     return sorted(name for name in names if name.startswith(prefix))
 

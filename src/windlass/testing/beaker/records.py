@@ -1,6 +1,6 @@
-"""Records of the fake Beaker: experiments, tasks, jobs, datasets and others.
+"""Records of the fake Beaker: experiments, tasks, jobs, datasets and so on.
 
-Records change while the fake lives, always under the lock of `World`; what tests read of them is safe to read without.
+Records change while the fake runs, always under the lock of `BeakerState`; tests may read them without it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CancelCode(enum.IntEnum):
 
 
 def new_id() -> str:
-    """An id in the form of Beaker's own: 26 letters and digits that sort by time."""
+    """Return an id in Beaker's form: 26 letters and digits that sort by time."""
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     letters = []
     for _ in range(26):
@@ -86,7 +86,7 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLogLine:
-    """A line of a job's output, without its newline; times never repeat within a job."""
+    """Line of a job's output, without its newline; times are unique within a job."""
 
     at_ns: int
     message: bytes
@@ -94,7 +94,7 @@ class StoredLogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that the scheduler or a node said about a job."""
+    """Event of a job, from the scheduler or a node."""
 
     at_ns: int
     status: str
@@ -103,7 +103,7 @@ class Event:
 
 @dataclass(slots=True, kw_only=True)
 class StoredSecret:
-    """A value of a workspace, by name."""
+    """Secret of a workspace: name and value."""
 
     name: str
     value: str
@@ -113,7 +113,7 @@ class StoredSecret:
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """Workspace of experiments; `name` is the full one: `owner/name`."""
+    """Workspace of experiments; `name` is the full name, `owner/name`."""
 
     name: str
     id: str = field(default_factory=new_id)
@@ -128,7 +128,7 @@ class Workspace:
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """A machine of a cluster; `address` is its own on the loopback."""
+    """Node of a cluster; `address` is its loopback address."""
 
     hostname: str
     address: str
@@ -138,7 +138,7 @@ class Node:
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """Machines under a name: `organization/name`."""
+    """Cluster of nodes, named `organization/name`."""
 
     name: str
     num_nodes: int = 4
@@ -153,7 +153,7 @@ class Cluster:
 
 @dataclass(slots=True, kw_only=True)
 class Dataset:
-    """Files under a name, kept in `folder`; committed ones never change."""
+    """Dataset whose files are in `folder`; a committed one never changes."""
 
     name: str
     folder: Path
@@ -168,7 +168,7 @@ class Dataset:
 
 @dataclass(slots=True, kw_only=True)
 class StoredImage:
-    """An image by name; the fake keeps no layers and pulls nothing."""
+    """Image record; the fake stores no layers and pulls nothing."""
 
     name: str
     author: str
@@ -183,7 +183,7 @@ class StoredImage:
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """Experiments that are looked at together."""
+    """Group of experiments."""
 
     name: str
     workspace_id: str
@@ -199,7 +199,7 @@ class StoredJob:
     """Start of one replica of a task.
 
     Attributes:
-        retry_ancestor: the job that it stands in for, after a preemption or a retry.
+        retry_ancestor: the job that it replaces after a preemption or a retry.
     """
 
     task: StoredTask
@@ -247,13 +247,13 @@ class StoredJob:
 
     @property
     def text(self) -> str:
-        """Everything it printed."""
+        """Return all of its output."""
         return "".join(f"{line.message.decode(errors='replace')}\n" for line in self.log)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StoredTask:
-    """A task of an experiment, or one replica of it."""
+    """Task of an experiment, or one replica of a task."""
 
     experiment: StoredExperiment
     spec: Mapping[str, Any]
@@ -267,7 +267,7 @@ class StoredTask:
 
     @property
     def job(self) -> StoredJob:
-        """Its latest job."""
+        """Return its latest job."""
         return self.jobs[-1]
 
     @property
@@ -278,7 +278,7 @@ class StoredTask:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StoredExperiment:
-    """An experiment as it was submitted, and what became of it."""
+    """Submitted experiment and its state."""
 
     name: str
     spec: Mapping[str, Any]
@@ -294,12 +294,12 @@ class StoredExperiment:
 
     @property
     def jobs(self) -> list[StoredJob]:
-        """Every job of every task, oldest first."""
+        """Return all jobs of all tasks, oldest first."""
         return sorted((job for task in self.tasks for job in task.jobs), key=lambda job: (job.created_ns, job.id))
 
     @property
     def status(self) -> Status:
-        """Return one state for all tasks: the least finished decides, then the worst."""
+        """Return one state for all tasks: that of the least finished one, then the worst."""
         now = {task.job.status for task in self.tasks}
         order = (
             Status.RUNNING,

@@ -1,4 +1,4 @@
-"""The gRPC side of the fake Beaker: who may call, what goes wrong on command, and the calls about workloads and jobs."""
+"""gRPC side of the fake Beaker: authentication, injected faults, and the calls about workloads and jobs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _CODES = {
 
 
 def add_to_server(server: Any, world: BeakerState, engine: Engine, messages: Messages) -> None:
-    """Register everything the fake answers; what it does not know is UNIMPLEMENTED, as the shipped servicer says."""
+    """Register all supported calls; others are UNIMPLEMENTED, as in the shipped servicer."""
     servicer = type("Servicer", (Workloads, ProtocolObjects, generated.BeakerServicer), {})(world, engine, messages)
     generated.add_BeakerServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
 
 
 class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Stands before every call: checks the token, and lets the scenario's faults happen."""
+    """Interceptor of every call that checks the token and injects the scenario's faults."""
 
     def __init__(self, scenario: Scenario, token: str, count: Callable[[str], None]) -> None:
         self._scenario = scenario
@@ -51,7 +51,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         """Wrap the method's behaviour."""
         handler = continuation(details)
         if handler is None or handler.request_streaming:
-            return handler  # unknown, or one of the queues' calls, which the fake does not answer
+            return handler  # unknown, or a call about queues, which the fake does not support
         method = details.method.rsplit("/", 1)[-1]
         given = dict(details.invocation_metadata).get("authorization", "")
         if handler.response_streaming:
@@ -103,14 +103,14 @@ def _answered(behaviour: _Handler, request: Any, context: Any) -> Any:
 
 
 def _sleep(seconds: float, context: Any) -> None:
-    """Wait, but not longer than anybody listens."""
+    """Wait, but stop once the client is gone."""
     limit = time.monotonic() + seconds
     while context.is_active() and time.monotonic() < limit:
         time.sleep(min(0.02, max(0.0, limit - time.monotonic())))
 
 
 class Workloads:
-    """The calls about experiments, tasks, jobs, their logs and their events."""
+    """Calls about experiments, tasks, jobs, their logs and their events."""
 
     def __init__(self, world: BeakerState, engine: Engine, messages: Messages) -> None:
         self._world = world

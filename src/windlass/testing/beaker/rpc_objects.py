@@ -1,4 +1,4 @@
-"""The calls about everything that is not a workload: users, workspaces, secrets, clusters, datasets, images, groups."""
+"""Calls about everything that is not a workload: users, workspaces, secrets, clusters, datasets, images, groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProtocolObjects:
     _world: BeakerState
     _messages: Messages
 
-    # people and places ---------------------------------------------------------------------------------------------
+    # users and organizations ---------------------------------------------------------------------------------------------
 
     def GetUser(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
         del context

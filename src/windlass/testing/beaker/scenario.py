@@ -1,4 +1,4 @@
-"""Faults on command: each method arms one fault of the fake Beaker; most count down.
+"""Injected faults: each method arms one fault of the fake Beaker; most count down.
 
 Faults of the transport (`refuse`, `delay`, `lose_next_reply`, `expire_token`) are named by the operation: the gRPC
 method (`GetWorkload`, `CancelWorkloads`), or for HTTP one of `CreateExperiment`, `WriteSecret`, `ReadSecret`,
@@ -27,8 +27,8 @@ class Fault:
     """Armed fault of the transport.
 
     Attributes:
-        status: HTTP status of a refusal, from which the gRPC code follows; 0 where the call is not refused.
-        lost: how the reply is lost; empty where it is not.
+        status: HTTP status of a rejection, which determines the gRPC code; 0 if the call is not rejected.
+        lost: how the reply is lost; empty if it is not.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Fault:
 
 @dataclass(slots=True, kw_only=True)
 class Trigger:
-    """Something that is done to a running job once: when it prints a line, after some time, or as soon as it runs."""
+    """Action on a running job, done once: when it prints a line, after some time, or as soon as it runs."""
 
     code: CancelCode
     reason: str
@@ -65,11 +65,11 @@ class Trigger:
 
 @dataclass(kw_only=True)
 class Scenario:
-    """The faults of one fake.
+    """Faults of one fake Beaker.
 
     Attributes:
-        grace_s: between SIGTERM and SIGKILL, for canceled and preempted jobs.
-        queue_reason: why nothing is scheduled; empty when jobs are scheduled at once.
+        grace_s: seconds between SIGTERM and SIGKILL, for canceled and preempted jobs.
+        queue_reason: why nothing is scheduled; empty if jobs are scheduled immediately.
     """
 
     lock: threading.RLock
@@ -112,41 +112,41 @@ class Scenario:
         after_s: float = 0.0,
         resumes: bool | None = None,
     ) -> None:
-        """A replica's machine dies: all its processes are killed at once, code `node_unavailable`.
+        """Simulate the loss of a replica's node: all its processes are killed, code `node_unavailable`.
 
         Args:
-            resumes: whether a new job follows; None: as after a preemption (`autoResume`).
+            resumes: whether a new job follows; None for the rule after a preemption (`autoResume`).
         """
         reason = "the node is no longer available"
         self._trigger(CancelCode.NODE_UNAVAILABLE, reason, True, resumes, experiment, rank, after, after_s, 1)
 
     def never_ready(self, rank: int) -> None:
-        """The replica of this rank is scheduled, and never gets ready; `all_ready` ends it."""
+        """Keep the replica of this rank from becoming ready, until `all_ready`."""
         with self.lock:
             self.unready_ranks.add(rank)
 
     def all_ready(self) -> None:
-        """End what `never_ready` began."""
+        """End the effect of `never_ready`."""
         with self.lock:
             self.unready_ranks.clear()
         self.wake()
 
     def slot_limit(self, reason: str) -> None:
-        """Schedule nothing any more and say why in the events of the jobs; an empty reason ends it."""
+        """Stop scheduling, with the reason in the events of jobs; an empty reason ends it."""
         with self.lock:
             self.queue_reason = reason
         self.wake()
 
     def refuse(self, method: str, message: str, *, status: int = 400, times: int = 1) -> None:
-        """Answer the next calls of a method with an error; nothing is carried out."""
+        """Reject the next calls of a method with an error; nothing is carried out."""
         self._fault(Fault(method=method, times=times, status=status, message=message))
 
     def delay(self, method: str, seconds: float, *, times: int = 1) -> None:
-        """Carry out the next calls of a method only after some seconds."""
+        """Delay the next calls of a method by some seconds."""
         self._fault(Fault(method=method, times=times, delay_s=seconds))
 
     def lose_next_reply(self, method: str, *, how: How = "drop", times: int = 1) -> None:
-        """Carry out the next call of a method, but never let the client hear of it.
+        """Carry out the next call of a method, but lose the reply.
 
         Args:
             how: "drop" closes the connection, "hang" leaves the client waiting.
@@ -154,7 +154,7 @@ class Scenario:
         self._fault(Fault(method=method, times=times, lost=how))
 
     def expire_token(self) -> None:
-        """Accept the token no longer, on either transport; `renew_token` ends it."""
+        """Reject the token on both transports; `renew_token` ends it."""
         self.is_token_expired = True
 
     def renew_token(self) -> None:
@@ -162,19 +162,19 @@ class Scenario:
         self.is_token_expired = False
 
     def fill_disk(self, where: str = "results", *, size_bytes: int = 64 * 1024) -> None:
-        """Give results of jobs that start from now on, or a Weka bucket by its name, a disk of this size; root only."""
+        """Limit the disk of new jobs' results, or of a named Weka bucket, to this size; root only."""
         self.make_small(where, size_bytes)
 
     def stop(self) -> None:
-        """Kill the server; jobs run on, and everything is remembered."""
+        """Stop the servers; jobs continue, and all state is kept."""
         self.stop_server()
 
     def start(self) -> None:
-        """Start the server again, at the same ports."""
+        """Start the servers again, on the same ports."""
         self.start_server()
 
     def take_fault(self, method: str) -> Fault | None:
-        """The next fault for a call of this method; it is spent."""
+        """Return and use up the next fault for a call of this method."""
         with self.lock:
             for fault in self.faults:
                 if fault.times > 0 and fault.method in (method, "*"):

@@ -1,4 +1,4 @@
-"""Disks that are soon full: small tmpfs mounts in the fake's folder, taken away when it closes."""
+"""Small disks: tmpfs mounts in the fake's folder, removed when it closes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SmallDisks"]
 
 
 class SmallDisks:
-    """Mounts by name; each is an ordinary folder to look at."""
+    """Small disks by name, each mounted as an ordinary folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -23,7 +23,7 @@ class SmallDisks:
         """Mount a small disk.
 
         Raises:
-            PreconditionError: we are not root, or the machine refuses.
+            PreconditionError: this process is not root, or the mount fails.
         """
         if os.geteuid() != 0:
             raise PreconditionError(
@@ -40,11 +40,11 @@ class SmallDisks:
         atexit.register(self.close)
 
     def find(self, name: str) -> Path | None:
-        """The folder of a small disk, if there is one of that name."""
+        """Return the folder of a small disk, or None if there is none of that name."""
         return self._mounted.get(name)
 
     def close(self) -> None:
-        """Take all of them away. Idempotent."""
+        """Unmount all of them. Idempotent."""
         for folder in self._mounted.values():
             run(["umount", "-l", str(folder)])
         self._mounted.clear()

@@ -1,4 +1,4 @@
-"""The HTTP side of the fake Beaker: creating experiments, values of secrets, bytes of datasets, records of images."""
+"""HTTP side of the fake Beaker: creating experiments, values of secrets, bytes of datasets, records of images."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Routes:
         self.address = ""
 
     def create_experiment(self, request: Request, workspace_key: str) -> Answer:
-        """Accept an experiment; names are unique for a user."""
+        """Accept an experiment; names are unique per user."""
         spec = request.json()
         name = request.query.get("name", "")
         world = self._world
@@ -73,7 +73,7 @@ class Routes:
         return Answer({"id": experiment.id, "name": experiment.name})
 
     def read_secret(self, request: Request, workspace_key: str, name: str) -> Answer:
-        """A secret's value; here, unlike over gRPC, the case of the name does not count."""
+        """Return a secret's value; unlike over gRPC, the name is case-insensitive."""
         del request
         workspace = self._world.workspace(workspace_key)
         for secret in workspace.secrets.values():
@@ -87,7 +87,7 @@ class Routes:
         return Answer({"name": name})
 
     def delete_secret(self, request: Request, workspace_key: str, name: str) -> Answer:
-        """Forget a secret."""
+        """Delete a secret."""
         del request
         with self._world.lock:
             workspace = self._world.workspace(workspace_key)
@@ -107,7 +107,7 @@ class Routes:
         return Answer(self._dataset(dataset))
 
     def get_dataset(self, request: Request, key: str) -> Answer:
-        """A dataset's record, with where its bytes go."""
+        """Return a dataset's record, with its storage address."""
         del request
         return Answer(self._dataset(self._world.dataset(key)))
 
@@ -119,7 +119,7 @@ class Routes:
         return Answer(self._dataset(dataset))
 
     def write_file(self, request: Request, key: str, name: str) -> Answer:
-        """Put a file into an uncommitted dataset, whole or from an upload in parts."""
+        """Write a file of an uncommitted dataset, in one request or from a multipart upload."""
         dataset = self._world.dataset(key)
         if dataset.committed_ns:
             raise Refused(403, f"dataset {dataset.id!r} is committed")
@@ -133,7 +133,7 @@ class Routes:
         return Answer({})
 
     def read_file(self, request: Request, key: str, name: str) -> Answer:
-        """A file, or a range of it."""
+        """Return a file, or a range of it."""
         path = _inside(self._world.dataset(key), name)
         if not path.is_file():
             raise Refused(404, f"file {name!r} not found")
@@ -148,14 +148,14 @@ class Routes:
         return Answer(body[first : last + 1], 206, Content_Range=f"bytes {first}-{last}/{len(body)}")
 
     def begin_upload(self, request: Request) -> Answer:
-        """Begin an upload in parts."""
+        """Begin a multipart upload."""
         del request
         identity = new_id()
         self._uploads[identity] = bytearray()
         return Answer({}, Upload_ID=identity)
 
     def continue_upload(self, request: Request, identity: str) -> Answer:
-        """Take a part; the last one is answered with the digest under which the whole is known."""
+        """Store a part; the reply to the last one has the digest of the whole file."""
         content = self._uploads[identity]
         offset = int(request.headers["Upload-Offset"])
         content[offset:] = request.body
@@ -166,7 +166,7 @@ class Routes:
         return Answer({}, Digest=digest)
 
     def create_image(self, request: Request) -> Answer:
-        """Note an image; its layers go nowhere."""
+        """Record an image; its layers are not stored."""
         asked = request.json()
         image = self._world.add_image(
             request.query.get("name") or new_id().lower(),
@@ -178,7 +178,7 @@ class Routes:
         return Answer({"id": image.id})
 
     def image_repository(self, request: Request, key: str) -> Answer:
-        """Return the address of the registry for layers; nothing listens there."""
+        """Return the address of the registry for layers, where nothing listens."""
         del request
         image = self._world.image(key)
         auth = {"user": "user", "password": "", "server_address": "127.0.0.1:1"}
@@ -230,7 +230,7 @@ class Request:
         self.body = body
 
     def json(self) -> dict[str, Any]:
-        """The body as an object; raises Refused (400)."""
+        """Return the body as an object; raises Refused (400)."""
         try:
             value = decode_json(self.body or b"{}")
         except ValueError as error:
@@ -241,7 +241,7 @@ class Request:
 
 
 class WebServer(ThreadingHTTPServer):
-    """The server; each connection has a thread, and none outlives `close`."""
+    """HTTP server; each connection has a thread, and none outlives `close`."""
 
     daemon_threads = False
 
@@ -256,7 +256,7 @@ class WebServer(ThreadingHTTPServer):
         routes.address = f"http://127.0.0.1:{self.server_address[1]}"
 
     def close(self) -> None:
-        """Break every connection, refuse new ones, wait for the threads."""
+        """Close all connections, refuse new ones, and wait for the threads."""
         self.is_stopping = True
         self.shutdown()
         for connection in self._connections:
@@ -267,13 +267,13 @@ class WebServer(ThreadingHTTPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Remember a connection, so that `close` can break it."""
+        """Record a connection, so that `close` can close it."""
         self._connections = [known for known in self._connections if known.fileno() >= 0]
         self._connections.append(request)
         super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error; anything else is."""
+        """Ignore a client that disconnected; report any other error."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)
 
@@ -289,7 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the standard library's names
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-        """Nothing is printed."""
+        """Print nothing."""
 
     def _serve(self) -> None:
         address = urllib.parse.urlsplit(self.path)

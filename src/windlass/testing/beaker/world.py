@@ -1,4 +1,4 @@
-"""Everything the fake Beaker knows, under one lock, and how names become records."""
+"""State of the fake Beaker under one lock, and lookup of records by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class BeakerState:
-    """The service's memory. Every change is made while holding `lock`; `changed` wakes those who wait for one."""
+    """State of the service. All changes are made while holding `lock`; `changed` wakes waiting threads."""
 
     def __init__(self, folder: Path, *, user: str, organization: str, workspace: str) -> None:
         self.folder = folder
@@ -57,14 +57,14 @@ class BeakerState:
         self.groups: list[Group] = []
         self.experiments: list[StoredExperiment] = []
         self.hosts: dict[str, str] = {}
-        # Other fakes of this machine have other addresses, so that fixed ports of their jobs do not meet.
+        # Fakes on one machine have different addresses, so that fixed ports of their jobs do not clash.
         self._network = f"127.{secrets.randbelow(253) + 1}"
         self.add_workspace(workspace, budget_id=self.budgets[f"{organization}/budget"])
 
     # names ---------------------------------------------------------------------------------------------------------
 
     def check_name(self, name: str) -> str:
-        """A name as Beaker allows it; raises Refused (400)."""
+        """Check that Beaker allows a name; raises Refused (400)."""
         if not _NAME.match(name):
             raise Refused(
                 400, f"invalid name {name!r}: letters, digits, '.', '-' and '_', no leading dash, 128 at most"
@@ -72,58 +72,58 @@ class BeakerState:
         return name
 
     def workspace(self, key: str) -> Workspace:
-        """By id or `owner/name`; raises Refused (404)."""
+        """Return it by id or `owner/name`; raises Refused (404)."""
         return _find(self.workspaces, key, "workspace", prefix="")
 
     def cluster(self, key: str) -> Cluster:
-        """By id, `organization/name` or alias; raises Refused (404)."""
+        """Return it by id, `organization/name` or alias; raises Refused (404)."""
         for cluster in self.clusters:
             if key in cluster.aliases or key in {f"{cluster.name.split('/')[0]}/{alias}" for alias in cluster.aliases}:
                 return cluster
         return _find(self.clusters, key, "cluster", prefix="")
 
     def dataset(self, key: str) -> Dataset:
-        """By id or `author/name`; raises Refused (404)."""
+        """Return it by id or `author/name`; raises Refused (404)."""
         return _find(self.datasets, key, "dataset", prefix=f"{self.user}/")
 
     def image(self, key: str) -> StoredImage:
-        """By id or `author/name`; raises Refused (404)."""
+        """Return it by id or `author/name`; raises Refused (404)."""
         found = (image for image in self.images if key in (image.id, f"{image.author}/{image.name}"))
         return _first(found, f"image {key!r} not found")
 
     def group(self, key: str) -> Group:
-        """By id or `author/name`; raises Refused (404)."""
+        """Return it by id or `author/name`; raises Refused (404)."""
         return _find(self.groups, key, "group", prefix=f"{self.user}/")
 
     def experiment(self, key: str) -> StoredExperiment:
-        """By id or `author/name`; raises Refused (404)."""
+        """Return it by id or `author/name`; raises Refused (404)."""
         return _find(self.experiments, key, "experiment", prefix=f"{self.user}/")
 
     def task(self, key: str) -> StoredTask:
-        """By id; raises Refused (404)."""
+        """Return it by id; raises Refused (404)."""
         found = (task for experiment in self.experiments for task in experiment.tasks if task.id == key)
         return _first(found, f"task {key!r} not found")
 
     def job(self, key: str) -> StoredJob:
-        """By id; raises Refused (404)."""
+        """Return it by id; raises Refused (404)."""
         found = (job for experiment in self.experiments for job in experiment.jobs if job.id == key)
         return _first(found, f"job {key!r} not found")
 
     def node(self, key: str) -> tuple[Node, Cluster]:
-        """By id; raises Refused (404)."""
+        """Return it by id; raises Refused (404)."""
         found = ((node, cluster) for cluster in self.clusters for node in cluster.nodes if node.id == key)
         return _first(found, f"node {key!r} not found")
 
     def organization_id(self, key: str) -> str:
-        """By name or id; raises Refused (404)."""
+        """Return it by name or id; raises Refused (404)."""
         return _id_of(self.organizations, key, "organization")
 
     def budget_id(self, key: str) -> str:
-        """By `organization/name` or id; raises Refused (404)."""
+        """Return it by `organization/name` or id; raises Refused (404)."""
         return _id_of(self.budgets, key, "budget")
 
     def secret(self, workspace: Workspace, name: str) -> StoredSecret:
-        """By its name, case counting; raises Refused (404)."""
+        """Return it by its case-sensitive name; raises Refused (404)."""
         if name not in workspace.secrets:
             raise Refused(404, f"secret {name!r} not found")
         return workspace.secrets[name]
@@ -131,7 +131,7 @@ class BeakerState:
     # making --------------------------------------------------------------------------------------------------------
 
     def add_workspace(self, name: str, *, budget_id: str = "", description: str = "") -> Workspace:
-        """Make a workspace; raises Refused (409) when there is one of that name."""
+        """Create a workspace; raises Refused (409) if the name is in use."""
         with self.lock:
             if any(workspace.name == name for workspace in self.workspaces):
                 raise Refused(409, f"workspace {name!r} already exists")
@@ -139,7 +139,7 @@ class BeakerState:
             return self.workspaces[-1]
 
     def add_cluster(self, name: str, *, num_nodes: int, gpus_per_node: int, **more: Any) -> Cluster:
-        """Make a cluster with its machines; each has an address of its own on the loopback."""
+        """Create a cluster with its nodes, each with its own loopback address."""
         with self.lock:
             cluster = Cluster(name=name, num_nodes=num_nodes, gpus_per_node=gpus_per_node, **more)
             for index in range(num_nodes):
@@ -176,13 +176,13 @@ class BeakerState:
             return self.datasets[-1]
 
     def commit(self, dataset: Dataset) -> None:
-        """Make a dataset unchangeable. Idempotent."""
+        """Make a dataset immutable. Idempotent."""
         with self.changed:
             dataset.committed_ns = dataset.committed_ns or time.time_ns()
             self.changed.notify_all()
 
     def add_image(self, name: str, *, workspace: Workspace, docker_id: str, **more: Any) -> StoredImage:
-        """Make an image record, the user's or (`author/name`) another's; raises Refused (400, 409)."""
+        """Create an image record, for the user or (`author/name`) another author; raises Refused (400, 409)."""
         author, _, short = name.rpartition("/")
         author = author or self.user
         with self.lock:
@@ -208,7 +208,7 @@ class BeakerState:
             return self.groups[-1]
 
     def write_secret(self, workspace: Workspace, name: str, value: str) -> StoredSecret:
-        """Set a secret's value, new or known."""
+        """Set the value of a new or existing secret."""
         with self.lock:
             secret = workspace.secrets.setdefault(name, StoredSecret(name=name, value=value))
             secret.value = value
