@@ -201,7 +201,7 @@ ENVIRONMENT = [
     Bad("unknown extra", project(more="[project.optional-dependencies]\nfast = []\n"), lambda t: env(t, extras=["fats"]), "unknown-extra",
         "{t}/p/pyproject.toml has no extra `fats`", "did you mean `fast`?"),
     Bad("unknown group", project(), lambda t: env(t, groups=["test"]), "unknown-extra",
-        "{t}/p/pyproject.toml has no group `test`", "it declares: none"),
+        "{t}/p/pyproject.toml has no group `test`", "available: none"),
     Bad("unpinned package", project(), lambda t: env(t, unhashed=["torch>=2"]), "unpinned-package",
         "`torch>=2` is not pinned to one version", "write name==version, such as torch==2.13.0"),
     Bad("no such Python", project(), lambda t: env(t, python="3.99"), "python-missing",

@@ -1,4 +1,4 @@
-"""Launches of other tools, taken as they are: Beaker's spec files, mason, gantry, OLMo-core's launch module.
+"""Launches of other tools, unchanged: Beaker's spec files, mason, gantry, OLMo-core's launch module.
 
-Each becomes Beaker's own spec, for Beaker itself, or an experiment of windlass, for everywhere.
+Each becomes Beaker's spec, for Beaker itself, or a windlass experiment, for any site.
 """

@@ -1,4 +1,4 @@
-"""`gantry run` as it is: its command line and its Python API (`Recipe`), for Beaker and for everywhere else."""
+"""`gantry run` unchanged: its command line and its Python API (`Recipe`), for Beaker and any other site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that a launch makes to Beaker before it is sent, as a protocol without a service."""
+"""Protocol of the calls that a launch makes to Beaker before it is submitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GantryAccount", "GantryCluster"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryCluster:
-    """A cluster that takes batch jobs: `organization/name`, other names of it, tags."""
+    """Cluster that accepts batch jobs: `organization/name`, aliases, tags."""
 
     organization: str
     name: str
@@ -23,26 +23,26 @@ class GantryCluster:
 
     @property
     def full_name(self) -> str:
-        """The name with its organization, as a constraint is written."""
+        """Return the name with its organization, as in a constraint."""
         return f"{self.organization}/{self.name}"
 
 
 class GantryAccount(Protocol):
-    """A user's Beaker in one workspace. Every call may block for a round trip and raises WindlassError."""
+    """User's account at Beaker in one workspace. Every call may block for a round trip and raise WindlassError."""
 
     @property
     def workspace(self) -> str:
-        """Full name of the workspace."""
+        """Return the full name of the workspace."""
         ...
 
     @property
     def user(self) -> str:
-        """Name of the user."""
+        """Return the name of the user."""
         ...
 
     @property
     def organization(self) -> str:
-        """The organization that names without one belong to."""
+        """Return the organization of names without one."""
         ...
 
     def has_budget(self) -> bool:
@@ -50,27 +50,27 @@ class GantryAccount(Protocol):
         ...
 
     def clusters(self) -> Sequence[GantryCluster]:
-        """All clusters, in Beaker's order."""
+        """Return all clusters, in Beaker's order."""
         ...
 
     def gpu_type(self, cluster: GantryCluster) -> str:
-        """GPU type of a cluster, such as `NVIDIA H100`; empty where it is not known."""
+        """Return a cluster's GPU type, such as `NVIDIA H100`; empty if unknown."""
         ...
 
     def secrets(self) -> Collection[str]:
-        """Names of the workspace's secrets."""
+        """Return the names of the workspace's secrets."""
         ...
 
     def image_id(self, name: str) -> str | None:
-        """Id of an image."""
+        """Return the id of an image."""
         ...
 
     def dataset_id(self, name: str) -> str | None:
-        """Id of a dataset."""
+        """Return the id of a dataset."""
         ...
 
     def group(self, name: str) -> str | None:
-        """Full name of a group."""
+        """Return the full name of a group."""
         ...
 
     def has_experiment(self, name: str) -> bool:
@@ -78,13 +78,13 @@ class GantryAccount(Protocol):
         ...
 
     def write_secret(self, name: str, value: str) -> None:
-        """Write a secret; the same twice is the same."""
+        """Write a secret. Idempotent."""
         ...
 
     def create_group(self, name: str) -> str:
-        """Make a group; returns its full name."""
+        """Create a group; return its full name."""
         ...
 
     def create_dataset(self, name: str, source: Path) -> str:
-        """Upload a file or folder as the dataset `name`, unless it is there; returns its id."""
+        """Upload a file or folder as the dataset `name` unless it exists; return its id."""
         ...

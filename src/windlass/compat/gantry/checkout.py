@@ -1,4 +1,4 @@
-"""The commit a job fetches: of the repository here, or of one on a server that nothing here holds."""
+"""Commit that a job fetches, from the local repository or from one that is only on a server."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """A commit of a repository: what the job fetches, and what is known of it here.
+    """Commit that a job fetches, with what is known of it locally.
 
     Attributes:
         repo: `account/name`.
-        url: where it is fetched from.
+        url: address that it is fetched from.
         ref: the commit.
-        branch: None where the commit is on no branch that has a remote one.
-        is_dirty: tracked files differ from the commit.
-        files: names at the top of its tree; None where they are not known.
-        is_public: whether it can be fetched without a token; None where nobody asked.
+        branch: None if the commit is on no branch with a remote branch.
+        is_dirty: whether tracked files differ from the commit.
+        files: names at the top level of its tree; None if unknown.
+        is_public: whether it can be fetched without a token; None if not checked.
     """
 
     repo: str
@@ -45,19 +45,19 @@ class Checkout:
 
     @property
     def is_on_github(self) -> bool:
-        """Return True when the job can make the address from `repo` alone."""
+        """Return True if the job can derive the address from `repo`."""
         return self.url == f"https://github.com/{self.repo}"
 
     def has(self, *names: str) -> bool:
-        """Return True when one of these files is at the top of the tree; False when the tree is not known."""
+        """Return True if one of these files is at the top level of the tree; False if the tree is unknown."""
         return self.files is not None and not self.files.isdisjoint(names)
 
 
 def repository_of(url: str) -> tuple[str, str]:
-    """`account/name` and the address to fetch from.
+    """Return `account/name` and the address to fetch from.
 
     Raises:
-        UsageError: no address of a repository.
+        UsageError: it is not the address of a repository.
     """
     match = _GITHUB.match(url)
     if match is not None or _SHORT.match(url):
@@ -73,7 +73,7 @@ def repository_of(url: str) -> tuple[str, str]:
 def checkout_of(
     folder: Path, *, ref: str | None, branch: str | None, is_online: bool, must_be_pushed: bool = True
 ) -> Checkout:
-    """The repository whose root `folder` is, at `ref` or its last commit; reads, and asks the remote only `is_online`.
+    """Return the checkout of the repository at `folder`, at `ref` or its last commit; contacts the remote if `is_online`.
 
     Raises:
         PreconditionError: not the root of a repository, no remote, or the commit is not on it.
@@ -100,11 +100,11 @@ def checkout_of(
 
 
 def read_remote(address: str, *, ref: str | None, branch: str | None, is_online: bool) -> Checkout:
-    """A commit of a repository that is not here; asks its server for a branch's commit, and `is_online` for its files.
+    """Return a commit of a remote repository; queries its server for a branch's commit and, if `is_online`, its files.
 
     Raises:
         UsageError: neither `ref` nor `branch`.
-        UnreachableError: the server does not answer within 30 s.
+        UnreachableError: the server does not respond within 30 s.
         NotFoundError: no such branch.
     """
     repo, url = repository_of(address)
@@ -119,14 +119,14 @@ def read_remote(address: str, *, ref: str | None, branch: str | None, is_online:
 
 
 def is_public(url: str) -> bool:
-    """Return True when a repository can be read without credentials; asks its server, at most 30 s.
+    """Return True if a repository is readable without credentials; queries its server, at most 30 s.
 
     Raises:
-        UnreachableError: the server does not answer.
+        UnreachableError: the server does not respond.
     """
     with tempfile.TemporaryDirectory(prefix="windlass-remote-") as temporary:
         anonymous = {"HOME": temporary, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ASKPASS": "true", "SSH_ASKPASS": "true"}
-        git = Git(folder=Path(temporary)).aimed(**anonymous)  # no key, no .netrc, no address put in another's place
+        git = Git(folder=Path(temporary)).aimed(**anonymous)  # no key, no .netrc, no rewritten addresses
         done = git.set("credential.helper=").call("ls-remote", url, "HEAD", timeout_s=_TIMEOUT_S)
     refused = ("could not read Username", "Authentication failed", "not found", "403", "Permission denied")
     if done.code == 0 or any(word in done.stderr for word in refused):
@@ -150,12 +150,12 @@ def _remote(git: Git) -> str:
     remotes = git.lines("remote")
     if not remotes:
         hint = "git remote add origin URL, and push"
-        raise PreconditionError("the repository has no remote that a job could fetch from", hint=hint, code="no-remote")
+        raise PreconditionError("the repository has no remote for a job to fetch from", hint=hint, code="no-remote")
     return "origin" if "origin" in remotes else remotes[0]
 
 
 def _address(git: Git, remote: str) -> tuple[str, str]:
-    """Return the address that the job fetches from: as written where it is GitHub's, else as git resolves it."""
+    """Return the address that the job fetches from: as written for GitHub, else as git resolves it."""
     written = git.text("config", "--get", f"remote.{remote}.url").strip()
     if _GITHUB.match(written):
         return repository_of(written)
@@ -170,13 +170,13 @@ def _resolve(git: Git, ref: str | None, *, is_online: bool) -> str:
         message = "the repository has no commit"
         raise PreconditionError(message, hint="git commit, and push", code="no-commits")
     if _COMMIT.match(ref) and is_online:
-        return ref  # the server may have it; `_check_pushed` asks
+        return ref  # the server may have it; `_check_pushed` checks
     hint = "git fetch, or use a commit that this clone has"
     raise NotFoundError(f"`--ref {ref}` is not a commit of this repository", hint=hint, code="revision-not-found")
 
 
 def _check_pushed(git: Git, remote: str, commit: str, *, is_online: bool) -> None:
-    """Refuse a commit that the job could not fetch; what was fetched or pushed last is known without asking."""
+    """Raise for a commit that the job could not fetch; the last fetched or pushed state is checked first."""
     known = git.call("branch", "--remotes", "--contains", commit)
     if known.code == 0 and known.stdout.strip():
         return
@@ -221,4 +221,4 @@ def _fetch(git: Git, url: str, commit: str) -> Completed:
 
 def _silent(where: str, done: Completed) -> UnreachableError:
     message = f"the remote `{where}` does not respond: {last_lines(done.stderr, 1) or f'code {done.code}'}"
-    return UnreachableError(message, hint="run `git ls-remote` by hand, or use `--dry-run`", code="remote-unreachable")
+    return UnreachableError(message, hint="run `git ls-remote` yourself, or use `--dry-run`", code="remote-unreachable")

@@ -9,10 +9,10 @@ __all__ = ["to_nanoseconds", "to_seconds"]
 
 
 def to_nanoseconds(option: str, text: str) -> int:
-    """Nanoseconds of the value of `option`.
+    """Return the value of `option` in nanoseconds.
 
     Raises:
-        UsageError: no duration, or more than Beaker's 64 bits hold.
+        UsageError: it is not a duration, or exceeds Beaker's 64 bits.
     """
     try:
         return parse_duration_ns(text, knows_days=True)
@@ -22,5 +22,5 @@ def to_nanoseconds(option: str, text: str) -> int:
 
 
 def to_seconds(option: str, text: str) -> float:
-    """Seconds of the value of `option`; raises as `to_nanoseconds`."""
+    """Return the value of `option` in seconds; raises as `to_nanoseconds`."""
     return to_nanoseconds(option, text) / NS_PER_S

@@ -1,4 +1,4 @@
-"""The variables by which the script in the job knows what Python environment to make."""
+"""Variables that tell the script in the job which Python environment to create."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ CONDA_FILES = ("environment.yml", "environment.yaml")
 
 
 def manager_of(recipe: Recipe, checkout: Checkout) -> str:
-    """`uv` or `conda`: what is asked for, else conda where the repository has a file for it."""
+    """Return `uv` or `conda`: as requested, else conda if the repository has a file for it."""
     if recipe.python_manager is not None:
         return recipe.python_manager
     return "conda" if recipe.conda_env or recipe.conda_file or checkout.has(*CONDA_FILES) else "uv"
 
 
 def python_variables(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
-    """Variables in the order in which gantry sets them.
+    """Yield variables in gantry's order.
 
     Raises:
-        UsageError: options of uv for an environment of conda, or extras of no project.
+        UsageError: uv options for a conda environment, or extras without a project.
     """
     if recipe.no_python:
         yield "GANTRY_NO_PYTHON", "1"
@@ -60,7 +60,7 @@ def _uv(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
 def _conda(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
     asks_uv = recipe.uv_venv or recipe.uv_extras or recipe.uv_all_extras is not None or recipe.uv_torch_backend
     if asks_uv:
-        message = "options of uv, and the repository has a file for conda"
+        message = "uv options are set, but the repository has a conda file"
         raise UsageError(message, hint="add `--python-manager uv`", code="options-conflict")
     if recipe.conda_env is not None:
         yield "GANTRY_CONDA_ENV", recipe.conda_env

@@ -1,4 +1,4 @@
-"""Watching an experiment to its end: logs as they come, over preemptions, with limits on waiting and on silence."""
+"""Following an experiment until it ends: logs across preemptions, with limits on waiting and on silence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FollowOptions", "FollowService", "follow"]
 
 _POLL_S = 1.0
 _EXPLAIN_S = 15.0
-"""Asking why it waits is several calls for each replica."""
+"""Seconds between queries why it waits, which take several calls per replica."""
 _WARN_AGAIN_S = 3600.0
 
 
@@ -26,8 +26,8 @@ class FollowOptions:
     """Options of following a launch.
 
     Attributes:
-        timeout_s: longest wait for the end; 0: do not wait; None: for ever.
-        is_canceled_with_us: whether what ends us, or a limit, cancels the experiment too.
+        timeout_s: longest wait for the end; 0 to not wait, None to wait forever.
+        is_canceled_with_us: whether the end of this process, or a limit, also cancels the experiment.
     """
 
     show_logs: bool = False
@@ -39,7 +39,7 @@ class FollowOptions:
 
     @property
     def is_wanted(self) -> bool:
-        """Return True when there is anything to wait for."""
+        """Return True if there is anything to wait for."""
         return self.timeout_s is None or self.timeout_s > 0
 
     @classmethod
@@ -53,10 +53,10 @@ class FollowOptions:
         inactive_soft_timeout_s: float | None = None,
         is_canceled_with_us: bool = False,
     ) -> FollowOptions:
-        """With gantry's defaults: logs wait for ever, waiting shows logs, -1 is for ever.
+        """Apply gantry's defaults: logs imply waiting forever, waiting shows logs, -1 means forever.
 
         Raises:
-            UsageError: logs without waiting, or limits of silence without logs.
+            UsageError: logs without waiting, or limits on silence without logs.
         """
         if timeout_s is None:
             timeout_s = -1 if show_logs else 0
@@ -83,23 +83,23 @@ class FollowService(Protocol):
     """Part of `BeakerService` that following needs."""
 
     def observe(self, ids: Sequence[str]) -> Mapping[str, BeakerExperiment]:
-        """States of experiments."""
+        """Return the states of experiments."""
         ...
 
     def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
-        """Jobs of some ranks, or all, by rank and attempt."""
+        """Return the jobs of some ranks, or all, by rank and attempt."""
         ...
 
     def why(self, experiment: str) -> tuple[str, ...]:
-        """Why it does not run yet."""
+        """Return why it does not run yet."""
         ...
 
     def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
-        """Lines of a job."""
+        """Yield the lines of a job."""
         ...
 
     def cancel(self, experiment: str, reason: str = "") -> None:
-        """End it."""
+        """Cancel it."""
         ...
 
 
@@ -114,13 +114,13 @@ def follow(
     on_pause: Callable[[float], None] | None = None,
     clock: Clock | None = None,
 ) -> BeakerJob | None:
-    """Watch the first replica until the experiment has ended; returns its last job.
+    """Follow the first replica until the experiment ends; return its last job.
 
     Args:
         on_line, on_pause: called with each line, and after each look, with monotonic time; may raise WaitTimeoutError.
 
     Raises:
-        WaitTimeoutError: a limit of `following` is over; the experiment is cancelled where it says so.
+        WaitTimeoutError: a limit of `following` is reached; the experiment is cancelled if so configured.
     """
     watch = _Watch(service, experiment, following, tell, emit, clock or SystemClock())
     try:
@@ -170,7 +170,7 @@ class _Watch:
             self.clock.sleep(_POLL_S)
 
     def _look(self, on_line: Callable[[bytes, float], None]) -> tuple[bool, BeakerJob | None]:
-        """Tell what is new; returns whether all is over, and the newest attempt of the first replica."""
+        """Report news; return whether the experiment has ended, and the first replica's latest attempt."""
         jobs = self.service.jobs(self.experiment, ranks=(0,))
         for job in jobs[:-1]:
             self._finish(job, on_line)
@@ -194,7 +194,7 @@ class _Watch:
             self.tell(f"attempt {job.attempt} runs" + (f" on {job.node}" if job.node else ""))
 
     def _finish(self, job: BeakerJob, on_line: Callable[[bytes, float], None]) -> None:
-        """Read the rest of an attempt that another one came after."""
+        """Read the rest of an attempt that a later one followed."""
         if ("over", job.id) in self.told or not job.is_over:
             return
         self.told.add(("over", job.id))

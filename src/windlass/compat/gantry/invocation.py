@@ -1,4 +1,4 @@
-"""A whole command line of `windlass gantry run`: the recipe, how it is watched, and what is to be done with it."""
+"""Complete command line of `windlass gantry run`: the recipe, how to follow it, and the action to take."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Invocation:
     """Parsed command line of `gantry run`.
 
     Attributes:
-        emit: `spec` (of windlass), `beaker`, `plan`; empty: run it.
-        on: a site of windlass; empty: Beaker, as it is.
-        is_dry: print and do nothing.
-        is_online: a dry run may ask Beaker.
-        notes: what is accepted without effect.
+        emit: `spec` (of windlass), `beaker` or `plan`; empty to run it.
+        on: a windlass site; empty for Beaker, unchanged.
+        is_dry: only print.
+        is_online: whether a dry run may contact Beaker.
+        notes: notes about settings that have no effect.
     """
 
     recipe: Recipe
@@ -47,10 +47,10 @@ class Invocation:
 def read_command_line(
     argv: Sequence[str], *, environ: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Invocation:
-    """Read the words behind `gantry run`, with the defaults of the project and of the environment.
+    """Read the words after `gantry run`, with the defaults of the project and the environment.
 
     Raises:
-        UsageError: anything wrong with the words; it names the one.
+        UsageError: a word is wrong; the message names it.
         PreconditionError: the project's settings cannot be read.
     """
     environ = os.environ if environ is None else environ
@@ -85,7 +85,7 @@ def read_command_line(
 
 
 def _check_conda_file(recipe: Recipe, folder: Path) -> None:
-    """Refuse a file that is not in the checkout here; one of another repository is not known."""
+    """Raise if the file is not in the local checkout; files of other repositories are not checked."""
     if recipe.conda_file is not None and recipe.remote is None and not (folder / recipe.conda_file).is_file():
         message = f"`--conda-file {recipe.conda_file}`: no such file"
         raise UsageError(message, hint="write its path in the repository", code="bad-value")
@@ -99,7 +99,7 @@ def _what(given: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(message, hint="with `--on` use `--emit spec` or `--emit plan`", code="options-conflict")
     if given.get("is_online") and not (is_dry or emit):
         message = "`--online` without `--dry-run` or `--emit`"
-        raise UsageError(message, hint="a launch asks Beaker anyway; remove it", code="options-conflict")
+        raise UsageError(message, hint="a launch always contacts Beaker; remove it", code="options-conflict")
     if emit and is_dry:
         message = f"`--dry-run` with `--emit {emit}`"
         raise UsageError(message, hint="both only print; use one", code="options-conflict")
@@ -120,12 +120,12 @@ def _following(given: Mapping[str, Any]) -> FollowOptions:
 
 _TEXTS = ("workspace", "budget", "gh_token_secret")
 _SILENT = ("log_level", "quiet")
-"""Options about gantry's own output; accepted and ignored."""
+"""Return the options of following the launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantrySettings:
-    """Defaults of a project; empty where it says nothing."""
+    """Defaults of a project; empty if not set."""
 
     workspace: str = ""
     budget: str = ""
@@ -134,10 +134,10 @@ class GantrySettings:
 
 
 def read_settings(folder: Path) -> GantrySettings:
-    """The settings of the project in `folder`; none where it has no pyproject.toml.
+    """Return the settings of the project in `folder`; empty without a pyproject.toml.
 
     Raises:
-        PreconditionError: the file is no TOML, or a setting is no text.
+        PreconditionError: the file is not TOML, or a setting is not a string.
     """
     path = folder / "pyproject.toml"
     try:
@@ -185,10 +185,10 @@ class GantryCommandLine:
 
 
 def read_words(argv: Sequence[str]) -> GantryCommandLine:
-    """Read a command line; of an option that takes one value the last one counts, and a note says so.
+    """Read a command line; the last of repeated values is used, with a note.
 
     Raises:
-        UsageError: no `--`, no command, an unknown option, a value that is missing, wrong or not wanted.
+        UsageError: no `--`, no command, an unknown option, a missing, wrong or unexpected value.
     """
     words, command = _split(list(argv))
     values: dict[str, Value] = {}
@@ -222,7 +222,7 @@ def _split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _next(words: list[str]) -> tuple[GantryOption, Value]:
-    """The next option with its value; takes their words away."""
+    """Return the next option with its value, and remove their words."""
     word = words.pop(0)
     if not word.startswith("-") or word == "-":
         hint = "flags take no value, and the command goes after `--`"

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryMount:
-    """A source, the part of it that is wanted, and the path where the job sees it."""
+    """Source, the part of it to mount, and its path in the job."""
 
     source: str
     path: str
@@ -26,7 +26,7 @@ class GantryMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretVariable:
-    """A variable from a secret; without `secret`, the one of its name, or one made from your own variable."""
+    """Variable from a secret; without `secret`, the secret of its name, or one created from your variable."""
 
     name: str
     secret: str | None
@@ -34,7 +34,7 @@ class SecretVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """All of a recipe's inputs, read and checked; nothing is looked up."""
+    """All inputs of a recipe, parsed and checked without lookups."""
 
     datasets: tuple[GantryMount, ...]
     secrets: tuple[GantryMount, ...]
@@ -49,7 +49,7 @@ def read_inputs(recipe: Recipe, environ: Mapping[str, str]) -> Inputs:
     """Read every input of a recipe.
 
     Raises:
-        UsageError: a malformed word, a relative mount, two at the same path, a variable given twice or unknown here.
+        UsageError: a malformed word, a relative mount path, two mounts at one path, a duplicate or unset variable.
     """
     inputs = Inputs(
         datasets=tuple(_dataset(text) for text in recipe.datasets or ()),
@@ -103,7 +103,7 @@ def _absolute(option: str, text: str, path: str) -> str:
 def _check_paths(mounts: Sequence[GantryMount]) -> None:
     seen: dict[str, GantryMount] = {}
     for mount in mounts:
-        plain = str(PurePosixPath(mount.path)).lower()  # Beaker refuses paths that differ by case alone
+        plain = str(PurePosixPath(mount.path)).lower()  # Beaker rejects paths that differ only by case
         if plain in seen:
             message = f"`{seen[plain].source}` and `{mount.source}` are both mounted at `{mount.path}`"
             raise UsageError(message, hint="give each its own path", code="bad-value")

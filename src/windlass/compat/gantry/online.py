@@ -1,4 +1,4 @@
-"""An account at Beaker itself, asked through the service of the backend."""
+"""Account at Beaker, accessed through the backend's service."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["OnlineAccount"]
 
 
 class OnlineAccount:
-    """Account of a user in one workspace, asked of Beaker; see `account.GantryAccount`.
+    """Account of a user in one workspace, read from Beaker; see `account.GantryAccount`.
 
     Args:
-        service: shared with what submits.
+        service: shared with the submission.
         workspace: full name; empty is the default of Beaker's settings.
     """
 
@@ -37,18 +37,18 @@ class OnlineAccount:
 
     @property
     def workspace(self) -> str:
-        """Full name of the workspace."""
+        """Return the full name of the workspace."""
         return self._workspace[0]
 
     @cached_property
     def user(self) -> str:
-        """Name of the user."""
+        """Return the name of the user."""
         with self.service.asking("asking who you are") as client:
             return str(client.user.get().name)
 
     @cached_property
     def organization(self) -> str:
-        """The organization of names without one."""
+        """Return the organization of names without one."""
         return self.service.account.default_org or self.workspace.partition("/")[0]
 
     def has_budget(self) -> bool:
@@ -72,11 +72,11 @@ class OnlineAccount:
             )
 
     def clusters(self) -> Sequence[GantryCluster]:
-        """All clusters, in Beaker's order."""
+        """Return all clusters, in Beaker's order."""
         return self._clusters
 
     def gpu_type(self, cluster: GantryCluster) -> str:
-        """GPU type of a cluster's first node, such as `NVIDIA H100`."""
+        """Return the GPU type of a cluster's first node, such as `NVIDIA H100`."""
         with self.service.asking(f"looking at the nodes of {cluster.full_name}") as client:
             from beaker.types import BeakerGpuType  # lazy: the client costs half a second
 
@@ -86,11 +86,11 @@ class OnlineAccount:
         return ""
 
     def secrets(self) -> Collection[str]:
-        """Names of the workspace's secrets."""
+        """Return the names of the workspace's secrets."""
         return self.service.secrets(self.workspace)
 
     def image_id(self, name: str) -> str | None:
-        """Id of an image."""
+        """Return the id of an image."""
         with self.service.asking(f"looking for image `{name}`") as client:
             from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
 
@@ -100,7 +100,7 @@ class OnlineAccount:
                 return None
 
     def dataset_id(self, name: str) -> str | None:
-        """Id of a dataset."""
+        """Return the id of a dataset."""
         with self.service.asking(f"looking for dataset `{name}`") as client:
             from beaker.exceptions import BeakerDatasetNotFound  # lazy: the client costs half a second
 
@@ -110,7 +110,7 @@ class OnlineAccount:
                 return None
 
     def group(self, name: str) -> str | None:
-        """Full name of a group of the workspace: `owner/name`, or the first one called `name`."""
+        """Return a group's full name: `owner/name`, or the workspace's first group called `name`."""
         plain = name.partition("/")[2] or name
         with self.service.asking(f"looking for group `{name}`") as client:
             workspace = client.workspace.get(self.workspace)
@@ -128,12 +128,12 @@ class OnlineAccount:
         self.service.write_secret(name, value, workspace=self.workspace)
 
     def create_group(self, name: str) -> str:
-        """Make a group; returns its full name."""
+        """Create a group; return its full name."""
         with self.service.asking(f"making group `{name}`") as client:
             return str(client.group.create(name, workspace=client.workspace.get(self.workspace)).full_name)
 
     def create_dataset(self, name: str, source: Path) -> str:
-        """Upload a file or folder, unless it is there."""
+        """Upload a file or folder unless the dataset exists."""
         if source.is_dir():
             return self.service.create_dataset(name, source, workspace=self.workspace)
         with tempfile.TemporaryDirectory(prefix="windlass-upload-") as temporary:

@@ -1,4 +1,4 @@
-"""The options of `gantry run` as one table: names, the recipe's field, what kind of value, what becomes of it.
+"""Table of the options of `gantry run`: names, the recipe's field, kind of value, effect.
 
 Source: `gantry run --help` of beaker-gantry 3.7.0 (90 options).
 """
@@ -17,7 +17,7 @@ Kind = Literal["text", "whole", "number", "many", "flag", "switch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryOption:
-    """Option of the command line: `names` set it, `off_names` turn it off; `note` is printed where it has no effect."""
+    """Option of the command line: `names` set it, `off_names` turn it off; `note` is printed if it has no effect."""
 
     names: tuple[str, ...]
     field: str
@@ -30,7 +30,7 @@ class GantryOption:
 
     @property
     def name(self) -> str:
-        """The long name, which people look for; of an option that only turns something off, that one."""
+        """Return the long name, or the long off-name of an option that only turns something off."""
         return next((name for name in self.names if name.startswith("--")), "") or self.off_names[0]
 
 
@@ -63,18 +63,18 @@ SECTIONS: dict[str, tuple[GantryOption, ...]] = {
     "Workload": (
         _text("-n --name", "name", "Name of the experiment. Default: made from the repository and the command."),
         _text("-d --description", "description", "Description of the experiment."),
-        _text("-w --workspace", "workspace", "Beaker workspace. Default: [tool.gantry], then Beaker's own settings."),
+        _text("-w --workspace", "workspace", "Beaker workspace. Default: [tool.gantry], then Beaker's settings."),
         _text("-b --budget", "budget", "Budget account. Default: [tool.gantry], then the workspace's."),
         _many("--group", "group_names", "Group the experiment belongs to; several allowed."),
     ),
     "Launch": (
         _switch("--show-logs", "--no-logs", "show_logs", "Print the logs until the end."),
         _text("--timeout", "timeout", "How long to wait for the end: -1 without limit, 0 not at all, or a duration."),
-        _text("--start-timeout", "start_timeout", "Cancel where it did not start within this time.", "TIME"),
+        _text("--start-timeout", "start_timeout", "Cancel if it does not start within this time.", "TIME"),
         _text("--inactive-timeout", "inactive_timeout", "Cancel if the logs are silent for this time.", "TIME"),
         _text("--inactive-soft-timeout", "inactive_soft_timeout", "Warn if the logs are silent for this time.", "TIME"),
         _flag("--allow-dirty", "allow_dirty", "Launch despite uncommitted changes, which are not included."),
-        _flag("-y --yes", "yes", "Ask nothing."),
+        _flag("-y --yes", "yes", "Do not prompt."),
         _flag("--dry-run", "dry_run", "Print what would be sent; write nothing, make no request."),
         _text("--save-spec", "save_spec", "Write the Beaker spec to this file.", "FILE"),
     ),
@@ -128,7 +128,7 @@ SECTIONS: dict[str, tuple[GantryOption, ...]] = {
             help="Do not restart after a preemption.",
         ),
         _switch("--preemptible", "--not-preemptible", "preemptible", "Old form of --min-runtime and --no-auto-resume."),
-        _whole("--retries", "retries", "How often Beaker retries a failed task."),
+        _whole("--retries", "retries", "Number of times that Beaker retries a failed task."),
     ),
     "Several nodes": (
         _whole("--replicas", "replicas", "Replicas of the task."),
@@ -173,7 +173,7 @@ OPTIONS: tuple[GantryOption, ...] = tuple(option for options in SECTIONS.values(
 
 
 def names() -> Iterator[tuple[str, GantryOption, bool]]:
-    """Every name with its option, and whether it turns it on."""
+    """Yield every name with its option, and whether it turns the option on."""
     for option in OPTIONS:
         yield from ((name, option, True) for name in option.names)
         yield from ((name, option, False) for name in option.off_names)

@@ -1,4 +1,4 @@
-"""Which clusters a launch may use: patterns, tags and GPU types to the names of clusters."""
+"""Selection of a launch's clusters from patterns, tags and GPU types."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Wishes:
     gpu_types: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Return True when there is any constraint."""
+        """Return True if there is any constraint."""
         return bool(self.patterns or self.tags or self.gpu_types)
 
     @property
     def needs_beaker(self) -> bool:
-        """Return True when the clusters are known only after asking Beaker."""
+        """Return True if Beaker is needed to resolve the clusters."""
         return bool(self.tags or self.gpu_types or any("*" in pattern for pattern in self.patterns))
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Wishes:
 
 
 def wishes_of(recipe: Recipe) -> Wishes:
-    """A recipe's wishes; Weka buckets need clusters with Weka, unless hosts are named."""
+    """Return a recipe's constraints; Weka buckets need clusters with Weka, unless hosts are named."""
     tags = [*(recipe.tags or ())]
     if recipe.weka and not recipe.hostnames and WEKA_TAG not in tags:
         tags.append(WEKA_TAG)
@@ -49,10 +49,10 @@ def wishes_of(recipe: Recipe) -> Wishes:
 
 
 def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
-    """Names of the clusters that fulfil every wish, in Beaker's order.
+    """Return the names of the clusters that meet all constraints, in Beaker's order.
 
     Raises:
-        NotFoundError: a pattern that matches none, or no cluster is left.
+        NotFoundError: a pattern matches none, or no cluster is left.
     """
     known = [cluster for cluster in account.clusters() if cluster.takes_batch_jobs]
     for pattern in wishes.patterns:
@@ -74,8 +74,8 @@ def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
 
 
 def _is_named(cluster: GantryCluster, pattern: str, organization: str) -> bool:
-    """Return True when a name, or a pattern with `*`, means this cluster; without an organization, the user's is
-    meant.
+    """Return True if a name or a pattern with `*` matches this cluster; the default organization is the
+    user's.
     """
     wanted, has_organization, name = pattern.partition("/")
     if not has_organization:

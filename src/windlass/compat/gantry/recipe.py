@@ -1,4 +1,4 @@
-"""Launch of gantry with the fields of its Python API, checked before anything is asked."""
+"""Launch of gantry with the fields of its Python API, checked before any request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pair = str | tuple[str, str]
 
 
 def python_version() -> str:
-    """Major and minor version of this Python, which a new environment in the job gets."""
+    """Return major and minor version of this Python, for a new environment in the job."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
@@ -110,7 +110,7 @@ class Recipe:
         shared_memory: str | None = "10GiB",
         **settings: object,
     ) -> Recipe:
-        """A recipe that torchrun starts on several nodes."""
+        """Return a recipe that torchrun starts on several nodes."""
         made = cls(args=cmd, gpus=gpus_per_node, replicas=num_nodes, shared_memory=shared_memory, torchrun=True)
         return dataclasses.replace(made, **settings)  # type: ignore[arg-type]
 
@@ -124,7 +124,7 @@ class Recipe:
         synchronized_start_timeout: str = "5m",
         skip_nccl_setup: bool = False,
     ) -> Recipe:
-        """The same recipe on several replicas with a leader.
+        """Return a copy with several replicas and a leader.
 
         Raises:
             UsageError: fewer than two replicas.
@@ -143,7 +143,7 @@ class Recipe:
         )
 
     def dry_run(self, account: GantryAccount | None = None) -> GantryRequest:
-        """Return what a launch would send; asks `account` for names where there is one, writes nothing."""
+        """Return the request of a launch; resolves names through `account` if given, writes nothing."""
         from windlass.compat.gantry.request import prepare  # lazy: git and Beaker only when it is used
 
         return prepare(self, account=account)
@@ -157,7 +157,7 @@ class Recipe:
         inactive_soft_timeout: int | None = None,
         auto_cancel: bool = False,
     ) -> Launched:
-        """Send it to Beaker; waits for its end where `timeout` or `show_logs` says so.
+        """Submit it to Beaker; wait for its end if `timeout` or `show_logs` is set.
 
         Raises:
             WindlassError: what `prepare` and `windlass.compat.gantry.request.launch` raise.
@@ -177,21 +177,21 @@ class Recipe:
 
     @property
     def num_replicas(self) -> int | None:
-        """Replicas, where there are several."""
+        """Return the number of replicas, if there are several."""
         return self.replicas if self.replicas is not None and self.replicas > 1 else None
 
     @property
     def is_led(self) -> bool:
-        """Return True when the first replica leads."""
+        """Return True if the first replica leads."""
         if self.leader_selection is None:
             return bool(self.num_replicas and self.torchrun and self.host_networking is not False)
         return self.leader_selection
 
     def check(self) -> None:
-        """Refuse what contradicts itself.
+        """Raise for contradictory options.
 
         Raises:
-            UsageError: with both options in the message.
+            UsageError: the message names both options.
         """
         if isinstance(self.args, str):
             raise UsageError(
@@ -215,7 +215,7 @@ class Recipe:
             raise UsageError("`--task-name` is empty", hint="write `--task-name main`", code="bad-value")
 
     def _conflicts(self) -> list[tuple[str, str, str]]:
-        """Pairs of options that are both given, with what to do."""
+        """Yield pairs of conflicting options, with the remedy."""
         is_uv, is_conda = self.python_manager == "uv", self.python_manager == "conda"
         uv = (
             ("--uv-venv", self.uv_venv),
@@ -239,7 +239,12 @@ class Recipe:
             (self.hostnames, "--hostname", places, "a host belongs to one cluster: name hosts or clusters"),
             (self.no_python, "--no-python", python, "keep one of them"),
             (is_uv, "--python-manager uv", conda, "write `--python-manager conda`"),
-            (is_conda or self.conda_env or self.conda_file, conda_given, uv, "keep the options of uv, or of conda"),
+            (
+                is_conda or self.conda_env or self.conda_file,
+                conda_given,
+                uv,
+                "keep the uv options or the conda options",
+            ),
             (self.system_python, "--system-python", (uv[0], conda[0]), "keep one of them"),
             (self.uv_extras, "--uv-extra", uv[2:3], "keep one of them"),
         ]

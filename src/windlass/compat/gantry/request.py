@@ -1,4 +1,4 @@
-"""A recipe to what would be sent (reads only), and to an experiment at Beaker."""
+"""Conversion of a recipe to a request (read-only), and its submission to Beaker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryRequest:
-    """Spec and name that would be sent, with everything they were made from."""
+    """Spec and name to send, with their inputs."""
 
     recipe: Recipe
     inputs: Inputs
@@ -48,7 +48,7 @@ class GantryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """Request that was sent, its experiment, and the first replica's last job where its end was waited for."""
+    """Submitted request, its experiment, and the first replica's last job if its end was awaited."""
 
     request: GantryRequest
     workload: ExperimentRef
@@ -62,10 +62,10 @@ def prepare(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> GantryRequest:
-    """Everything a launch decides. Without an account nothing is asked but git here; with one, names are resolved.
+    """Return the request of a recipe. Without an account only the local git is read; with one, names are resolved.
 
     Raises:
-        WindlassError: what the recipe contradicts, git refuses, or Beaker does not have.
+        WindlassError: a contradiction in the recipe, an error of git, or a name that Beaker does not have.
     """
     environ = os.environ if environ is None else environ
     recipe.check()
@@ -93,10 +93,10 @@ def prepare(
 
 
 def submit(request: GantryRequest, account: GantryAccount, service: BeakerService) -> ExperimentRef:
-    """Write what the request needs, then send it, once whatever happens to the reply.
+    """Write what the request needs, then submit it exactly once, even if the reply is lost.
 
     Raises:
-        WindlassError: of the service.
+        WindlassError: raised by the service.
     """
     ids: dict[str, str] = {}
     for write in request.resolved.writes:
@@ -125,16 +125,16 @@ def launch(
     on_pause: Callable[[float], None] | None = None,
     on_made: Callable[[GantryRequest, ExperimentRef], None] | None = None,
 ) -> Launched:
-    """Send a recipe to Beaker and watch it as `following` says.
+    """Submit a recipe to Beaker and follow it according to `following`.
 
     Args:
-        service: by default one of its own, closed at the end.
-        tell, emit: where words and lines of the log go; by default standard error and standard output.
+        service: by default a new one, closed at the end.
+        tell, emit: receive messages and log lines; by default standard error and standard output.
         on_line, on_pause: see `following.follow`.
-        on_made: called as soon as the experiment is there, before it is watched.
+        on_made: called as soon as the experiment exists, before it is followed.
 
     Raises:
-        WindlassError: of `prepare`, of the service, and WaitTimeoutError where a limit is over.
+        WindlassError: of `prepare` or the service; WaitTimeoutError if a limit is reached.
     """
     from windlass.compat.gantry.online import OnlineAccount  # lazy: only a launch talks to Beaker
 
@@ -173,7 +173,7 @@ def save_spec(request: GantryRequest, path: Path, *, may_overwrite: bool) -> Non
     """Write the spec as YAML.
 
     Raises:
-        PreconditionError: the file is there and may not be overwritten.
+        PreconditionError: the file exists and may not be overwritten.
     """
     if path.exists() and not may_overwrite:
         message = f"`--save-spec {path}`: the file already exists"
@@ -182,7 +182,7 @@ def save_spec(request: GantryRequest, path: Path, *, may_overwrite: bool) -> Non
 
 
 def yaml_of(spec: Mapping[str, Any]) -> str:
-    """A spec as a file that Beaker's tools read; texts of several lines stand as such."""
+    """Return a spec as YAML for Beaker's tools, with multi-line texts as blocks."""
     import yaml  # lazy: PyYAML costs 25 ms
 
     class Dumper(yaml.SafeDumper):
@@ -211,7 +211,7 @@ def _checkout(recipe: Recipe, folder: Path, *, is_online: bool) -> Checkout:
 
 
 def _default_name(recipe: Recipe, checkout: Checkout) -> str:
-    """A name that says what runs; the same launch of the same commit has the same one."""
+    """Return a descriptive name, equal for equal launches of one commit."""
     told = asdict(replace(recipe, git_repo=None, callbacks=None, save_spec=None, yes=None))
     digest = hashlib.sha256(json.dumps([told, checkout.ref], default=str).encode()).hexdigest()
     words = f"{checkout.repo.rpartition('/')[2]}-{recipe.task_name}"
@@ -219,7 +219,7 @@ def _default_name(recipe: Recipe, checkout: Checkout) -> str:
 
 
 def _free_name(account: GantryAccount, name: str) -> str:
-    """The name, or with a number from 2 on that is free."""
+    """Return the name, or the name with the first free number from 2."""
     number, free = 1, name
     while account.has_experiment(free):
         number += 1 if number < 10 else number // 2  # a nightly name may be taken a thousand times

@@ -1,4 +1,4 @@
-"""A recipe's names made definite: ids and full names where Beaker can be asked, as given with a note where not."""
+"""Resolution of a recipe's names: to ids and full names through Beaker, or unchanged with a note."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.core.names import nearest
 __all__ = ["DEFAULT_IMAGE", "GANTRY_VERSION", "ResolvedLaunch", "Write", "resolve"]
 
 GANTRY_VERSION = "3.7.0"
-"""The gantry whose behaviour this is."""
+"""Version of gantry whose behaviour is implemented."""
 DEFAULT_IMAGE = "beaker-py/gantry"
 _CREDENTIALS = (
     ("GANTRY_AWS_CONFIG", "aws_config_secret"),
@@ -29,7 +29,7 @@ _CREDENTIALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Something a launch makes at Beaker before it is sent: a secret, a group, a dataset."""
+    """Object that a launch creates at Beaker before submission: a secret, a group, a dataset."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedLaunch:
-    """Names resolved for a spec, what to write before it is sent, and what was not looked up."""
+    """Resolved names of a spec, objects to write before submission, and names not looked up."""
 
     image: Mapping[str, str]
     clusters: tuple[str, ...] = ()
@@ -60,12 +60,12 @@ class ResolvedLaunch:
 def resolve(
     recipe: Recipe, inputs: Inputs, checkout: Checkout, *, account: GantryAccount | None, environ: Mapping[str, str]
 ) -> ResolvedLaunch:
-    """Make names definite; reads from `account`, writes nothing.
+    """Resolve names; reads from `account`, writes nothing.
 
     Raises:
         NotFoundError: no such image, dataset, cluster, or group of another user.
         AccessError: a secret that is neither in the workspace nor yours.
-        PreconditionError: nobody pays: no budget.
+        PreconditionError: there is no budget.
     """
     found = _Resolution(recipe, account, environ)
     return ResolvedLaunch(
@@ -209,7 +209,7 @@ class _Resolution:
 
 
 def _name_of_upload(source: Path) -> str:
-    """A dataset's name by what is in it, so that the same files are uploaded once."""
+    """Return a dataset name derived from its content, so that equal files are uploaded once."""
     if not source.exists():
         raise UsageError(f"`--upload {source}`: no such file", hint="check the path", code="bad-value")
     digest = hashlib.sha256()

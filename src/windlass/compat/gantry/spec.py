@@ -1,4 +1,4 @@
-"""From a recipe to Beaker's own spec, key by key as gantry writes it. Pure: nothing is asked, nothing is random."""
+"""Conversion of a recipe to Beaker's spec, key by key as gantry writes it. Pure: no requests, no randomness."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _FIRST_PORT, _NUM_PORTS, _NUM_IDS = 29_000, 1_000, 1_000
 def build_spec(
     recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, *, name: str
 ) -> dict[str, Any]:
-    """The spec of a run called `name`.
+    """Return the spec of a run called `name`.
 
     Raises:
-        UsageError: a duration that is none, options of Python that contradict the repository.
+        UsageError: an invalid duration, or Python options that contradict the repository.
     """
     spec: dict[str, Any] = {"version": "v2"}
     spec |= _given(description=recipe.description)
@@ -39,7 +39,7 @@ def build_spec(
 
 
 def rendezvous_of(name: str) -> tuple[str, str]:
-    """Id and port at which torchrun's processes of the run meet; gantry draws both."""
+    """Return id and port of torchrun's rendezvous; gantry draws both at random."""
     digest = hashlib.sha256(name.encode()).digest()
     number = int.from_bytes(digest[:4], "big")
     port = int.from_bytes(digest[4:8], "big")
@@ -70,13 +70,13 @@ def _context(recipe: Recipe) -> dict[str, Any]:
     context = _given(priority=recipe.priority)
     context |= _nanoseconds("minRuntime", "--min-runtime", recipe.min_runtime)
     context |= _given(autoResume=recipe.auto_resume)
-    if not context.keys() & {"minRuntime", "autoResume"}:  # Beaker refuses the old key beside the new ones
+    if not context.keys() & {"minRuntime", "autoResume"}:  # Beaker rejects the old key beside the new ones
         context |= _given(preemptible=recipe.preemptible)
     return context
 
 
 def _gang(recipe: Recipe) -> dict[str, Any]:
-    """Return the keys that make replicas a gang, with everything that torchrun implies."""
+    """Return the keys that make replicas a gang, including those that torchrun implies."""
     replicas, is_led = recipe.num_replicas, recipe.is_led
     failure, preemption = recipe.propagate_failure, recipe.propagate_preemption
     start = recipe.synchronized_start_timeout
@@ -97,7 +97,7 @@ def _gang(recipe: Recipe) -> dict[str, Any]:
 def _variables(
     recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str
 ) -> list[dict[str, str]]:
-    """Variables in gantry's order; a later one of the same name takes the place of an earlier."""
+    """Return variables in gantry's order; a later one of the same name replaces an earlier one."""
     variables: dict[str, dict[str, str]] = {}
     own = _own_variables(recipe, checkout, resolved, name)
     given = [*({"name": key, "value": value} for key, value in inputs.variables)]
@@ -144,7 +144,7 @@ def _valued(values: Iterable[tuple[str, str | None]]) -> Iterator[dict[str, str]
 
 
 def _mounts(inputs: Inputs, resolved: ResolvedLaunch) -> dict[str, Any]:
-    """Mounts in gantry's order, where there is any."""
+    """Return mounts in gantry's order, if there are any."""
     kinds: Mapping[str, Sequence[GantryMount]] = {
         "secret": inputs.secrets,
         "hostPath": inputs.mounts,

@@ -1,4 +1,4 @@
-"""mason's command line, taken as it is: to Beaker's specification, or to an experiment for any place."""
+"""mason's command line, unchanged: converted to Beaker's specification or to an experiment for any site."""
 
 from windlass.compat.mason.account import KnownAccount, MasonAccount
 from windlass.compat.mason.options import MasonOptions, OwnOptions

@@ -1,4 +1,4 @@
-"""Whose command line it is: the user's name on Beaker, what secrets the workspace holds."""
+"""Account of a command line: the user's name at Beaker and the workspace's secrets."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ __all__ = ["KnownAccount", "MasonAccount", "has_beaker"]
 
 
 class MasonAccount(Protocol):
-    """Account data that a launch needs from Beaker; methods may ask Beaker, and raise what its backend raises."""
+    """Account data that a launch needs from Beaker; methods may call Beaker and raise its backend's errors."""
 
     @property
     def is_external(self) -> bool:
-        """Return True when there is no account: directories stay as they are, and nothing can be submitted."""
+        """Return True if there is no account: directories are unchanged, and nothing can be submitted."""
 
     def user(self) -> str:
-        """The user's name."""
+        """Return the user's name."""
 
     def secrets(self, workspace: str | None) -> Sequence[str] | None:
-        """Names of the workspace's secrets, of the default one for None; None when they are not known."""
+        """Return the names of the workspace's secrets (of the default one for None); None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownAccount:
-    """An account that is given, not asked for; without a name it is that of somebody without Beaker."""
+    """Account with given data; without a name, that of a user without Beaker."""
 
     name: str = ""
     secret_names: tuple[str, ...] | None = None
 
     @property
     def is_external(self) -> bool:
-        """Return True when no user is known."""
+        """Return True if no user is known."""
         return not self.name
 
     def user(self) -> str:
-        """The given name."""
+        """Return the given name."""
         return self.name or "external_user"
 
     def secrets(self, workspace: str | None) -> Sequence[str] | None:
-        """The given names, whatever the workspace."""
+        """Return the given names for any workspace."""
         return () if self.is_external else self.secret_names
 
 
 def has_beaker(environ: Mapping[str, str]) -> bool:
-    """Return True when the official tools are configured or have a token; reads neither."""
+    """Return True if the official tools are configured or have a token; reads neither."""
     if environ.get("BEAKER_TOKEN") or environ.get("BEAKER_CONFIG"):
         return True
     home = environ.get("HOME")

@@ -1,4 +1,4 @@
-"""The words of a mason command line to options and commands, or a refusal that names the word."""
+"""Parser of a mason command line to options and commands; an error names the wrong word."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _EMITS = ("spec", "beaker", "plan")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """A command line, read: what mason is asked for, what windlass is asked for, the commands, what to say about it."""
+    """Parsed command line: mason's options, windlass's options, the commands, and notes."""
 
     options: MasonOptions
     own: OwnOptions
@@ -54,27 +54,27 @@ class Arguments:
 
 @dataclass(slots=True)
 class _Found:
-    """Values read so far by flag, how often each was given, and notes."""
+    """Values read so far by flag, the number of times each was given, and notes."""
 
     by_flag: dict[str, list[Any]] = field(default_factory=dict)
     num_times: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Keep a note, once."""
+        """Add a note unless it was already added."""
         if text not in self.notes:
             self.notes.append(text)
 
 
 def read_arguments(argv: Sequence[str], *, environ: Mapping[str, str]) -> Arguments:
-    """Read a command line as mason would, without its silent losses.
+    """Read a command line as mason would, but without silently losing words.
 
     Args:
         argv: the words after `windlass mason`.
         environ: variables; RUN_NAME is the default description.
 
     Raises:
-        UsageError: no `--`, no command, an unknown option, a word or a value out of place; it names the word.
+        UsageError: no `--`, no command, an unknown option, or a misplaced word or value, which it names.
     """
     _check_text(argv)
     if "--" not in argv:
@@ -93,12 +93,12 @@ def read_arguments(argv: Sequence[str], *, environ: Mapping[str, str]) -> Argume
 
 
 def _check_text(argv: Sequence[str]) -> None:
-    """Refuse bytes that are no text: a specification is JSON, which cannot hold them."""
+    """Raise for bytes that are not text, which a JSON specification cannot contain."""
     for word in argv:
         try:
             word.encode()
         except UnicodeEncodeError:
-            message = f"{os.fsencode(word)!r} is not UTF-8, and a specification is"
+            message = f"{os.fsencode(word)!r} is not UTF-8, which a specification requires"
             raise UsageError(message, hint="use UTF-8, or rename the file", code="bad-value") from None
 
 
@@ -125,7 +125,7 @@ def _read_flags(words: list[str]) -> _Found:
 
 
 def _is_flag(word: str) -> bool:
-    """Return True when argparse takes a word for an option (in a parser without numeric options), not for a value."""
+    """Return True if argparse reads a word as an option (in a parser without numeric options), not as a value."""
     if not word.startswith("-") or word == "-":
         return False
     if word.partition("=")[0] in _BY_NAME or _matches(word.partition("=")[0]):
@@ -143,7 +143,7 @@ def _matches(name: str) -> list[str]:
 
 
 def _flag(word: str) -> tuple[MasonFlag, str | None]:
-    """The option that a word names, cut short or not, and what stands behind its `=`."""
+    """Return the option that a word names, abbreviated or not, and the value after its `=`."""
     name, equals, given = word.partition("=")
     value = given if equals else None
     if name in _BY_NAME:
@@ -211,12 +211,12 @@ def _short(text: str) -> str:
 
 
 def _words_of(flag: MasonFlag) -> tuple[str, ...]:
-    """The words an option takes, where it takes certain ones."""
+    """Return the words that an option accepts, if they are restricted."""
     return {"priority": PRIORITIES, "cache": CACHES}.get(flag.field, ())
 
 
 def _split(words: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The commands between the `--`; empty ones fall away."""
+    """Return the commands between the `--`, without empty ones."""
     commands: list[list[str]] = [[]]
     for word in words:
         if word == "--":
@@ -227,7 +227,7 @@ def _split(words: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _check_commands(commands: Sequence[Sequence[str]]) -> None:
-    """Refuse `--on` and `--emit` after `--`: they would become part of the command, and the job would be submitted."""
+    """Raise for `--on` and `--emit` after `--`, where they would be part of the submitted command."""
     for word in (word for command in commands for word in command):
         flag = word.partition("=")[0]
         if flag in _BEFORE_COMMAND:
@@ -240,7 +240,7 @@ def _check_commands(commands: Sequence[Sequence[str]]) -> None:
 
 
 def _options(found: _Found, environ: Mapping[str, str]) -> MasonOptions:
-    """The options of mason; repeated lists add up, repeated variables count once, the last value of each."""
+    """Return mason's options; repeated lists are joined, and repeated variables have their last value."""
     given = {flag.field: found.by_flag[flag.name] for flag in FLAGS if flag.field and flag.name in found.by_flag}
     if not given.get("cluster"):
         raise UsageError("`--cluster` is missing", hint=_EXAMPLE, code="bad-value")
@@ -255,7 +255,7 @@ def _options(found: _Found, environ: Mapping[str, str]) -> MasonOptions:
 
 
 def _union(found: _Found, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of an option that is given once as typed; of one given again, each once."""
+    """Return an option's values as typed if it is given once, else without duplicates."""
     return tuple(dict.fromkeys(values)) if found.num_times[f"--{name}"] > 1 else tuple(values)
 
 

@@ -1,4 +1,4 @@
-"""Beaker's images through the official client: found, unnamed, sent."""
+"""Beaker's images, found, unnamed and uploaded through the official client."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _UPLOAD_S = 6 * 3600.0
 class BeakerImages:
     """The images of an account; see `windlass.compat.mason.build.ImageStore`.
 
-    Sending uses the client's own way, which speaks to Docker's socket (DOCKER_HOST).
+    Uploads are done by the client, which uses Docker's socket (DOCKER_HOST).
     """
 
     def __init__(self, service: BeakerService) -> None:
         self._service = service
 
     def user(self) -> str:
-        """The user's name."""
+        """Return the user's name."""
         return self._service.user()
 
     def find(self, name: str) -> UploadedImage | None:
-        """The image of a full name; None where there is none."""
+        """Return the image of a full name, or None."""
         from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
 
         with self._service.asking(f"looking at the image {name}") as client:
@@ -39,12 +39,12 @@ class BeakerImages:
         return UploadedImage(id=image.id, description=image.description)
 
     def unname(self, image: UploadedImage) -> None:
-        """Take an image's name away; it stays under its id."""
+        """Remove an image's name; it remains available by its id."""
         with self._service.asking(f"removing the name of image {image.id}") as client:
             client.image.update(client.image.get(image.id), name="")
 
     def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
-        """Send an image of Docker's; blocking, minutes."""
+        """Upload an image from Docker; blocks for minutes."""
         with self._service.asking(f"sending the image {name}", _UPLOAD_S) as client:
             place = client.workspace.get(workspace) if workspace else None
             client.image.create(name, tag, workspace=place, description=description, commit=True)

@@ -1,4 +1,4 @@
-"""`windlass mason build SCRIPT`: the branch's image for a launch script, built and sent to Beaker where it is not there yet.
+"""`windlass mason build SCRIPT`: builds a branch's image for a launch script and uploads it to Beaker if missing.
 
 The work of open-instruct's image wrapper: the tree must be clean, the image is called after the branch, its description
 says `Git commit: <hash>`, and the script gets the image as its first argument.
@@ -44,8 +44,8 @@ class BuildOptions:
     """Options of `windlass mason build`.
 
     Attributes:
-        workspace: where the image is sent; empty: the account's default one.
-        arguments: of the script, behind the image.
+        workspace: the image's workspace; empty for the account's default.
+        arguments: the script's arguments after the image.
     """
 
     script: Path
@@ -64,19 +64,19 @@ class UploadedImage:
 
 
 class ImageStore(Protocol):
-    """Beaker's images, for one account; every method may raise what its backend raises."""
+    """Beaker's images for one account; methods may raise its backend's errors."""
 
     def user(self) -> str:
-        """The user's name, the first part of the image's full name."""
+        """Return the user's name, the first part of the image's full name."""
 
     def find(self, name: str) -> UploadedImage | None:
-        """The image of a full name; None where there is none."""
+        """Return the image of a full name, or None."""
 
     def unname(self, image: UploadedImage) -> None:
-        """Take an image's name away, so that another one can have it; it stays under its id."""
+        """Remove an image's name, so that another can use it; it remains available by its id."""
 
     def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
-        """Send an image of this machine's engine; blocking, minutes."""
+        """Upload an image from this machine's engine; blocks for minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class BranchImage:
     """The image of a branch.
 
     Attributes:
-        name: what the script gets: `USER/NAME` on Beaker, else the engine's own tag.
+        name: the name passed to the script: `USER/NAME` at Beaker, else the engine's tag.
         is_built, is_uploaded: whether that had to be done.
     """
 
@@ -95,10 +95,10 @@ class BranchImage:
 
 
 def read_build(words: Sequence[str]) -> BuildOptions:
-    """Read the words behind `windlass mason build`; options stand before the script.
+    """Read the words after `windlass mason build`; options come before the script.
 
     Raises:
-        UsageError: no script, an unknown option, or a CUDA version that there is not.
+        UsageError: no script, an unknown option, or an unknown CUDA version.
     """
     given: dict[str, str] = {}
     flags = {"--cuda-version": "cuda_version", "--workspace": "workspace", "--dockerfile": "dockerfile"}
@@ -125,18 +125,18 @@ def read_build(words: Sequence[str]) -> BuildOptions:
 def build_branch_image(
     options: BuildOptions, folder: Path, home: Home, store: ImageStore | None, *, log: Callable[[str], None]
 ) -> BranchImage:
-    """The branch's image, on Beaker where there is an account; idempotent. Blocks while it is built and sent.
+    """Ensure that the branch's image exists, at Beaker if there is an account. Idempotent; blocks while building.
 
-    Nothing is built where Beaker has the image of this commit, and nothing is built twice from the same content.
+    Nothing is built if Beaker has the image of this commit, or if the content was already built.
 
     Args:
-        folder: of the repository.
-        store: None: the image stays in this machine's engine.
+        folder: the repository's folder.
+        store: None to leave the image in this machine's engine.
 
     Raises:
         NotFoundError: there is no such script.
         PreconditionError: the tree is not clean, there is no repository, or the build fails.
-        WindlassError: the engine or Beaker refuses.
+        WindlassError: the engine or Beaker fails.
     """
     if not (folder / options.script).is_file():
         raise NotFoundError(f"no such script: `{options.script}`", hint="check the path", code="file-missing")
@@ -159,7 +159,7 @@ def build_branch_image(
 
 
 def _clean_code(folder: Path, home: Home) -> CodePin:
-    """The commit of a clean tree: an image says of itself which commit it is."""
+    """Return the commit of a clean tree, which is recorded in the image."""
     from windlass.pin.code import pin_code  # lazy: brings git
 
     try:
@@ -183,7 +183,7 @@ def run_script(options: BuildOptions, image: BranchImage, folder: Path, environ:
 
 
 def image_name(branch: str, cuda_version: str) -> str:
-    """The name of a branch's image, as the wrapper makes it; Beaker takes letters, digits, `-`, `_` and `.`."""
+    """Return the name of a branch's image, as the wrapper makes it; Beaker allows letters, digits, `-`, `_`, `.`."""
     plain = re.sub(r"[^a-z0-9._-]", "-", branch.lower()).removeprefix("-") or "detached"
     tail = f"-cuda{cuda_version}"
     return f"{_PREFIX}-{plain}"[: _MAX_NAME - len(tail)].rstrip("-._") + tail
@@ -196,7 +196,7 @@ def _is_of(commit: str, description: str) -> bool:
 
 @dataclass(slots=True)
 class _Heard:
-    """Passes lines on, and knows whether there was one."""
+    """Line handler that passes lines on and records whether there was one."""
 
     log: Callable[[str], None]
     lines: list[str] = field(default_factory=list)
@@ -209,7 +209,7 @@ class _Heard:
 def _build(
     options: BuildOptions, code: CodePin, folder: Path, home: Home, tag: str, log: Callable[[str], None]
 ) -> bool:
-    """The image in this machine's engine, under its name; returns whether it was built now."""
+    """Ensure that this machine's engine has the image under its name; return whether it was built now."""
     from windlass.pin.image import ImageMaker, ImageSource, ensure_image, find_engine, pin_built  # lazy: brings engines
 
     engine = find_engine("")
@@ -226,7 +226,7 @@ def _build(
 
 
 def _arguments(options: BuildOptions, code: CodePin, folder: Path) -> dict[str, str]:
-    """The wrapper's build arguments, as far as the Dockerfile declares them."""
+    """Return the wrapper's build arguments that the Dockerfile declares."""
     try:
         text = (folder / options.dockerfile).read_text(encoding="utf-8")
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The dataset cache of open-instruct's training scripts: made before any GPU is asked for.
+"""Dataset cache of open-instruct's training scripts, made before any GPU is requested.
 
 mason runs such a script here with `--cache_dataset_only` before it submits; so does `cache_here`. Elsewhere the same
 command is a step of prepared data (docs/concepts/prepared-data.md), built once per content where the run runs.
@@ -25,14 +25,14 @@ _RUN_ONLY = {
     "--checkpoint_state_dir": True,
     "--gs_checkpoint_state_dir": True,
 }
-"""Options that mason leaves out, and whether a value follows."""
+"""Options that mason omits, and whether a value follows."""
 _NAMES = ("--exp_name", "--run_name", "--wandb_entity", "--wandb_project_name", "--hf_entity")
 _OF_THE_RUN = {
     **_RUN_ONLY,
     **dict.fromkeys(("--output_dir", CACHE_FOLDER_FLAG, *_NAMES), True),
     CACHE_FLAG: False,
 }
-"""The same for a build, whose folder and key are its own: names of the run say nothing of the data."""
+"""Options to omit for a build, whose data does not depend on the names of the run."""
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*\Z")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "config.json")
 _STDERR = 2
@@ -45,7 +45,7 @@ def script_index(words: Sequence[str]) -> int | None:
 
 
 def caching_words(command: Sequence[str]) -> tuple[str, ...]:
-    """The command that mason would run to cache the dataset; empty for scripts that cannot.
+    """Return the command that mason would run to cache the dataset; empty for scripts that cannot.
 
     Args:
         command: the words of one command, quotes removed.
@@ -55,7 +55,7 @@ def caching_words(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_words(command: Sequence[str]) -> tuple[str, ...]:
-    """The command of a build that leaves the cache in ${out}; empty for scripts that cannot."""
+    """Return the command of a build that writes the cache to ${out}; empty for scripts that cannot."""
     at = script_index(command)
     if at is None:
         return ()
@@ -66,7 +66,7 @@ def build_words(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _without(words: Sequence[str], flags: Mapping[str, bool]) -> list[str]:
-    """The words without these flags and their values; a flag behind a flag is no value."""
+    """Return the words without these flags and their values; a flag after a flag is not a value."""
     kept, index = [], 0
     while index < len(words):
         flag, equals, _ = words[index].partition("=")
@@ -85,20 +85,20 @@ def cache_here(
     tokenizers: Path,
     log: Callable[[str], None],
 ) -> bool:
-    """Cache a command's dataset on this machine, as mason does before it submits; blocking, minutes.
+    """Cache a command's dataset on this machine, as mason does before it submits; blocks for minutes.
 
-    What the script prints goes to standard error as it comes.
+    The script's output goes to standard error.
 
     Args:
         command: the words of one command, quotes removed.
-        environ: the variables of the script.
-        tokenizers: folder for tokenizers of models that are in a bucket only (`gs://`).
+        environ: the script's variables.
+        tokenizers: folder for tokenizers of models that are only in a bucket (`gs://`).
 
     Returns:
-        Whether there was something to cache.
+        True if there was something to cache.
 
     Raises:
-        PreconditionError: the script or the download of the tokenizer ended with an error.
+        PreconditionError: the script or the download of the tokenizer failed.
     """
     words = caching_words(command)
     if not words:
@@ -113,7 +113,7 @@ def cache_here(
 def _with_local_tokenizer(
     words: tuple[str, ...], environ: Mapping[str, str], folder: Path, log: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """The command with the tokenizer of a `gs://` model in a folder here; that is all that caching needs of it."""
+    """Return the command with a local tokenizer of a `gs://` model, which is all that caching needs."""
     flag = "--model_name_or_path"
     at = words.index(flag) + 1 if flag in words[:-1] else 0
     model = words[at].rstrip("/") if at else ""

@@ -1,4 +1,4 @@
-"""Mason's table of clusters (clusters.json): the storage they have, and which ones join nodes by a fast network."""
+"""Mason's table of clusters (clusters.json): their storage, and which have a fast network between nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = Path(__file__).with_name("clusters.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A bucket of Weka and where jobs see it."""
+    """Weka bucket and its path in jobs."""
 
     bucket: str
     path: str
@@ -24,7 +24,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weka:
-    """Clusters with Weka: what is mounted, the variables of caches, those of several nodes."""
+    """Clusters with Weka: mounts, and variables for caches and for several nodes."""
 
     clusters: tuple[str, ...]
     mounts: tuple[Bucket, ...]
@@ -37,7 +37,7 @@ class Weka:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Google:
-    """Clusters on Google Cloud: the bucket of trainings, and where jobs keep copies of what is in buckets."""
+    """Clusters on Google Cloud: the bucket of trainings, and the folder for local copies of buckets."""
 
     clusters: tuple[str, ...]
     bucket: str
@@ -46,7 +46,7 @@ class Google:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
-    """All of it."""
+    """Table of all clusters."""
 
     weka: Weka
     google: Google
@@ -54,29 +54,29 @@ class Clusters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every cluster that is known, each once."""
+        """Return all known clusters without duplicates."""
         return tuple(dict.fromkeys((*self.weka.clusters, *self.google.clusters, *self.interconnect)))
 
     def has_weka(self, clusters: Iterable[str]) -> bool:
-        """Return True when every one of these clusters has Weka."""
+        """Return True if all of these clusters have Weka."""
         return set(clusters) <= set(self.weka.clusters)
 
     def may_have_weka(self, clusters: Iterable[str]) -> bool:
-        """Return True when one of these clusters has Weka."""
+        """Return True if one of these clusters has Weka."""
         return not set(self.weka.clusters).isdisjoint(clusters)
 
     def is_google(self, clusters: Iterable[str]) -> bool:
-        """Return True when every one of these clusters is on Google Cloud."""
+        """Return True if all of these clusters are on Google Cloud."""
         return set(clusters) <= set(self.google.clusters)
 
     def without_interconnect(self, clusters: Sequence[str]) -> tuple[str, ...]:
-        """Those that are not known to have a fast network between nodes."""
+        """Return the clusters not known to have a fast network between nodes."""
         return tuple(cluster for cluster in clusters if cluster not in self.interconnect)
 
 
 @cache
 def known_clusters() -> Clusters:
-    """The shipped knowledge, read once."""
+    """Return the shipped table, read once."""
     data = read_json(_FILE)
     weka, google = data["weka"], data["google"]
     return Clusters(

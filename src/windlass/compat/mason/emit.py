@@ -15,7 +15,7 @@ __all__ = ["SECRETS", "experiment_spec", "task_mounts", "task_spec", "task_varia
 def task_spec(
     options: MasonOptions, *, index: int, text: str, variables: list[dict[str, str]], mounts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return a task: the command as text for bash, on as many replicas as there are nodes."""
+    """Return a task: the command as text for bash, with one replica per node."""
     place = {"hostname": list(options.hostname)} if options.hostname else {"cluster": list(options.cluster)}
     is_group = options.num_nodes > 1
     task: dict[str, Any] = {
@@ -41,7 +41,7 @@ def task_spec(
 
 
 def _context(options: MasonOptions) -> dict[str, Any]:
-    """Priority and preemption; Beaker takes `preemptible` or the newer two keys, never both."""
+    """Return priority and preemption; Beaker accepts `preemptible` or the two newer keys, not both."""
     resume = {"autoResume": False} if options.no_auto_resume else {}
     runtime_ns = 0 if options.min_runtime_ns is None and resume and options.preemptible else options.min_runtime_ns
     if runtime_ns is not None:
@@ -50,7 +50,7 @@ def _context(options: MasonOptions) -> dict[str, Any]:
 
 
 def experiment_spec(options: MasonOptions, tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The whole experiment."""
+    """Return the complete experiment."""
     spec: dict[str, Any] = {"version": "v2", "description": options.description, "tasks": list(tasks)}
     if options.budget is not None:
         spec["budget"] = options.budget
@@ -76,7 +76,7 @@ SECRETS = (
     "ANTHROPIC_API_KEY",
     "SLACK_WEBHOOK_URL",
 )
-"""Secrets that a job gets without asking, where the workspace holds them: the user's own before the workspace's."""
+"""Secrets that every job gets if the workspace has them: the user's own before the workspace's."""
 
 
 def task_variables(
@@ -90,17 +90,17 @@ def task_variables(
     tracker_id: str,
     is_resumable: bool,
 ) -> list[dict[str, str]]:
-    """`envVars` of a task; what the command line says beats what mason adds, each name counts once.
+    """Return `envVars` of a task; the command line overrides mason's additions, and each name occurs once.
 
     Args:
         options: the command line's.
         clusters: what is known of clusters.
-        environ: variables of the launch: its PATH is the job's, but in `--pure_docker_mode`.
+        environ: variables of the launch: its PATH is the job's, except in `--pure_docker_mode`.
         user: name on Beaker, the prefix of the user's own secrets.
         secrets: names of the workspace's secrets.
         run_id: the launch's run id, for the folder that is named by it.
         tracker_id: the task's run id, for the tracker.
-        is_resumable: whether the tracker's run goes on after a restart.
+        is_resumable: whether the tracker's run continues after a restart.
     """
     own = [_plain(name, value) for name, value in options.env]
     own += [_secret(name, value) for name, value in options.secret]
@@ -144,10 +144,10 @@ _DOCKER_SOCKET = "/var/run/docker.sock"
 
 
 def task_mounts(options: MasonOptions, clusters: Clusters) -> list[dict[str, Any]]:
-    """`datasets` of a task: Weka where all its clusters have it, then the Docker socket, then datasets.
+    """Return `datasets` of a task: Weka if all clusters have it, then the Docker socket, then datasets.
 
     Raises:
-        UsageError: a dataset is mounted where one of the others is.
+        UsageError: a dataset has the mount path of another mount.
     """
     made: list[dict[str, Any]] = []
     if clusters.has_weka(options.cluster):

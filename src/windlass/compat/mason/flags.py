@@ -1,4 +1,4 @@
-"""Every option of the mason command line: mason's own, those it once had, and those of windlass."""
+"""All options of the mason command line: mason's own, its retired ones, and windlass's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MasonFlag:
     note: str = ""
     """Note to print when it is given."""
     may_be_cut: bool = True
-    """Allow abbreviations; not for options that mason got after August 2026, which would change what old scripts mean."""
+    """Permission to abbreviate it; not set for options added to mason after August 2026, which would break old scripts."""
 
 
 def _switch(name: str, help_line: str, *, field: str = "", note: str = "") -> MasonFlag:
@@ -56,7 +56,7 @@ FLAGS: tuple[MasonFlag, ...] = (
         takes=Takes.SOME,
         metavar="CLUSTER...",
         read=values.listed,
-        help="Clusters on which the job may run; repeatable. Required.",
+        help="Clusters that the job may run on; repeatable. Required.",
     ),
     MasonFlag(
         name="--hostname",
@@ -71,7 +71,7 @@ FLAGS: tuple[MasonFlag, ...] = (
         field="max_retries",
         metavar="N",
         read=values.retries,
-        help="How often Beaker retries a failed task. [0]",
+        help="Number of times that Beaker retries a failed task. [0]",
     ),
     MasonFlag(name="--budget", field="budget", metavar="ORG/NAME", help="The budget. [the workspace's]"),
     MasonFlag(name="--gpus", field="gpus", metavar="N", read=values.natural, help="GPUs per node. [0]"),
@@ -85,7 +85,7 @@ FLAGS: tuple[MasonFlag, ...] = (
     MasonFlag(name="--num_nodes", field="num_nodes", metavar="N", read=values.count, help="Nodes of a task. [1]"),
     MasonFlag(name="--image", field="image", metavar="IMAGE", read=values.filled, help="Beaker image to run in."),
     MasonFlag(
-        name="--workspace", field="workspace", metavar="ORG/NAME", help="The workspace. [that of your Beaker config]"
+        name="--workspace", field="workspace", metavar="ORG/NAME", help="The workspace. [the one in your Beaker config]"
     ),
     MasonFlag(
         name="--beaker_datasets",
@@ -188,7 +188,7 @@ FLAGS: tuple[MasonFlag, ...] = (
         help="Time after which Beaker ends a job, such as 15m or 2h30m.",
     ),
 )
-"""mason's options, in its order; they may be cut short as long as one is meant."""
+"""mason's options in its order; they may be abbreviated if unambiguous."""
 
 RETIRED: tuple[MasonFlag, ...] = (
     MasonFlag(
@@ -199,7 +199,7 @@ RETIRED: tuple[MasonFlag, ...] = (
     ),
     _switch("--resumable", "Retired.", note="--resumable is retired: GRPO trainings are always resumable"),
 )
-"""Options of older versions: taken with a note, so that old scripts go on working."""
+"""Options of older versions, accepted with a note so that old scripts still work."""
 
 OWN: tuple[MasonFlag, ...] = (
     MasonFlag(
@@ -275,4 +275,4 @@ OWN: tuple[MasonFlag, ...] = (
     _switch("--best-effort", "With --on: note settings that the site does not support.", field="is_best_effort"),
     _switch("--detach", "With --on: return at once; the run continues in the background.", field="is_detached"),
 )
-"""Options of windlass; to be written out."""
+"""Options of windlass, which cannot be abbreviated."""

@@ -1,8 +1,8 @@
-"""Ids of a launch: the run it is, the folder of its checkpoints, the name of its experiment.
+"""Ids of a launch: its run, the folder of its checkpoints, the name of its experiment.
 
-Random ids come from one source, given from outside. A run's id is drawn once for a launch and stands in the specification,
-so every retry and every start after a preemption has the same one. The folder of its checkpoints is derived from it: a later
-launch with `--run-id` finds both again.
+Random ids come from one injected source. A run's id is drawn once per launch and written to the specification, so every
+retry and every start after a preemption has the same id. The folder of its checkpoints is derived from it, so a later
+launch with `--run-id` finds both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windlass.core.dataclass import dataclass
 __all__ = ["Identity", "Random", "new_identity", "random_letters"]
 
 Random = Callable[[int], str]
-"""A source of so many random letters and digits."""
+"""Source of a number of random letters and digits."""
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _NUM_LETTERS = 8
@@ -26,42 +26,42 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def random_letters(count: int) -> str:
-    """Letters and digits that nobody can guess."""
+    """Return unguessable letters and digits."""
     return "".join(_ALPHABET[int.from_bytes(os.urandom(8), "big") % len(_ALPHABET)] for _ in range(count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The ids of one launch."""
+    """Ids of one launch."""
 
     run_id: str
     launch: str
-    """Random letters of this launch: two launches of one run are two experiments."""
+    """Random letters of this launch, so that two launches of one run are two experiments."""
 
     def of_task(self, index: int) -> str:
-        """The run id of a task: the launch's own for the first, derived from it for the others."""
+        """Return the run id of a task: the launch's for the first, derived from it for later ones."""
         return _letters(f"{self.run_id}/{index}") if index else self.run_id
 
     def checkpoint_folder(self, index: int) -> str:
-        """The name of a task's folder of checkpoints: two numbers, as mason's, but of the run id."""
+        """Return the name of a task's checkpoint folder: two numbers, as in mason, but derived from the run id."""
         digest = hashlib.sha256(f"checkpoints of {self.of_task(index)}".encode()).digest()
         first, second = int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
         return f"{10**9 + first % 10**9}_{second % 10**6}"
 
     def experiment_name(self, task_name: str) -> str:
-        """The experiment's name: the same for this launch, however often it is sent."""
+        """Return the experiment's name, equal for every submission of this launch."""
         tail = f"-{self.run_id[:24]}-{self.launch}"
         head = _NOT_IN_NAMES.sub("-", task_name).strip("-_") or "mason"
         return head[: _MAX_NAME - len(tail)] + tail
 
 
 def new_identity(asked: str, *, line: Sequence[str], random: Random) -> Identity:
-    """The ids of a launch.
+    """Return the ids of a launch.
 
     Args:
-        asked: the id of `--run-id`, `auto`, or empty for a fresh one.
+        asked: the id of `--run-id`, `auto`, or empty for a new one.
         line: what `auto` is derived from: user, workspace, names, commands.
-        random: where random letters come from.
+        random: the source of random letters.
     """
     run_id = _letters("\0".join(line)) if asked == "auto" else asked or random(_NUM_LETTERS)
     return Identity(run_id=run_id, launch=random(_NUM_LETTERS))

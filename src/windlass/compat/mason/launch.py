@@ -1,4 +1,4 @@
-"""`windlass mason ... --on SITE`: from the command line to a plan, and what the command line's user brings for it."""
+"""`windlass mason ... --on SITE`: from the command line to a plan."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["beaker_profile", "bring", "cache_datasets", "destination", "prepare_
 
 
 def site_account(home: Home, *, asked: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> KnownAccount:
-    """Whose launch it is where Beaker is not asked: this machine's user, and the secrets of windlass's vault.
+    """Return the account for a launch without Beaker: this machine's user, and windlass's vault.
 
     Args:
-        asked: secrets that the command line names; whether the vault holds them is for the plan to say.
+        asked: secrets that the command line names; the plan checks that the vault has them.
     """
     from windlass.secrets import open_secrets  # lazy: Beaker's own launches need none
 
@@ -39,7 +39,7 @@ def site_account(home: Home, *, asked: Iterable[str] = (), environ: Mapping[str,
 
 
 def beaker_profile(place: str, home: Home) -> Profile | None:
-    """The profile of a place that is Beaker; None for any other.
+    """Return the profile of a Beaker site; None for any other.
 
     Raises:
         UsageError: no such site.
@@ -47,14 +47,14 @@ def beaker_profile(place: str, home: Home) -> Profile | None:
     name = place.partition("/")[0]
     if not name or is_this_machine(name):
         return None
-    from windlass.sites import find_site  # lazy: brings the profiles
+    from windlass.sites import find_site  # lazy: imports the profiles
 
     profile = find_site(name, home.path)
     return profile if profile.kind == "beaker" else None
 
 
 def destination(launch: MasonLaunch, home: Home) -> Destination:
-    """The place of `--on`, with what its profile says about the names of Beaker.
+    """Return the site of `--on`, with its profile's translation of Beaker's names.
 
     Raises:
         UsageError: no such site.
@@ -66,11 +66,11 @@ def destination(launch: MasonLaunch, home: Home) -> Destination:
 
 
 def bring(launch: MasonLaunch, place: Destination) -> ConvertedExperiment:
-    """The experiment of a command line at a place, with the changes of `--set`. Pure.
+    """Return the experiment of a command line at a site, with the changes of `--set`. Pure.
 
     Raises:
         UsageError: `--cache there` at Beaker itself, or several environments are named.
-        SpecError: the experiment is refused, or a change.
+        SpecError: the experiment or a change is rejected.
     """
     own = launch.own
     converted = to_experiment(launch, place, env=_env(launch), caches=_cache(launch) == "there", name=own.name)
@@ -89,12 +89,12 @@ def prepare_at_site(
     environ: Mapping[str, str] = os.environ,
     log: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """The plan of a command line with `--on`; `windlass.launch` carries it out.
+    """Return the plan of a command line with `--on`, which `windlass.launch` executes.
 
-    Caches datasets here first where `--cache here` says so and it is not dry; that blocks for minutes.
+    With `--cache here`, and unless dry, caches datasets locally first, which blocks for minutes.
 
     Raises:
-        WindlassError: the command line, the place, a pin or the plan is refused; nothing was started.
+        WindlassError: the command line, the site, a pin or the plan is rejected; nothing was started.
     """
     from windlass.launch.prepare import Options, prepare  # lazy: a command line for Beaker plans nothing
     from windlass.runs.home import Home  # lazy: as above
@@ -115,7 +115,7 @@ def prepare_at_site(
         )
     except SpecError as error:
         raise with_options(error, {"nodes": "--num_nodes", "gpus": "--gpus"}, other="--set") from error
-    if _cache(launch) == "here" and not is_dry:  # last: what is refused is refused before minutes of caching
+    if _cache(launch) == "here" and not is_dry:  # last, so that errors are raised before minutes of caching
         cache_datasets(launch, environ=environ, log=log)
     return replace(prepared, plan=replace(prepared.plan, notes=(*converted.notes, *prepared.plan.notes)))
 
@@ -126,15 +126,15 @@ def cache_datasets(
     """Cache the datasets of all commands on this machine, one after the other, as mason does before it submits.
 
     Returns:
-        How many there were.
+        The number of cached datasets.
 
     Raises:
-        PreconditionError: one of them ended with an error.
+        PreconditionError: one of them failed.
     """
     if launch.options.no_auto_dataset_cache or _cache(launch) != "here":
         return 0
     from windlass.compat.mason.caching import cache_here  # lazy: most command lines cache nothing
-    from windlass.compat.mason.rewriting import with_defaults  # as typed: folders of the job are not here
+    from windlass.compat.mason.rewriting import with_defaults  # as typed: the job's folders do not exist here
 
     tokenizers = Path(launch.options.auto_output_dir_path or launch.folder) / launch.user
     return sum(

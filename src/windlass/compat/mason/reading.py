@@ -47,7 +47,7 @@ class MasonLaunch:
     spec: dict[str, Any]
     """The body of Beaker's request to make an experiment."""
     name: str
-    """The experiment's name: the same for this launch, however often it is sent."""
+    """Return the experiment's name, equal for every submission of this launch."""
     identity: Identity
     user: str
     is_external: bool

@@ -67,7 +67,7 @@ def is_this_machine(name: str) -> bool:
 def destination_at(
     on: str, home: Path, *, paths: Mapping[str, str] | None = None, present: tuple[str, ...] = ()
 ) -> Destination:
-    """The place of `--on SITE[/PARTITION]`, with what its profile says about the names of Beaker.
+    """Return the site of `--on SITE[/PARTITION]`, with its profile's translation of Beaker's names.
 
     Args:
         home: of windlass, where the profiles are.
@@ -81,7 +81,7 @@ def destination_at(
     name, _, partition = on.partition("/")
     if is_this_machine(name):
         return Destination(name=name, kind="local" if name == "local" else "docker", paths=paths or {}, present=present)
-    from windlass.sites import find_site  # lazy: brings the profiles
+    from windlass.sites import find_site  # lazy: imports the profiles
 
     return destination_of(find_site(name, home), partition=partition, paths=paths)
 

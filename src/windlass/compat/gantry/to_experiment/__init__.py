@@ -1,1 +1,1 @@
-"""A launch of gantry as an experiment for any place."""
+"""Conversion of a gantry launch to an experiment for any site."""

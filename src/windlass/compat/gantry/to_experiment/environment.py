@@ -1,4 +1,4 @@
-"""The Python environment that gantry would make in a job, as an experiment's; with its variables, secrets and image."""
+"""Conversion of the Python environment that gantry creates in a job, with variables, secrets and image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCKS = ("uv.lock", "pylock.toml")
 def env_there(
     request: GantryRequest, place: Destination, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
 ) -> Env:
-    """The environment of the task there; reads only pyproject.toml in `folder`."""
+    """Return the task's environment at the site; reads only pyproject.toml in `folder`."""
     recipe, checkout = request.recipe, request.checkout
     secrets = [
         SecretUse(name=name, from_="" if name == held else held) for name, held in _secrets(request, diagnostics)
@@ -43,7 +43,7 @@ def env_there(
 def _made(
     request: GantryRequest, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
 ) -> tuple[str, str, tuple[str, ...]]:
-    """Interpreter, uv project and extras of an environment that gantry would make in the job."""
+    """Return interpreter, uv project and extras of the environment that gantry would create in the job."""
     recipe, checkout = request.recipe, request.checkout
     if manager_of(recipe, checkout) == "conda":
         if recipe.conda_env and "/" in recipe.conda_env:

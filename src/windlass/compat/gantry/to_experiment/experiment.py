@@ -1,4 +1,4 @@
-"""A launch of gantry as an experiment of windlass, for any place; what has no place there gets a note or is refused."""
+"""Conversion of a gantry launch to a windlass experiment; unsupported settings get a note or are rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -
     """Return the experiment for `windlass gantry run --on SITE`; reads only pyproject.toml in `folder`.
 
     Raises:
-        SpecError: inputs that are not there, an environment that windlass cannot make; holds all problems.
+        SpecError: missing inputs, or an environment that windlass cannot create; has all problems.
     """
     return _Conversion(request, place, folder, ConversionDiagnostics(code="gantry-elsewhere")).run()
 
@@ -49,7 +49,7 @@ class _Conversion:
         return self.request.recipe
 
     def run(self) -> ConvertedExperiment:
-        """The whole experiment."""
+        """Return the complete experiment."""
         recipe, diagnostics = self.recipe, self.diagnostics
         if recipe.remote or (recipe.ref and not self._is_here()):
             message = "`--on` runs the commit that is checked out here"
@@ -110,7 +110,7 @@ class _Conversion:
         )
 
     def _command(self, paths: Relocation) -> tuple[str, ...]:
-        """The words, behind the steps that gantry's job would take first."""
+        """Return the command, preceded by the setup steps of gantry's job."""
         recipe = self.recipe
         words = tuple(paths.value(word) for word in recipe.args)
         if recipe.torchrun:
@@ -129,7 +129,7 @@ class _Conversion:
         return words
 
     def _asked_of_beaker(self) -> dict[str, Any]:
-        """Keys of a task in Beaker's spec that an experiment has no other place for; empty at other places."""
+        """Return keys of a Beaker task without an equivalent in an experiment; empty at other sites."""
         if self.place.kind != "beaker":
             return {}
         task = self.request.spec["tasks"][0]
@@ -144,7 +144,7 @@ class _Conversion:
         return {key: value for key, value in given.items() if value}
 
     def _groups(self) -> dict[str, Any]:
-        """Several groups of Beaker, which an experiment has no place for; one is its `context.group`."""
+        """Return the groups if there are several; a single one is the experiment's `context.group`."""
         names = list(self.recipe.group_names or ())
         return {"groups": names} if self.place.kind == "beaker" and len(names) > 1 else {}
 

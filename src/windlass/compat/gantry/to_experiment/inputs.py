@@ -1,4 +1,4 @@
-"""Inputs of a gantry job at another site: mounts, uploads, datasets, Weka's buckets; or why they are not available."""
+"""Inputs of a gantry job at another site: mounts, uploads, datasets, Weka buckets, or why they are unavailable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["paths_there"]
 def paths_there(
     request: GantryRequest, place: Destination, folder: Path, diagnostics: ConversionDiagnostics
 ) -> Relocation:
-    """Return the relocation of the job's paths; inputs that are not available there are refused.
+    """Return the relocation of the job's paths; inputs unavailable at the site are rejected.
 
     Args:
-        folder: the checkout on this machine, which uploads are in.
+        folder: the local checkout, which contains the uploads.
     """
     inputs = request.inputs
     paths = {request.recipe.results: OUT.text, **place.paths}
-    if place.kind == "beaker":  # its jobs get the mounts themselves
+    if place.kind == "beaker":  # its jobs have the mounts
         for mount in inputs.uploads:
             hint = "put it on storage that the site mounts, or commit it"
             diagnostics.refuse(f"`--upload {mount.source}:{mount.path}`: `--on` uploads nothing", hint)
@@ -49,7 +49,7 @@ def paths_there(
 
 
 class _Known:
-    """The mounts whose folder there is known: from the profile, from another mount, or because it is the same."""
+    """Mounts with a known folder at the site: from the profile, from another mount, or because it is the same."""
 
     def __init__(self, paths: dict[str, str], present: tuple[str, ...], results: str) -> None:
         self._paths, self._present, self._results = paths, present, results

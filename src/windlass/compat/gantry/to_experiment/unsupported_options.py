@@ -14,7 +14,7 @@ __all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
 
 
 def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
-    """Note what gantry's own job does and windlass's does differently at every site."""
+    """Note the differences between gantry's job and windlass's at every site."""
     given = {
         "--no-host-networking": recipe.host_networking is False and "tasks use the host's network there",
         "--no-leader-selection": recipe.leader_selection is False and "the first replica is always the leader",
@@ -29,8 +29,8 @@ def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
 def check_at_beaker(
     recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partition: bool
 ) -> None:
-    """Check what the profile of a Beaker site decides instead, and constraints that only a plain launch resolves to
-    clusters.
+    """Check settings that a Beaker site's profile overrides, and constraints that only a plain launch resolves
+    to clusters.
     """
     if recipe.workspace:
         said = f"the run is made in the workspace of the profile of `{place.name}`"
@@ -49,7 +49,7 @@ def check_at_beaker(
 def note_on_beaker(
     recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partitions: bool
 ) -> None:
-    """Note the options that only Beaker has, a sentence each."""
+    """Note the options that only Beaker has, one sentence each."""
     clusters: Sequence[str] | None = None if has_partitions else recipe.clusters
     given = {
         "--workspace": recipe.workspace,

@@ -68,7 +68,7 @@ class _Conversion:
         return self.launch.options
 
     def run(self, name: str) -> ConvertedExperiment:
-        """The whole experiment."""
+        """Return the complete experiment."""
         options, diagnostics = self.options, self.diagnostics
         partitions = self.place.partitions(options.cluster)
         around = surroundings_of(self.launch, self.place)

@@ -90,7 +90,7 @@ class _Reader:
     problems: list[Problem] = field(default_factory=list)
 
     def read(self, mounts: list[Mapping[str, object]]) -> Surroundings:
-        """All of it."""
+        """Table of all clusters."""
         said = {name for name, _ in (*self.launch.options.env, *self.launch.options.secret)}
         for variable in self.launch.spec["tasks"][0]["envVars"]:
             name = variable["name"]

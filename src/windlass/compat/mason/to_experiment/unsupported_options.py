@@ -83,7 +83,7 @@ def time_there(options: MasonOptions, diagnostics: ConversionDiagnostics) -> flo
 def note_on_place(
     options: MasonOptions, place: Destination, partitions: tuple[str, ...], diagnostics: ConversionDiagnostics
 ) -> None:
-    """Note the options that only Beaker has, a sentence each."""
+    """Note the options that only Beaker has, one sentence each."""
     if place.kind == "beaker":
         diagnostics.note(*clusters_note(options, place))
         return
