@@ -55,7 +55,7 @@ _VERBS = {
     "check": "doctor",
     "why": "show {RUN}",
 }
-"""Another program's verb to ours; the words after it replace the name in braces."""
+"""Equivalents of other programs' verbs; the words after the verb replace the name in braces."""
 
 _OF_FAMILY = {
     "list": ("ls",),
@@ -79,7 +79,7 @@ _OF_FAMILY = {
     "clean": ("gc",),
     "prune": ("gc",),
 }
-"""The same for verbs of a group; the first one that the group has is used."""
+"""Equivalents within a command group; the first one that the group has is used."""
 
 
 def other_word(word: str, rest: Sequence[str]) -> str:

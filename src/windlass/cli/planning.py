@@ -30,7 +30,9 @@ _OPTIONS = (
     ),
     click.option("--snapshot", is_flag=True, help="Run a snapshot of the dirty tree, with untracked files."),
     click.option("--allow-dirty", is_flag=True, help="Run the dirty tree in place; recorded with the run."),
-    click.option("--best-effort", is_flag=True, help="Turn settings that the site cannot honour into notes."),
+    click.option(
+        "--best-effort", is_flag=True, help="Ignore settings that the site does not support, and print a note for each."
+    ),
     click.option("--reshape", is_flag=True, help="Use more nodes if a node has too few GPUs for a task."),
     click.option("--debug", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1 in the job."),
 )

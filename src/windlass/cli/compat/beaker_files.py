@@ -32,7 +32,7 @@ __all__ = ["export_command", "import_command"]
 def import_command(file: Path, output: Path | None, name: str) -> None:
     """Convert a Beaker spec (YAML or JSON, v2) to an experiment file.
 
-    Settings without an equivalent are kept under `beaker`, so that `windlass beaker export` gives the same spec again.
+    Settings without an equivalent are kept under `beaker`, so that `windlass beaker export` restores the original spec.
     Works offline.
     """
     from windlass import config  # lazy: after the cheap checks

@@ -29,7 +29,7 @@ def run_data(
     """Return all data of `show`; times are seconds since 1970 UTC, 0 if unknown.
 
     Args:
-        waits: task to why its job is queued or suspended.
+        waits: why each task's job is queued or suspended, by task.
         pending: actions the run needs that a read-only command does not do.
     """
     waits = waits or {}

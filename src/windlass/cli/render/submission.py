@@ -48,7 +48,7 @@ def emit_scripts(prepared: Prepared) -> None:
 
 def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
     """Yield (task, rendered job) with a placeholder run id."""
-    from windlass.backends import backend_for  # lazy: only for these options need them
+    from windlass.backends import backend_for  # lazy: only these options need them
     from windlass.launch.remote.shared_home import check_state_folder
     from windlass.plan import RunPaths, job_document
 

@@ -68,7 +68,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def show_lines(handle: SweepHandle) -> Iterator[str]:
-    """Yield one sweep: state, table of trials, what waits, and the next command."""
+    """Yield one sweep: state, table of trials, waiting trials, and the next command."""
     row = handle.row
     yield f"{row.name}  {paint(row.state or 'new', _COLOURS[row.state])}" + (f": {row.why}" if row.why else "")
     yield f"  {_counts(row.counts)}  {row.folder}"

@@ -1,4 +1,4 @@
-"""Run a sweep's head in this process with the live table, or in a process of its own."""
+"""Run a sweep's head in this process with the live table, or in a separate process."""
 
 from __future__ import annotations
 

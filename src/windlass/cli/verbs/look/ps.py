@@ -117,7 +117,7 @@ def ps_command(
 
 
 def _reconcile(index: Index, home: Home) -> dict[str, str]:
-    """Reconcile all runs that are active or have leftovers; return run id to what it still needs."""
+    """Reconcile all runs that are active or have leftovers; return what each run still needs, by id."""
     reported: set[str] = set()
     for row in index.rows():
         if not row.is_terminal or row.may_be_queued:
@@ -128,7 +128,7 @@ def _reconcile(index: Index, home: Home) -> dict[str, str]:
 
 
 def _look(index: Index, home: Home) -> dict[str, str]:
-    """Check active runs without changing them; return run id to what it needs."""
+    """Check active runs without changing them; return what each run needs, by id."""
     reported: set[str] = set()
     found = {row.id: looked_at(RunFolder(home.runs / row.id), home, reported) for row in index.rows(states=_LIVE)}
     index.refresh()  # with new records from remote sites

@@ -95,7 +95,7 @@ def _record(run: RunFolder) -> dict[str, object] | None:
 
 
 def _waits(run: RunFolder, facts: RunFacts) -> dict[str, str]:
-    """Return task to why its job is queued or suspended; empty if the scheduler cannot be asked."""
+    """Return why each task's job is queued or suspended; empty if the scheduler cannot be asked."""
     if not any(task.newest_job and task.is_between for task in facts.tasks.values()):
         return {}
     from windlass.launch.reconcile.waiting import why_waiting  # lazy: most runs are not queued

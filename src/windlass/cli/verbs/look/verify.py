@@ -53,7 +53,9 @@ _STYLES = {"ok": "green", "changed": "red", "failed": "red", "skipped": "yellow"
 )
 @click.option("--ignore", metavar="PATTERN", multiple=True, help="Output files to leave out.")
 @click.option("--pins", is_flag=True, help="Do not check your current code folder, lock file and tags.")
-@click.option("--best-effort", is_flag=True, help="Turn settings that the site cannot honour into notes.")
+@click.option(
+    "--best-effort", is_flag=True, help="Ignore settings that the site does not support, and print a note for each."
+)
 @json_option
 def verify_command(
     run: str,

@@ -41,7 +41,7 @@ _WEEK_S = 7 * _DAY_S
 )
 @click.option("--images", is_flag=True, help="Remove images built here that no run pins.")
 @click.option("--data", is_flag=True, help="Remove prepared data and stored versions that no run pins.")
-@click.option("--drop-pinned", is_flag=True, help="With --images, --data: also what only succeeded runs pin.")
+@click.option("--drop-pinned", is_flag=True, help="With --images or --data: also remove what only succeeded runs pin.")
 @click.option(
     "--on",
     "site",
@@ -51,7 +51,10 @@ _WEEK_S = 7 * _DAY_S
     help="With --environments: environments built at this site.",
 )
 @click.option(
-    "--older-than", callback=as_duration, metavar="TIME", help="Only what ended or was last used longer ago: `30d`."
+    "--older-than",
+    callback=as_duration,
+    metavar="TIME",
+    help="Only items that ended or were last used longer ago than TIME: `30d`.",
 )
 @click.option("--reindex", is_flag=True, help="Rebuild the index from all runs.")
 @click.option(

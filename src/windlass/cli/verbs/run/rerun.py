@@ -27,7 +27,9 @@ __all__ = ["rerun_command"]
 @click.option(
     "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Run at this site instead."
 )
-@click.option("--best-effort", is_flag=True, help="Turn settings that the site cannot honour into notes.")
+@click.option(
+    "--best-effort", is_flag=True, help="Ignore settings that the site does not support, and print a note for each."
+)
 @click.option("--reshape", is_flag=True, help="Use more nodes if a node has too few GPUs for a task.")
 @detach_option
 @json_option
