@@ -34,7 +34,7 @@ def test_a_mode_without_a_metric_is_that_of_the_metric_named_later(mode: str, tm
     assert results.get_best_result("loss").config["x"] == (3 if mode == "min" else 8)
     again = ExperimentAnalysis(tmp_path / "sweep")
     assert again.default_mode == mode
-    with pytest.raises(RuntimeError, match="no trial reported a number as '_metric'"):
+    with pytest.raises(RuntimeError, match="no trial reported a number for '_metric'"):
         results.get_best_result()
 
 

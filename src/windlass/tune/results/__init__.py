@@ -1,4 +1,4 @@
-"""Results of a sweep: analysis, and explanations of decisions. Everything is read from the journal."""
+"""Results of a sweep: analysis, and explanations of decisions, read from the journal."""
 
 from typing import TYPE_CHECKING
 

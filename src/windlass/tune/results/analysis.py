@@ -26,7 +26,7 @@ __all__ = ["ExperimentAnalysis", "TrialFrames", "best_rows", "frame_of", "last_r
 
 
 class TrialFrames(Mapping[str, "pd.DataFrame"]):
-    """Trial id to the frame of its reports; each is made when it is read."""
+    """Mapping of trial id to the frame of its reports; a frame is created on access."""
 
     def __init__(self, sweep: History) -> None:
         self._sweep = sweep
@@ -49,9 +49,9 @@ class ExperimentAnalysis:
 
     Args:
         source: the sweep's folder, or its history.
-        default_metric: metric of methods that are called without one; default: the sweep's own.
-        default_mode: `min` or `max`, likewise.
-        assumed_mode: mode if none was given anywhere; Ray Tune's first interface assumed `max`.
+        default_metric: metric for methods that are called without one; default: the sweep's.
+        default_mode: mode for methods that are called without one; default: the sweep's.
+        assumed_mode: mode if none is given anywhere; Ray Tune's first interface assumed `max`.
         folder: the sweep's folder, if `source` is a history.
 
     Raises:
@@ -120,7 +120,7 @@ class ExperimentAnalysis:
         return best_rows(self.history, self._folder, metric, mode)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """Return the configuration by trial id; with `prefix` flat, each name after `config/`."""
+        """Return the configurations by trial id; with `prefix` flat, with names that start with `config/`."""
         return {
             trial_id: flatten(trial.config, prefix="config/") if prefix else trial.config
             for trial_id, trial in self.history.trials.items()
@@ -170,7 +170,7 @@ class ExperimentAnalysis:
         metric, mode = self._defaults("best_trial")
         found = self.get_best_trial(metric, mode)
         if found is None:
-            raise BestTrialError(f"no trial reported a number as {metric!r}", hint=self._reported())
+            raise BestTrialError(f"no trial reported a number for {metric!r}", hint=self._reported())
         return found
 
     @property
@@ -201,7 +201,7 @@ class ExperimentAnalysis:
 
     @property
     def best_logdir(self) -> str:
-        """The folder of the best trial's own files."""
+        """Folder of the best trial's files."""
         return self.best_trial.path
 
     def get_best_trial(
@@ -214,8 +214,8 @@ class ExperimentAnalysis:
         """Return the trial with the best score; None if none has one. A single trial is always the best.
 
         Args:
-            scope: value of a trial that counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
-            filter_nan_and_inf: trials whose score is NaN or infinite do not count.
+            scope: which value to compare: the `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
+            filter_nan_and_inf: ignore trials whose score is NaN or infinite.
 
         Raises:
             MetricError: the metric or mode is missing or invalid (`sweep-metric`).
@@ -246,7 +246,7 @@ class ExperimentAnalysis:
     def get_best_checkpoint(
         self, trial: TrialView | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """Return a trial's kept checkpoint with the best value of a metric (default: the newest); NaN does not count."""
+        """Return a trial's kept checkpoint with the best value of a metric (default: newest); ignores NaN."""
         view = self.trial(trial) if isinstance(trial, str) else trial
         name = metric or self.default_metric or "training_iteration"
         sign = -1 if self._mode(mode, metric) == "min" else 1
@@ -267,7 +267,7 @@ class ExperimentAnalysis:
     def get_trial_checkpoints_paths(
         self, trial: TrialView | str, metric: str | None = None
     ) -> list[tuple[str, float | None]]:
-        """Return path and value of a metric for each kept checkpoint of a trial."""
+        """Return the path and the value of a metric for each kept checkpoint of a trial."""
         view = self.trial(trial) if isinstance(trial, str) else trial
         name = metric or self.default_metric or "training_iteration"
         return [(checkpoint.path, metrics.get(name)) for checkpoint, metrics in view.best_checkpoints]
@@ -290,7 +290,7 @@ class ExperimentAnalysis:
         if not self.default_metric or not self.default_mode:
             raise MetricError(
                 f"{name} needs the sweep's metric and mode, which were not named",
-                hint="name them in TuneConfig, or call get_best_trial(metric, mode)",
+                hint="set them in TuneConfig, or call get_best_trial(metric, mode)",
             )
         return self.default_metric, self.default_mode
 
@@ -306,7 +306,7 @@ def pandas_module() -> Any:
         PreconditionError: it is not installed (`extra-missing`).
     """
     try:
-        import pandas as pd  # lazy: 0.5 s, and only for who asks for a frame
+        import pandas as pd  # lazy: takes 0.5 s, and is needed only for frames
     except ImportError as error:
         raise PreconditionError(
             "data frames need pandas, which is not installed",
@@ -317,7 +317,7 @@ def pandas_module() -> Any:
 
 
 def frame_of(trial: TrialHistory, history: History) -> pd.DataFrame:
-    """Return all reports of a trial, one row each, oldest first; no columns without reports."""
+    """Return a frame with a row per report of a trial, oldest first; without columns if there are none."""
     return pandas_module().DataFrame(list(rows_of(trial, history)))
 
 
@@ -331,8 +331,8 @@ def last_results(history: History) -> pd.DataFrame:
 def best_rows(history: History, folder: str, metric: str | None, mode: str | None) -> pd.DataFrame:
     """Return a row per trial: its newest report, or the one with its best value of a metric.
 
-    A trial that never reported the metric shows its newest report, as in Ray Tune; one that reported it as NaN only
-    has no row.
+    A trial that never reported the metric has its newest report, as in Ray Tune; a trial that reported only NaN has no
+    row.
     """
     rows = []
     for trial in history.trials.values():

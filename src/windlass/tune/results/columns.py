@@ -1,4 +1,4 @@
-"""Names and flat form of results, as in data frames and CSV files of Ray Tune."""
+"""Names and flat form of results, as in Ray Tune's data frames and CSV files."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def flatten(nested: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
-    """Nested names joined by `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`. Lists stay values."""
+    """Join nested names with `/`: `{"a": {"b": 1}}` becomes `{"a/b": 1}`. Lists are values."""
     return dict(_flat_items(nested, prefix))
 
 
 def _flat_items(nested: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in nested.items():
         name = f"{prefix}{key}"
-        if isinstance(value, dict):  # what JSON makes; an abstract type would cost ten times as much here
+        if isinstance(value, dict):  # the type that JSON gives; an abstract type would be ten times slower
             yield from _flat_items(value, f"{name}/")
         else:
             yield name, value
@@ -76,7 +76,7 @@ def _clean(value: object) -> str:
 
 
 class NestedMetrics(dict[str, Any]):
-    """Flat metrics that can also be read by the first part of nested names.
+    """Flat metrics that can also be accessed by the first part of nested names.
 
     `metrics["eval/loss"]` and `metrics["eval"]["loss"]` are the same value, however the trial reported it.
     """

@@ -1,4 +1,4 @@
-"""Errors of results; each is also of the type that Ray Tune raises, so that `except` clauses for it work."""
+"""Errors of results, which are also of Ray Tune's types, so that existing `except` clauses work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrialMissingError(NotFoundError, KeyError):
 
 
 class TrialError(WindlassError, RuntimeError):
-    """Error that ended a trial; its message is the trial's own traceback.
+    """Error that ended a trial; its message is the trial's traceback.
 
     Attributes:
         trial_id: id of the trial.
@@ -48,7 +48,7 @@ class TrialError(WindlassError, RuntimeError):
 
     @property
     def last_line(self) -> str:
-        """Last line of the traceback, which names the error."""
+        """Last line of the traceback, with the type of the error."""
         return self.message.strip().rsplit("\n", 1)[-1]
 
     def __reduce__(self) -> tuple[type[TrialError], tuple[str, str, str]]:

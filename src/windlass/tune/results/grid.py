@@ -1,4 +1,4 @@
-"""`ResultGrid`: what `Tuner.fit` returns."""
+"""`ResultGrid`: the return value of `Tuner.fit`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ResultGrid"]
 
 
 class ResultGrid(Sequence[Result]):
-    """Results of a sweep, in the order in which trials were suggested; each is made when it is read.
+    """Results of a sweep, in the order in which trials were suggested; created on access.
 
     Args:
         analysis: the sweep, or its folder.
@@ -32,7 +32,7 @@ class ResultGrid(Sequence[Result]):
 
     @cached_property
     def analysis(self) -> ExperimentAnalysis:
-        """Analysis of the sweep; its journal is read on first use, so a sweep that just ended costs no memory."""
+        """Analysis of the sweep; its journal is read on first use, which saves memory until then."""
         return self._source if isinstance(self._source, ExperimentAnalysis) else ExperimentAnalysis(self._source)
 
     @property
@@ -50,10 +50,10 @@ class ResultGrid(Sequence[Result]):
         """Return the result with the best score; a single trial is always the best.
 
         Args:
-            metric: default: the sweep's own; of several the first.
-            mode: `min` or `max`; default: the sweep's own.
-            scope: value of a trial that counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
-            filter_nan_and_inf: trials whose score is NaN or infinite do not count.
+            metric: default: the sweep's first metric.
+            mode: `min` or `max`; default: the sweep's mode.
+            scope: which value to compare: the `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
+            filter_nan_and_inf: ignore trials whose score is NaN or infinite.
 
         Raises:
             MetricError: the metric or mode is missing or invalid (`sweep-metric`).
@@ -66,7 +66,7 @@ class ResultGrid(Sequence[Result]):
 
     def _no_best(self, metric: str | None, filter_nan_and_inf: bool) -> BestTrialError:
         names = metric_names(self.analysis.history.trials.values())
-        reason = f"no trial reported a number as {metric!r}"
+        reason = f"no trial reported a number for {metric!r}"
         if metric in names and filter_nan_and_inf:
             reason = f"all values of {metric!r} are NaN or infinite"
         known = f"reported: {', '.join(names)}" if names else "no trial has reported a number yet"
@@ -79,7 +79,7 @@ class ResultGrid(Sequence[Result]):
     def pareto_front(
         self, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None, scope: str = "last"
     ) -> list[Result]:
-        """Return the Pareto front: results that no other one dominates, best by the first metric first.
+        """Return the Pareto front: results that no other result dominates, best by the first metric first.
 
         Args:
             metrics: default: those of the sweep.

@@ -1,4 +1,4 @@
-"""Importance of parameters: the share of the differences between scores that each explains."""
+"""Importance of parameters: the share of the score's variance that each parameter explains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def importances(
     """Return the share of each parameter in the explained score, largest first; the shares add up to 1.
 
     With `ranks` a parameter's share is the adjusted correlation ratio between its values (in up to eight bins of equal
-    count) and the ranks of the scores. It sees each parameter alone: two that only matter together look unimportant.
+    count) and the ranks of the scores. It considers each parameter alone, so parameters that matter only in combination get a low share.
     `fanova` and `ped-anova` are Optuna's evaluators on the same points.
 
     Args:
@@ -62,7 +62,7 @@ def importances(
 def scored_points(
     history: History, metric: str = "", mode: str = "", scope: str = "last"
 ) -> list[tuple[dict[str, Any], float]]:
-    """Return drawn values and score (less is better) of each trial that has a finite one.
+    """Return the drawn values and score (less is better) of each trial with a finite score.
 
     Raises:
         MetricError: no metric is named (`sweep-metric`).
@@ -98,7 +98,7 @@ def _by_ranks(points: Sequence[tuple[Mapping[str, Any], float]], names: Sequence
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Return ranks from 0; equal values get the mean of theirs."""
+    """Return ranks from 0; equal values get their mean rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     first = 0

@@ -1,4 +1,4 @@
-"""Lineage of population based training: which trial cloned which, when, and with which values.
+"""Lineage of population based training: which trial cloned which other, when, and with which values.
 
 The rows of Ray Tune's files `pbt_global.txt` and `pbt_policy_<trial>.txt` are exported from the journal, so a schedule
 found here can be replayed there, and vice versa.
@@ -28,11 +28,11 @@ class Exploit:
 
     Attributes:
         at: wall time in seconds.
-        iteration: of the trial when it was paused.
+        iteration: iteration of the trial when it was paused.
         source: id of the trial that was cloned.
-        source_iteration: of the source at that moment; its checkpoint may be older.
-        checkpoint_iteration: of the checkpoint that the trial continued from.
-        changed: flat name to (the source's value, the new one), where they differ.
+        source_iteration: iteration of the source at that time; its checkpoint may be older.
+        checkpoint_iteration: iteration of the checkpoint that the trial continued from.
+        changed: flat name to (the source's value, the new value), if they differ.
     """
 
     at: float

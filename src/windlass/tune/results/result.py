@@ -44,22 +44,22 @@ class Result:
 
     @cached_property
     def metrics(self) -> NestedMetrics:
-        """The newest report, with what is filled in; empty for a trial that never reported."""
+        """Newest report, with all added fields; empty for a trial that never reported."""
         return self.trial.last_result
 
     @property
     def config(self) -> dict[str, Any]:
-        """The trial's newest configuration."""
+        """Newest configuration of the trial."""
         return self.trial.config
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is kept."""
+        """Newest kept checkpoint."""
         return self.trial.checkpoint
 
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, NestedMetrics]]:
-        """All kept checkpoints with the results they belong to, the best last."""
+        """All kept checkpoints with their results, the best last."""
         return self.trial.best_checkpoints
 
     @property
@@ -69,7 +69,7 @@ class Result:
 
     @property
     def path(self) -> str:
-        """The folder of the trial's own files, if it wrote any."""
+        """Folder of the trial's files, if it wrote any."""
         return self.trial.path
 
     @cached_property

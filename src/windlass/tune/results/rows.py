@@ -1,6 +1,6 @@
-"""Reports as rows in Ray Tune's form: the user's metrics and the fields that are filled in.
+"""Reports as rows in Ray Tune's form: the user's metrics and additional fields.
 
-Workers send only their metrics, the iteration and the time; the rest follows from the journal at no cost to the trials.
+Workers send only metrics, iteration and time; all other fields are derived from the journal, at no cost to the trials.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class ResultRow:
     """Report with the other data of its row.
 
     Attributes:
-        time_before_s: `time_total_s` of the report before it, or of what its attempt restored.
-        time_restored_s: `time_total_s` of what its attempt restored.
+        time_before_s: `time_total_s` of the previous report, or of the checkpoint that its attempt restored.
+        time_restored_s: `time_total_s` of the checkpoint that its attempt restored.
     """
 
     report: TrialReport
@@ -126,7 +126,7 @@ def rows_of(trial: TrialHistory, history: History) -> Iterator[dict[str, Any]]:
 
 
 def last_result(trial: TrialHistory, history: History, report: TrialReport | None = None) -> NestedMetrics:
-    """Return the newest or a given report of a trial with all fields filled in; empty if it has none."""
+    """Return the newest or a given report of a trial with all fields; empty if it has none."""
     reports = reports_of(trial)
     wanted = report or (reports[-1] if reports else None)
     if wanted is None:
@@ -135,7 +135,7 @@ def last_result(trial: TrialHistory, history: History, report: TrialReport | Non
 
 
 def best_report(trial: TrialHistory, metric: str, mode: str) -> TrialReport | None:
-    """Return the first report with a trial's highest or lowest value of a metric; NaN does not count."""
+    """Return the first report with a trial's highest or lowest value of a metric; ignores NaN."""
     scored = [report for report in reports_of(trial) if _is_comparable(report.metrics.get(metric))]
     pick = max if mode == "max" else min
     return pick(scored, key=lambda report: report.metrics[metric]) if scored else None

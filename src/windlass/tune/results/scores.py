@@ -65,7 +65,7 @@ def _values(trial: TrialHistory, metric: str, history: History) -> Iterator[tupl
 
 
 def score(trial: TrialHistory, metric: str, mode: str, history: History, scope: str = "last") -> Any:
-    """Return a trial's value of a metric, or None; with scope `all` the best that it ever reported."""
+    """Return a trial's value of a metric, or None; with scope `all`, the best value it ever reported."""
     return summary(trial, metric, history).get(mode if scope == "all" else scope)
 
 
@@ -92,7 +92,7 @@ def best_trial(
 
 
 def metric_names(trials: Iterable[TrialHistory]) -> list[str]:
-    """Return the users' own metrics that trials reported as numbers, in order of first appearance."""
+    """Return the numeric metrics that users reported, in order of first appearance."""
     names: dict[str, None] = {}
     for trial in trials:
         if trial.last:
@@ -102,7 +102,7 @@ def metric_names(trials: Iterable[TrialHistory]) -> list[str]:
 
 
 def front_of(history: History, metrics: Sequence[str], modes: Sequence[str], scope: str = "last") -> list[TrialHistory]:
-    """Return the Pareto front of trials with finite scores, best by the first metric first; equal points all stay.
+    """Return the Pareto front of trials with finite scores, best by the first metric first; keeps ties.
 
     Raises:
         MetricError: a mode is unknown (`sweep-metric`).

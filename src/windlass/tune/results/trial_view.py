@@ -1,4 +1,4 @@
-"""A trial of an analysis, with the names that scripts know from Ray Tune's `Trial`."""
+"""Trial of an analysis, with the attribute names of Ray Tune's `Trial`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIALS = "trials"
 
 
 def trial_folder(folder: str, trial_id: str) -> str:
-    """Return the folder of a trial's own files, if it writes any."""
+    """Return the folder for a trial's files."""
     return str(Path(folder, TRIALS, trial_id))
 
 
@@ -49,7 +49,7 @@ class MetricSummaries(Mapping[str, dict[str, Any]]):
 
 
 class TrialView:
-    """Trial as an analysis shows it. Equal to any other view of the same trial of the same sweep."""
+    """View of a trial in an analysis. Views of the same trial are equal."""
 
     PENDING, RUNNING, PAUSED = TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED
     TERMINATED, ERROR = TrialStatus.TERMINATED, TrialStatus.ERROR
@@ -61,12 +61,12 @@ class TrialView:
 
     @property
     def trial_id(self) -> str:
-        """Its id; unique in its sweep."""
+        """Id of the trial, unique in its sweep."""
         return self.history.id
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its newest configuration, nested."""
+        """Newest configuration, nested."""
         return self.history.config
 
     @property
@@ -91,29 +91,29 @@ class TrialView:
 
     @property
     def last_result(self) -> NestedMetrics:
-        """Its newest report with everything that is filled in; empty before the first."""
+        """Newest report with all added fields; empty before the first."""
         return last_result(self.history, self._sweep)
 
     @property
     def metric_analysis(self) -> MetricSummaries:
-        """For each metric `max`, `min`, `avg`, `last`, `last-5-avg` and `last-10-avg`."""
+        """Values `max`, `min`, `avg`, `last`, `last-5-avg` and `last-10-avg` of each metric."""
         return MetricSummaries(self.history, self._sweep)
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Its newest checkpoint that is still kept."""
+        """Newest kept checkpoint."""
         saved = self.history.checkpoint
         return self.checkpoint_at(saved) if saved else None
 
     def checkpoint_at(self, saved: SavedState) -> Checkpoint:
-        """Return the checkpoint of a reference from the journal; a relative path is one in the sweep's folder."""
-        from windlass.tune.trainable.checkpoint import Checkpoint  # lazy: only who asks for checkpoints needs it
+        """Return the checkpoint for a path in the journal; relative paths are relative to the sweep's folder."""
+        from windlass.tune.trainable.checkpoint import Checkpoint  # lazy: only needed for checkpoints
 
         return Checkpoint(saved.path if "://" in saved.path else str(Path(self._folder, saved.path)))
 
     @property
     def best_checkpoints(self) -> list[tuple[Checkpoint, NestedMetrics]]:
-        """Kept checkpoints with the results they belong to, the best by the sweep's own rule last."""
+        """Kept checkpoints with their results, the best by the sweep's policy last."""
         found = [(saved, self._metrics_of(saved)) for saved in self.history.checkpoints]
         keep = self._sweep.settings.keep if self._sweep.settings else RetentionPolicy()
         if keep.score_attribute:
@@ -129,14 +129,14 @@ class TrialView:
         return NestedMetrics(training_iteration=saved.iteration)
 
     def get_error(self) -> TrialError | None:
-        """Return the error that ended it, with its own traceback; None if it ended without one."""
+        """Return the error that ended the trial, with its traceback; None if it ended without one."""
         if self.history.status is TrialStatus.TERMINATED or not self.history.error:
             return None
         return TrialError(self.trial_id, self.history.kind, self.history.error)
 
     @property
     def path(self) -> str:
-        """Folder of its own files; exists only if it or a follower wrote any."""
+        """Folder of the trial's files; exists only if the trial or a follower wrote any."""
         return trial_folder(self._folder, self.trial_id)
 
     @property
@@ -150,7 +150,7 @@ class TrialView:
         return self.path
 
     def is_finished(self) -> bool:
-        """Return whether it is over: it will not run again by itself."""
+        """Return whether the trial has ended."""
         return self.history.status.is_over
 
     def __str__(self) -> str:

@@ -47,8 +47,8 @@ def find_trial(history: History, trial: str) -> TrialHistory:
 def explain(history: History, trial: str) -> list[str]:
     """Return all decisions about a trial as lines of text, oldest first.
 
-    Times count from the start of the sweep. The first line is the trial's status, the last one the reason of its
-    waiting, if it waits.
+    Times are relative to the start of the sweep. The first line has the trial's status, and the last line the reason why
+    it waits, if it does.
 
     Raises:
         TrialMissingError: the trial does not exist (`no-such-trial`).
@@ -168,7 +168,7 @@ def _wait_of(history: History, trial: TrialHistory) -> str:
 
 
 def explain_wait(history: History) -> list[str]:
-    """Return the reasons of waiting trials, the most frequent first; constant time per trial."""
+    """Return why trials wait, most frequent reason first; constant time per trial."""
     reasons: Counter[tuple[TrialStatus, str]] = Counter()
     for trial in history.trials.values():
         if trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED):
@@ -177,7 +177,7 @@ def explain_wait(history: History) -> list[str]:
 
 
 def format_value(value: object) -> str:
-    """Return a value for display: five significant digits, long text cut in the middle."""
+    """Format a value for display: five significant digits; long text is shortened in the middle."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):

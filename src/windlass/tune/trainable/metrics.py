@@ -59,7 +59,7 @@ def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
     checked = to_json_value(
         config,
         "config",
-        "choose among names and make the object in the trainable; pass big objects with tune.with_parameters",
+        "choose among names and create the object in the trainable; pass big objects with tune.with_parameters",
     )
     assert isinstance(checked, dict)
     return checked

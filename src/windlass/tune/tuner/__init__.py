@@ -1,4 +1,4 @@
-"""Tuner: Python arguments are read, checked as a whole, and run or restored by a controller."""
+"""Tuner: reads and checks Python arguments, and runs or restores a sweep with a controller."""
 
 from __future__ import annotations
 

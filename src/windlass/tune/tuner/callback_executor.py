@@ -1,7 +1,7 @@
 """Executor that passes events to callbacks, for `RunConfig(callbacks=)`.
 
-Callbacks are called between executor and controller, which does not know them. They see a trial's start and
-its reports before the controller does, and everything else when the controller has dealt with it.
+Callbacks are called between executor and controller, without the controller's knowledge. They get a trial's start and
+reports before the controller, and all other events after the controller has handled them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOULD_CHECKPOINT = "should_checkpoint"
 
 
 class LiveTrial:
-    """Trial of a running sweep, with the names that callbacks know from Ray Tune's `Trial`."""
+    """Trial of a running sweep, with the attribute names of Ray Tune's `Trial`."""
 
     PENDING, RUNNING, PAUSED = TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED
     TERMINATED, ERROR = TrialStatus.TERMINATED, TrialStatus.ERROR
@@ -54,7 +54,7 @@ class LiveTrial:
 
     @property
     def experiment_tag(self) -> str:
-        """Number and drawn values in one word."""
+        """Number and drawn values as one word."""
         return self._trial.tag or tag_of(self._trial.number, self._trial.assigned)
 
     @property
@@ -70,13 +70,13 @@ class LiveTrial:
 
     @property
     def path(self) -> str:
-        """Folder of its own files, which may not exist yet."""
+        """Folder for the trial's files, which may not exist yet."""
         return f"{self._folder}/trials/{self.trial_id}"
 
     logdir = local_path = path
 
     def is_finished(self) -> bool:
-        """Return whether it will never run again by itself."""
+        """Return whether the trial has ended."""
         return self._trial.status.is_over
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class LiveTrial:
 
 
 class LiveTrials(Sequence[LiveTrial]):
-    """All trials of a running sweep; made only when iterated."""
+    """All trials of a running sweep; created only when iterated."""
 
     def __init__(self, trials: Mapping[str, Trial], view: Callable[[Trial], LiveTrial]) -> None:
         self._trials = trials
@@ -113,9 +113,9 @@ class CallbackExecutor:
     """Executor that wraps another one, and calls callbacks.
 
     Args:
-        executor: where trials run.
+        executor: the wrapped executor.
         callbacks: objects with any of the methods of `Callback`.
-        view: what callbacks get for a trial.
+        view: returns the object that callbacks get for a trial.
     """
 
     def __init__(self, executor: Executor, callbacks: Sequence[Any], view: Callable[[Trial], LiveTrial]) -> None:
@@ -130,7 +130,7 @@ class CallbackExecutor:
         self._iteration = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._executor, name)  # optional abilities: reattach, waiting_for
+        return getattr(self._executor, name)  # optional methods: reattach, waiting_for
 
     def open(self, work: Work) -> None:
         """See the protocol."""
@@ -146,7 +146,7 @@ class CallbackExecutor:
         self._executor.start(start)
 
     def send(self, order: Order) -> None:
-        """Forward an order; one that continues a trial also requests the checkpoint that a callback wanted."""
+        """Forward an order; an order to continue also requests the checkpoint that a callback wanted."""
         if order.trial in self._wants_save:
             self._wants_save.discard(order.trial)
             if isinstance(order, Go):
@@ -154,7 +154,7 @@ class CallbackExecutor:
         self._executor.send(order)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Call callbacks for the events before, which the controller has handled, then fetch new ones."""
+        """Call callbacks for the previous events, now handled by the controller, then fetch new ones."""
         self.tell()
         events = self._executor.poll(timeout_s)
         if events:
@@ -180,7 +180,7 @@ class CallbackExecutor:
                 callback.setup(**facts)
 
     def run(self, controller: Controller) -> HeadOutcome:
-        """Run a controller whose executor this is."""
+        """Run a controller that uses this executor."""
         self._controller = controller
         try:
             return controller.run()
@@ -226,7 +226,7 @@ class CallbackExecutor:
         if trial is None or event.attempt != trial.attempt:
             return
         if event.metrics.get("training_iteration", 0) <= trial.iteration:
-            return  # a repeat of what is known, after a restart
+            return  # a repeated report after a restart
         result = NestedMetrics(event.metrics)
         result.update(trial_id=trial.id, config=trial.config, timestamp=int(time.time()))
         self._call("on_trial_result", trial=self._view(trial), result=result)

@@ -1,4 +1,4 @@
-"""Schedulers, searchers and executors, chosen by name or given as objects."""
+"""Schedulers, searchers and executors, given by name or as objects."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ EXECUTORS = ("local", "in-process", "ray")
 
 
 def make_scheduler(choice: Any) -> SweepScheduler:
-    """Make a scheduler, FIFO by default; an object is copied, so that it may serve several sweeps.
+    """Return a scheduler, FIFO by default; an object is copied, so that several sweeps can use it.
 
     Raises:
-        UsageError: no such name, or an object that is no scheduler.
+        UsageError: unknown name, or the object is not a scheduler.
     """
     if choice is None:
-        from windlass.tune.schedulers.fifo import FIFO  # lazy: a sweep loads the one it needs
+        from windlass.tune.schedulers.fifo import FIFO  # lazy: a sweep loads only what it needs
 
         return FIFO()
     if isinstance(choice, str):
@@ -38,10 +38,10 @@ def make_scheduler(choice: Any) -> SweepScheduler:
 
 
 def make_searcher(choice: Any) -> SearchAlgorithm:
-    """Make a searcher, random and grid by default; an object is copied, as above.
+    """Return a searcher, random and grid by default; an object is copied, so that several sweeps can use it.
 
     Raises:
-        UsageError: no such name, or an object that is no searcher.
+        UsageError: unknown name, or the object is not a searcher.
     """
     if choice is None:
         from windlass.tune.search.basic_variant import BasicVariantGenerator  # lazy: as above
@@ -53,10 +53,10 @@ def make_searcher(choice: Any) -> SearchAlgorithm:
 
 
 def make_executor(choice: Any) -> Executor:
-    """Make an executor: by default `ray` if connected to Ray or RAY_ADDRESS is set, else `local`.
+    """Return an executor; default `ray` if connected to Ray or RAY_ADDRESS is set, else `local`.
 
     Raises:
-        UsageError: no such name, or an object that is no executor.
+        UsageError: unknown name, or the object is not an executor.
     """
     if choice is None:
         ray = sys.modules.get("ray")
@@ -66,7 +66,7 @@ def make_executor(choice: Any) -> Executor:
         found: Executor = _checked(choice, "executor", ("open", "room", "start", "poll"), "windlass.tune.executors")
         return found
     if choice == "local":
-        from windlass.tune.executors.local import Local  # lazy: a sweep loads the one it needs
+        from windlass.tune.executors.local import Local  # lazy: a sweep loads only what it needs
 
         return Local()
     if choice in ("in-process", "in_process"):

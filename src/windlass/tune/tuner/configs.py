@@ -1,7 +1,6 @@
-"""Configs of a Tuner; names, order and defaults are those of Ray Tune.
+"""Configs of a Tuner, with the names, order and defaults of Ray Tune.
 
-Unlike values elsewhere in windlass these may be given by position and changed afterwards: scripts written for Ray Tune
-do both.
+Unlike other values in windlass, they can be passed by position and changed later, because scripts for Ray Tune do both.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ class TuneConfig:
 
     Attributes:
         mode: `min` or `max`; a list for several metrics.
-        metric: name of what is improved; a list for several, best first. Not given here if scheduler or searcher has it.
+        metric: metric to optimize; a list for several, most important first. Omit it if scheduler or searcher has one.
         search_alg: a searcher, one written for Ray Tune's protocol, or a name such as `tpe`; random and grid by default.
         scheduler: a scheduler or its name; first in, first out by default.
-        num_samples: times that the space is sampled; with a grid, times that the grid is gone through. -1: no end.
-        max_concurrent_trials: trials that run at once; None or 0: as many as there is room for.
-        time_budget_s: seconds, or a timedelta, after which the sweep ends. Time without a head does not count.
-        reuse_actors: True: a worker takes the next trial; False: each trial has a fresh process; None: as set by `reuse`.
-        trial_name_creator: makes a trial's name, as callbacks see it, from the trial.
-        trial_dirname_creator: without effect, with a note: folders of trials are named by their ids.
-        executor: where trials run: `local`, `in-process` (one by one in this process, for a debugger), `ray`, or an
-            object. None: `ray` if this process is connected to Ray or RAY_ADDRESS is set, else `local`.
-        reuse: `auto`: a worker takes the next trial unless GPUs are declared; `always`; `never`.
+        num_samples: number of samples of the space; with a grid, repetitions of the grid. -1 samples without end.
+        max_concurrent_trials: maximum number of running trials; None or 0 for as many as fit.
+        time_budget_s: seconds, or a timedelta, after which the sweep ends; time without a head is not counted.
+        reuse_actors: True lets a worker take the next trial; False gives each trial a fresh process; None uses `reuse`.
+        trial_name_creator: function from a trial to its name in callbacks.
+        trial_dirname_creator: has no effect except a note, because folders of trials are named by their ids.
+        executor: `local`, `in-process` (one trial at a time in this process, for debuggers), `ray`, or an object.
+            None: `ray` if this process is connected to Ray or RAY_ADDRESS is set, else `local`.
+        reuse: `auto` (a worker takes the next trial unless GPUs are declared), `always` or `never`.
         preload: modules that workers import before their first trial.
-        seed: of everything that is drawn; the same seed gives the same trials anywhere.
-        is_detached: workers continue when this process dies, until another head takes the sweep over.
-        max_trials: limit of suggestions, also below `num_samples` times the grid.
-        gpu_hours: GPUs times hours that trials may hold them.
-        max_cost: what trials may cost, by `prices`.
-        prices: per unit and hour of a resource: `{"GPU": 2.5, "CPU": 0.04}`.
+        seed: seed of all random draws; the same seed gives the same trials anywhere.
+        is_detached: workers continue when this process dies, until another head takes over the sweep.
+        max_trials: maximum number of suggestions, even if `num_samples` times the grid is larger.
+        gpu_hours: limit on GPUs times the hours that trials hold them.
+        max_cost: limit on the cost of trials, computed from `prices`.
+        prices: price per unit and hour of a resource: `{"GPU": 2.5, "CPU": 0.04}`.
     """
 
     mode: str | Sequence[str] | None = None
@@ -89,7 +88,7 @@ class TuneConfig:
             _check_limit(name, getattr(self, name), _is_count, "a number of trials", "None sets no limit")
         if not _is_count(self.seed):
             raise _refusal(f"seed={self.seed!r} is not an integer", "the same seed gives the same trials")
-        for name in ("num_samples", "max_concurrent_trials", "max_trials", "seed"):  # those of numpy are not JSON
+        for name in ("num_samples", "max_concurrent_trials", "max_trials", "seed"):  # NumPy numbers are not JSON
             setattr(self, name, None if getattr(self, name) is None else int(getattr(self, name)))
         for name, value in (
             ("time_budget_s", self.budget_s),
@@ -109,17 +108,17 @@ class TuneConfig:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics as given here."""
+        """Names of the given metrics."""
         return _as_tuple(self.metric)
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Modes as given here."""
+        """Given modes."""
         return _as_tuple(self.mode)
 
     @property
     def budget_s(self) -> float | None:
-        """The time budget in seconds."""
+        """Time budget in seconds."""
         is_delta = isinstance(self.time_budget_s, dt.timedelta)
         return self.time_budget_s.total_seconds() if is_delta else self.time_budget_s  # type: ignore[union-attr, return-value]
 
@@ -135,10 +134,10 @@ class FailureConfig:
     """Settings for failures.
 
     Attributes:
-        max_failures: times that a trial is started again after its own error; -1: always. A worker or node that is
-            lost does not count: the trial resumes elsewhere.
-        fail_fast: True: the first failed trial ends the sweep; `raise`: and `fit` raises its error.
-        max_interruptions: times that a trial may lose its worker or node; -1: always.
+        max_failures: retries of a trial after its own errors; -1 for unlimited. A lost worker or node is not counted,
+            and the trial resumes elsewhere.
+        fail_fast: True ends the sweep at the first failed trial; with `raise`, `fit` also raises its error.
+        max_interruptions: how often a trial may lose its worker or node; -1 for unlimited.
     """
 
     max_failures: int = 0
@@ -165,10 +164,10 @@ class CheckpointConfig:
 
     Attributes:
         num_to_keep: checkpoints kept per trial: the best, and always the newest; None keeps all.
-        checkpoint_score_attribute: the metric that ranks checkpoints; None: the newest are best.
+        checkpoint_score_attribute: metric that ranks checkpoints; None ranks newer ones higher.
         checkpoint_score_order: `max` or `min` of that metric.
-        checkpoint_frequency: iterations between two checkpoints of a class trainable; 0: only when asked for.
-        checkpoint_at_end: whether a class trainable saves at its end; None: yes, if it can.
+        checkpoint_frequency: iterations between two checkpoints of a class trainable; 0 saves only on request.
+        checkpoint_at_end: whether a class trainable saves at its end; None saves if it can.
     """
 
     num_to_keep: int | None = None
@@ -192,13 +191,13 @@ class CheckpointConfig:
 @refuses_unknown
 @dataclass(slots=True)
 class SyncConfig:
-    """Settings accepted for compatibility: nothing is synced, since journal and checkpoints are written in place.
+    """Settings accepted for compatibility; nothing is synced, because all files are written in place.
 
     Attributes:
-        sync_period: without effect.
-        sync_timeout: without effect.
-        sync_artifacts: files that trials write are in the sweep's folder; refused with a storage_path that is a URL.
-        sync_artifacts_on_checkpoint: without effect.
+        sync_period: has no effect.
+        sync_timeout: has no effect.
+        sync_artifacts: trials write to the sweep's folder; an error if storage_path is a URL.
+        sync_artifacts_on_checkpoint: has no effect.
     """
 
     sync_period: int = 300
@@ -213,18 +212,18 @@ class RunConfig:
     """Settings of storage, stop condition and output.
 
     Attributes:
-        name: of the sweep and its folder; default: the trainable's name and the time.
-        storage_path: folder of sweeps; default `<WINDLASS_HOME>/sweeps`. The URL of a bucket takes the checkpoints; the
-            journal then stays in the default folder.
-        storage_filesystem: refused; pass a URL as `storage_path`.
-        failure_config: what becomes of failures.
-        checkpoint_config: when trials save, and what is kept.
-        sync_config: see there.
-        verbose: 0: silent; 1: a table from time to time; 2 and 3: also each report.
+        name: name of the sweep and its folder; default: the trainable's name and the time.
+        storage_path: folder of sweeps; default `<WINDLASS_HOME>/sweeps`. If it is a URL, checkpoints are stored there,
+            and the journal stays in the default folder.
+        storage_filesystem: not supported; pass a URL as `storage_path`.
+        failure_config: handling of failures.
+        checkpoint_config: when trials save, and which checkpoints are kept.
+        sync_config: see `SyncConfig`.
+        verbose: 0 is silent; 1 shows a table; 2 and 3 also show each report.
         stop: `{metric: bound}`, a function of trial id and result, a stopper, or a list of stoppers.
         callbacks: objects with any of the methods of `windlass.tune.Callback`.
-        progress_reporter: a `CLIReporter`, for its columns and its interval.
-        log_to_file: True: a trial's output goes to `stdout` and `stderr` in its folder; a name: both there; two names. By
+        progress_reporter: a `CLIReporter`, which sets columns and interval.
+        log_to_file: True writes a trial's output to `stdout` and `stderr` in its folder; names set other files. By
             default both go to `log`.
         local_dir: the old name of `storage_path`.
     """
@@ -247,7 +246,7 @@ class RunConfig:
             message = f"storage_filesystem={self.storage_filesystem!r} is not supported"
             raise _refusal(message, "pass a URL: storage_path='s3://bucket/prefix'", "unsupported-setting")
         if self.local_dir is not None and self.storage_path is not None:
-            message = f"storage_path={str(self.storage_path)!r} and local_dir={self.local_dir!r} name two places"
+            message = f"storage_path={str(self.storage_path)!r} and local_dir={self.local_dir!r} are different folders"
             raise _refusal(message, "local_dir is the old name; leave it out")
         self.storage_path = self.storage_path if self.local_dir is None else self.local_dir
         if self.name is not None:
@@ -262,21 +261,21 @@ class RunConfig:
 
     @property
     def failures(self) -> FailureConfig:
-        """Failure config, never None."""
+        """Failure config, or the default if None was given."""
         return self.failure_config or FailureConfig()
 
     @property
     def checkpoints(self) -> CheckpointConfig:
-        """Checkpoint config, never None."""
+        """Checkpoint config, or the default if None was given."""
         return self.checkpoint_config or CheckpointConfig()
 
 
 class ResumeType(StrEnum):
     """Action on trials of a status when a sweep is restored."""
 
-    RESUME = "resume"  # go on from the newest checkpoint
-    RESTART = "restart"  # begin anew
-    SKIP = "skip"  # stay as they are
+    RESUME = "resume"  # resume from the newest checkpoint
+    RESTART = "restart"  # restart from the beginning
+    SKIP = "skip"  # leave unchanged
 
 
 @refuses_unknown
@@ -321,7 +320,7 @@ def _check_limit(name: str, value: Any, is_right: Callable[[object], bool], what
 
 
 def _check_name(name: object) -> None:
-    """Refuse a name that is not a valid folder name: a sweep must be directly below its storage."""
+    """Check that a name is a valid folder name, since a sweep must be directly below its storage."""
     if not isinstance(name, str):
         raise _refusal(f"name={name!r} is not a string", "for example name='digits'")
     is_folder = name not in (".", "..") and "/" not in name and name.isprintable()

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["run_head"]
 
 _NO_LOG_FILES = ("in-process", "runs", "slots")
-"""Executors whose trials print to this process, or into the logs of their runs."""
+"""Executors whose trials print to this process, or to the logs of their runs."""
 
 
 def run_head(setup: Setup, run: RunConfig, *, restoring: Mapping[str, Any] | None = None) -> ResultGrid:
     """Run a sweep to its end and read its results; blocks.
 
     Args:
-        restoring: arguments of `Controller.restore`; None: a new sweep.
+        restoring: arguments of `Controller.restore`; None for a new sweep.
     """
     if restoring is None:
         setup = _with_own_folder(setup)
@@ -43,7 +43,7 @@ def run_head(setup: Setup, run: RunConfig, *, restoring: Mapping[str, Any] | Non
     _check_honoured(setup, executor)
     companions = _Companions(setup, run)
     watched = _watched(setup, run, companions.callbacks, executor)
-    passes = executor if watched is None else cast("Executor", watched)  # its name is one of the instance
+    passes = executor if watched is None else cast("Executor", watched)  # its name is an instance attribute
     arguments = {**_arguments(setup, passes), "on_turn": companions.look}
     controller = Controller(**arguments) if restoring is None else Controller.restore(**arguments, **restoring)
     ending = None
@@ -55,10 +55,10 @@ def run_head(setup: Setup, run: RunConfig, *, restoring: Mapping[str, Any] | Non
 
 
 def _check_honoured(setup: Setup, executor: Executor) -> None:
-    """Refuse settings that this kind of executor does not support.
+    """Check that the executor supports all settings.
 
     Raises:
-        UsageError: it is one (`unsupported-setting`).
+        UsageError: it does not (`unsupported-setting`).
     """
     refusals = {
         "is_detached": setup.is_detached and not hasattr(executor, "detach"),
@@ -71,10 +71,10 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
 
 
 class _Companions:
-    """Companions of a head: the view, and the processes of followers.
+    """Companions of a head: the view, and the follower processes.
 
     Attributes:
-        callbacks: those that are no followers.
+        callbacks: the callbacks that are not followers.
     """
 
     def __init__(self, setup: Setup, run: RunConfig) -> None:
@@ -126,20 +126,20 @@ def _arguments(setup: Setup, executor: Executor) -> dict[str, Any]:
 
 
 def _drive(executor: Executor, run: Callable[[], HeadOutcome]) -> HeadOutcome:
-    """Run the controller, in a thread if trials run in this process, so that a debugger has the caller's."""
+    """Run the controller, in a thread if trials run in this process and need the caller's thread."""
     host: Callable[[Callable[[], HeadOutcome]], HeadOutcome] | None = getattr(executor, "host", None)
     return run() if host is None else host(run)
 
 
 def _work(setup: Setup) -> Work:
-    """Return the work; that of a detached sweep lets its workers outlive the head."""
+    """Return the work; for a detached sweep, with options that let workers outlive the head."""
     if not setup.is_detached:
         return setup.work
     return dataclasses.replace(setup.work, options={**setup.work.options, "detach": True})
 
 
 def _with_own_folder(setup: Setup) -> Setup:
-    """Return the setup with a folder without a sweep: `digits`, else `digits-2`, `digits-3`, ..."""
+    """Return the setup with an unused folder: `digits`, else `digits-2`, `digits-3`, ..."""
     path, number = setup.folder.path, 1
     while SweepFolder(path).head_journal.exists():
         number += 1
@@ -157,7 +157,7 @@ def _with_own_folder(setup: Setup) -> Setup:
 
 
 def _watched(setup: Setup, run: RunConfig, callbacks: Sequence[Any], executor: Executor) -> CallbackExecutor | None:
-    """Wrap the executor for callbacks; None without any."""
+    """Wrap the executor for callbacks; None if there are none."""
     if not callbacks:
         return None
     from windlass.tune.tuner.callback_executor import CallbackExecutor, LiveTrial  # lazy: as above

@@ -1,7 +1,7 @@
-"""Resolution of a sweep's goal: its metrics and modes, each of which may be named in one place only.
+"""Resolution of a sweep's goal: its metrics and modes, each of which may be given in one place only.
 
-As in Ray Tune, the metric may be named in one place and the mode in another, and where nothing is decided by them one
-of the two may be named alone: readers of the results complete it.
+As in Ray Tune, metric and mode may be given in different places. If no decision depends on them, either may be given
+alone, and readers of the results complete it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from windlass.tune.tuner.configs import TuneConfig
 __all__ = ["resolve_objectives"]
 
 Place = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""Place that names metrics, their names, their modes."""
+"""Where metrics are given, their names, and their modes."""
 
 
 def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Objectives, PartialGoal]:
-    """Resolve the goal; an empty one if nothing is named, or only a metric or mode that decides nothing.
+    """Resolve the goal; empty if none is given, or only a metric or mode on which no decision depends.
 
     Raises:
-        BadValueError: two places name a metric or a mode (`metric-named-twice`; a searcher may say the same as
-            TuneConfig), or something decides by a metric that has no mode (`sweep-metric`).
+        BadValueError: a metric or mode is given twice (`metric-named-twice`; a searcher may repeat TuneConfig), or a
+            decision depends on a metric without a mode (`sweep-metric`).
     """
     stated = ("TuneConfig", config.metrics, config.modes)
     searching, scheduling = _of_searcher(searcher), _of_scheduler(scheduler)
@@ -65,7 +65,7 @@ def _objectives(metrics: Sequence[str], modes: Sequence[str]) -> Objectives:
 
 
 def _decides(scheduler: Any, searcher: Any) -> str:
-    """Return the name of the part that needs a metric and its mode; empty without."""
+    """Return the name of the part that needs a metric and mode; empty if none does."""
     inner = getattr(scheduler, "base_scheduler", scheduler)
     if type(inner).__name__ != "FIFO":
         return type(inner).__name__
@@ -79,7 +79,7 @@ def _of_searcher(searcher: Any) -> Place:
     inner = getattr(searcher, "searcher", searcher)
     if type(searcher).__name__ == "BasicVariantGenerator":
         return type(inner).__name__, (), ()
-    from windlass.tune.search.registry import own_names  # lazy: plain search has no goal of its own
+    from windlass.tune.search.registry import own_names  # lazy: plain search has no goal
 
     return (type(inner).__name__, *own_names(searcher))
 

@@ -1,4 +1,4 @@
-"""Restoring a Tuner's sweep: its journal, with the code that only the caller has."""
+"""Restore of a Tuner's sweep from its journal and the caller's code."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from windlass.tune.tuner.setup import Setup, default_storage, shape_of, work_opt
 __all__ = ["folder_at", "make_restored", "restoring"]
 
 _FIELD_OF = {"metrics": "metric", "modes": "mode", "budget_s": "time_budget_s", "reuse_policy": "reuse"}
-"""Property of a config -> field that it reads."""
+"""Config property -> field that it reads."""
 
 
 def folder_at(path: str | Path) -> SweepFolder:
-    """Return the folder of the sweep at a path; for a bucket's URL the local folder that has the journal."""
+    """Return the folder of the sweep at a path; for a URL, the local folder with the journal."""
     text = str(path).removeprefix("file://")
     if "://" in text:
         return SweepFolder(default_storage() / text.rstrip("/").rpartition("/")[2])
@@ -47,18 +47,18 @@ def make_restored(
     run: RunConfig,
     is_extended: bool,
 ) -> Setup:
-    """Make the setup of the sweep in a folder.
+    """Return the setup of the sweep in a folder.
 
     Args:
-        param_space: None: as the journal has it.
-        tuning: its scheduler, search algorithm and executor count; None of these: as the journal has them. What else
-            it has must equal the journal.
-        run: its stop condition, callbacks, view and log files count; the rest likewise.
-        is_extended: the space may be another one.
+        param_space: the space; None takes it from the journal.
+        tuning: its scheduler, search algorithm and executor are used; if None, the journal's are. All other settings
+            must match the journal.
+        run: its stop condition, callbacks, view and log files are used; all other settings must match the journal.
+        is_extended: whether the space may change.
 
     Raises:
-        NotFoundError: there is no sweep (`no-such-sweep`).
-        PreconditionError: it ran another trainable, or was started with other settings.
+        NotFoundError: the folder holds no sweep (`no-such-sweep`).
+        PreconditionError: the sweep has a different trainable or different settings.
         UsageError: a setting that only works for a new sweep (`unsupported-setting`).
     """
     code, shape = unwrap(resolve_trainable(trainable))
@@ -103,8 +103,8 @@ def restoring(
     """Return the arguments for `Controller.restore`.
 
     Args:
-        more: an extension: fields of `SweepSettings`, and `space` and `stop` where they change; None: none.
-        note: called with a sentence if the extension changes nothing; it is left out then.
+        more: an extension: fields of `SweepSettings`, and `space` and `stop` if they change; None for no extension.
+        note: called with a sentence if the extension changes nothing and is omitted.
     """
     modes: dict[str, Any] = {name: str(getattr(resume, name)) for name in ("finished", "unfinished", "errored")}
     found: dict[str, Any] = {"resume": None if resume == ResumeConfig() else Resume(**modes)}
@@ -135,14 +135,14 @@ def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
 
 
 def _check_same_settings(beginning: SweepOrigin, tuning: TuneConfig, run: RunConfig) -> None:
-    """Refuse a setting that would be ignored; unset and equal ones are accepted."""
+    """Check that no setting would be ignored; unset and equal settings are accepted."""
     now, told = beginning.settings, beginning.created["trainable"]
     modes = tuple("max" if is_max else "min" for is_max in now.objectives.is_max)
     keep = now.keep
     has: tuple[tuple[object, str, object], ...] = (
         (tuning, "num_samples", now.num_samples),
         (tuning, "metrics", now.objectives.metrics),
-        (tuning, "modes", modes[: len(tuning.modes)]),  # one may stand for all
+        (tuning, "modes", modes[: len(tuning.modes)]),  # one mode may apply to all metrics
         (tuning, "max_concurrent_trials", now.max_concurrent),
         (tuning, "max_trials", now.max_trials),
         (tuning, "seed", now.seed),
@@ -193,7 +193,7 @@ def _space(beginning: SweepOrigin, param_space: Any, *, is_extended: bool) -> Ma
 def _check_names(beginning: SweepOrigin, param_space: Any) -> None:
     try:
         old = read_space(beginning.space or {})
-    except SpaceError:  # functions that stand in no module: what they belong to is not known without them
+    except SpaceError:  # functions that are not in a module must be passed again
         return
     check_same_names(old, param_space)
 
@@ -201,7 +201,7 @@ def _check_names(beginning: SweepOrigin, param_space: Any) -> None:
 def _scheduler(created: Mapping[str, Any], tuning: TuneConfig) -> Any:
     if tuning.scheduler is not None or created["scheduler"]["type"] == "FIFO":
         return make_scheduler(tuning.scheduler)
-    from windlass.tune.schedulers.registry import from_settings  # lazy: a sweep loads the one it needs
+    from windlass.tune.schedulers.registry import from_settings  # lazy: a sweep loads only what it needs
 
     return from_settings(created["scheduler"])
 
@@ -218,7 +218,7 @@ def _work(beginning: SweepOrigin, code: Any, folder: SweepFolder, run: RunConfig
     facts = dict(beginning.created["trainable"])
     facts.pop("type")
     if "://" not in facts["storage"]:
-        facts["storage"] = str(folder.checkpoints)  # the folder may have moved
+        facts["storage"] = str(folder.checkpoints)  # the folder may have been moved
     name = beginning.settings.name
     return Work(
         trainable=code,

@@ -1,4 +1,4 @@
-"""Setup of a sweep: all arguments of a Tuner, read and checked as a whole before anything starts."""
+"""Setup of a sweep: all arguments of a Tuner, read and checked together before anything starts."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Setup:
     """Everything that a controller needs for a sweep.
 
     Attributes:
-        space: `param_space` as it was given.
+        space: `param_space` as given.
         described: JSON of trainable (with facts for workers), space and stopper, for the journal.
         executor: a name, an object, or None.
-        trial_name_creator: makes the names of trials that callbacks see.
+        trial_name_creator: returns the names of trials for callbacks.
     """
 
     settings: SweepSettings
@@ -60,7 +60,7 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     """Read all arguments of a Tuner.
 
     Raises:
-        WindlassError: something in them is wrong, or does not go with something else.
+        WindlassError: an argument is invalid, or two arguments conflict.
     """
     code, shape = unwrap(resolve_trainable(trainable))
     check_trainable(code)
@@ -71,7 +71,7 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     if hasattr(inner := getattr(searcher, "searcher", searcher), "check_options"):
         inner.check_options()
     if run.progress_reporter is not None:
-        from windlass.tune.views.reporters import settings_of  # lazy: few bring one
+        from windlass.tune.views.reporters import settings_of  # lazy: rarely needed
 
         settings_of(run.progress_reporter)
     stopper, timeout_s = without_timeouts(as_stopper(run.stop))
@@ -134,7 +134,7 @@ def _settings(
 
 
 def _check_prices(settings: SweepSettings) -> None:
-    """Refuse a cost limit if nothing that trials use has a price."""
+    """Check that a cost limit has a price for at least one resource of the trials."""
     shape = settings.resources
     if not settings.max_cost or not isinstance(shape, Resources) or shape.total.keys() & settings.prices.keys():
         return
@@ -144,7 +144,7 @@ def _check_prices(settings: SweepSettings) -> None:
 
 
 def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper | None) -> dict[str, Any]:
-    """Return what a sweep is restored from besides its settings, for the journal."""
+    """Return the data besides the settings from which a sweep is restored, for the journal."""
     names = ("storage", "checkpoint_every", "checkpoint_at_end", "preload", "reuse", "num_slots")
     kept = {name: getattr(work, name) for name in names} | {"preload": list(work.preload)}
     found: dict[str, Any] = {"trainable": {"type": f"{code.__module__}:{name_of(code)}", **kept}}
@@ -196,14 +196,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(inner) for inner in value]
     if hasattr(value, "item") and not isinstance(value, (Domain, Computed)):
-        return to_json_value(
-            value, "a fixed value", "write a plain number, or hand over arrays by tune.with_parameters"
-        )
+        return to_json_value(value, "a fixed value", "write a plain number, or pass arrays with tune.with_parameters")
     return value
 
 
 def _check_choices(space: Any, path: tuple[str, ...]) -> None:
-    """Refuse choices that the journal cannot hold; fixed values are checked when the space is described."""
+    """Check that the journal can store all choices; fixed values are checked when the space is described."""
     if isinstance(space, Mapping):
         for name, value in space.items():
             _check_choices(value, (*path, str(name)))
@@ -212,7 +210,7 @@ def _check_choices(space: Any, path: tuple[str, ...]) -> None:
             if isinstance(value, (Mapping, Domain, Computed)):
                 _check_choices(value, path)
             else:
-                hint = "choose among names, and make the object in the trainable"
+                hint = "choose among names, and create the object in the trainable"
                 to_json_value(value, f"a choice of `{'/'.join(path)}`", hint)
 
 
@@ -233,7 +231,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, objectives: Object
             f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="invalid-trainable"
         )
     if name != "FIFO":
-        from windlass.tune.schedulers.registry import check_pairing  # lazy: first in, first out goes with everything
+        from windlass.tune.schedulers.registry import check_pairing  # lazy: FIFO has no constraints
 
         metric = objectives.metrics[0] if objectives.metrics else None
         check_pairing(scheduler, searcher=type(searcher).__name__, learns=searcher.learns, metric=metric)
@@ -272,7 +270,7 @@ def _says_resources(code: Any) -> bool:
 
 def work_options(run: RunConfig) -> dict[str, Any]:
     """Return options that only some executors accept."""
-    from windlass.tune import ray  # lazy: the stand-in's name is that of a library
+    from windlass.tune import ray  # lazy: the replacement has the name of a library
 
     limits = ray.limits()
     amounts = {"CPU": limits.num_cpus, "GPU": limits.num_gpus}

@@ -18,17 +18,16 @@ __all__ = ["Tuner"]
 
 
 class Tuner:
-    """A sweep: a trainable, the space of its configurations, and how the space is searched.
+    """Sweep of a trainable over a search space.
 
-    Everything that is wrong with the arguments, or with their combination, is refused here; nothing starts before
-    `fit`.
+    The constructor checks all arguments and their combination; nothing starts before `fit`.
 
     Args:
         trainable: a function of a configuration that calls `tune.report`, a subclass of `tune.Trainable`, or the name
             of a registered one.
         param_space: names to fixed values and to `tune.uniform(...)`, `tune.choice(...)` and the like, nested freely.
-        tune_config: how the space is searched.
-        run_config: where the state goes, when trials end, what is shown.
+        tune_config: settings of the search.
+        run_config: settings of storage, stop conditions and output.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> None:
-        from windlass.tune.tuner.setup import make_setup  # lazy: reading a class of this module must stay cheap
+        from windlass.tune.tuner.setup import make_setup  # lazy: importing a class of this module must stay cheap
 
         if trainable is None:
             hint = "pass a function of the configuration, or a subclass of tune.Trainable"
@@ -63,24 +62,24 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Tuner:
-        """The sweep in a folder, which `fit` continues exactly where it is; idempotent.
+        """Return the sweep in a folder, which `fit` continues exactly where it stopped; idempotent.
 
         Schedulers, searchers and all settings come from the journal.
 
         Args:
-            path: the sweep's folder, or the URL that its checkpoints are below.
-            trainable: the one that it ran; code is not in the journal.
-            resume_unfinished: False: trials that did not end count as ended.
-            resume_errored: failed trials resume from their newest checkpoint.
-            restart_errored: failed trials restart from the beginning.
-            param_space: the same as before, for a space with functions that are not in a module.
-            resume_config: all of these in one; `finished` trials can resume too.
-            tune_config: its executor, and a scheduler or search algorithm that needs code of the caller.
-            run_config: its stop condition if that needs code, callbacks and view.
+            path: the sweep's folder, or the URL with its checkpoints.
+            trainable: the same trainable as before, because code is not in the journal.
+            resume_unfinished: False treats unfinished trials as ended.
+            resume_errored: whether failed trials resume from their newest checkpoint.
+            restart_errored: whether failed trials restart from the beginning.
+            param_space: the same space as before; needed if it has functions that are not in a module.
+            resume_config: all of these options in one object; `finished` trials can resume, too.
+            tune_config: its executor, and a scheduler or search algorithm that needs the caller's code.
+            run_config: its stop condition if that needs code, its callbacks and its view.
 
         Raises:
-            NotFoundError: there is no sweep (`no-such-sweep`).
-            PreconditionError: it ran another trainable, or it needs code that must be given again.
+            NotFoundError: the folder holds no sweep (`no-such-sweep`).
+            PreconditionError: the trainable differs, or code must be passed again.
         """
         if (resume_errored and restart_errored) or (resume_config is not None and (resume_errored or restart_errored)):
             message = "resume_errored, restart_errored and resume_config exclude each other"
@@ -103,20 +102,20 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Tuner:
-        """The sweep in a folder, finished or not, which is to become larger; the journal records how.
+        """Return the sweep in a folder, finished or not, with an extension, which is journalled.
 
         Args:
             path, trainable, tune_config, run_config: as for `restore`.
-            num_samples: in all, with those that there are; -1: no end.
-            stop: another stop condition; trials that it would have let run on stay ended.
-            param_space: another space for the trials to come, with the same names.
-            time_budget_s: in all, with the time that was used; 0: none.
-            max_concurrent_trials: 0: as many as there is room for.
+            num_samples: new total number of samples; -1 samples without end.
+            stop: new stop condition; trials that have already ended stay ended.
+            param_space: new space for future trials, with the same names.
+            time_budget_s: new total time budget, including the time used; 0 for none.
+            max_concurrent_trials: maximum number of running trials; 0 for as many as fit.
 
         Raises:
-            SpaceError: the space has other names (`space-names`).
+            SpaceError: the space has different names (`space-names`).
         """
-        TuneConfig(  # refuses what makes no sense
+        TuneConfig(  # raises for invalid values
             num_samples=1 if num_samples is None else num_samples,
             time_budget_s=time_budget_s,
             max_concurrent_trials=max_concurrent_trials,
@@ -170,12 +169,12 @@ class Tuner:
     def fit(self) -> ResultGrid:
         """Run the sweep to its end; blocks.
 
-        Failed trials are in the results, they raise nothing unless `fail_fast="raise"`. The first Ctrl-C lets trials
-        save, ends the sweep and returns what there is; `Tuner.restore` goes on. Where the folder holds an earlier
-        sweep, that one stays and this one's folder gets a number.
+        Failed trials are in the results; they raise an error only with `fail_fast="raise"`. The first Ctrl-C lets trials
+        save, ends the sweep, and returns the results so far; `Tuner.restore` continues it. If the folder holds an
+        earlier sweep, the new folder gets a number.
 
         Raises:
-            WindlassError: something is wrong for the whole sweep, such as a metric that no trial reports.
+            WindlassError: an error that concerns the whole sweep, such as a metric that no trial reports.
         """
         from windlass.tune.tuner.head import run_head  # lazy: see __init__
 
@@ -183,10 +182,10 @@ class Tuner:
         return self._results
 
     def get_results(self) -> ResultGrid:
-        """The results of a sweep that was run, or restored.
+        """Return the results of a sweep that was run or restored.
 
         Raises:
-            UsageError: it was neither.
+            UsageError: it has been neither run nor restored.
         """
         if self._results is None:
             raise BadValueError("the sweep has not run yet", hint="call fit() first", code="not-run-yet")
