@@ -1,4 +1,4 @@
-"""Coordinated trials: parallel hyper-parameter search that survives the loss of anything.
+"""Coordinated trials: parallel hyperparameter search that survives the loss of any process or node.
 
     from windlass import tune
 

@@ -1,4 +1,4 @@
-"""Check of argument names: an unknown one is refused, with the nearest one in the hint."""
+"""Check of argument names: unknown names raise an error with the nearest name in the hint."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def refuses_unknown(cls: type[T]) -> type[T]:
 
 
 def check_known(callee: str, arguments: dict[str, Any], known: list[str]) -> None:
-    """Refuse the first of `arguments` whose name is not in `known`.
+    """Check that the names of `arguments` are in `known`.
 
     Raises:
-        UsageError: there is one; the hint has the nearest known name, or all of them.
+        UsageError: a name is unknown; the hint has the nearest known name, or all of them.
     """
     for name in arguments:
         if name not in known:

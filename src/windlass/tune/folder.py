@@ -1,10 +1,10 @@
-"""Layout of a sweep's folder, without the files of `sweep` and of some executors.
+"""Layout of a sweep's folder, except the files that `sweep` and some executors write.
 
 <storage_path>/<name>/
-    journal/head.wj                              the sweep: everything else follows from it
+    journal/head.wj                              the sweep; all other state is derived from it
     journal/head.json                            the process that holds the lease, for users
     checkpoints/<trial>/<iteration>-<attempt>/   committed by their manifest
-    trials/<trial>/                              a trial's own files; made when it writes some
+    trials/<trial>/                              a trial's files; created when it writes some
     spools/                                      messages of workers while no head was connected
     control/                                     requests to the head from other processes
     followers/                                   position and messages of each follower

@@ -15,7 +15,7 @@ __all__ = ["Limits", "cluster_resources", "init", "is_initialized", "limits", "s
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Resources of this machine that sweeps may use; None: all of them."""
+    """Resources of this machine that sweeps may use; None for all."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None

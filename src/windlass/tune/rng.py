@@ -1,6 +1,6 @@
 """Reproducible randomness: every draw has its own generator, keyed by the sweep's seed and the purpose.
 
-So a draw does not depend on other draws, on their order or on the process: a sweep gives the same trials at any
+A draw therefore does not depend on other draws, their order or the process, and a sweep gives the same trials at any
 concurrency, on any executor, and after any restart.
 """
 

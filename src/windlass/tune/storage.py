@@ -180,7 +180,7 @@ def _check(folder: Path, path: str) -> Manifest:
 def _missing(path: str) -> NotFoundError:
     return NotFoundError(
         f"no checkpoint at {path}",
-        hint="it may have been dropped by `num_to_keep`, or deleted by hand; restart the trial",
+        hint="it may have been dropped by `num_to_keep`, or deleted manually; restart the trial",
         code="checkpoint-missing",
     )
 

@@ -1,4 +1,4 @@
-"""Trial of a sweep as the controller keeps it (under 1 kB besides its configuration)."""
+"""Trial of a sweep, as the controller stores it (under 1 kB besides its configuration)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TrialStatus(StrEnum):
     """Status of a trial, with the names of Ray Tune.
 
     Attributes:
-        is_over: the trial will not run again by itself.
+        is_over: whether the trial has ended.
     """
 
     is_over: bool
@@ -34,7 +34,7 @@ class TrialStatus(StrEnum):
     def __init__(self, word: str) -> None:
         self.is_over = word in ("TERMINATED", "ERROR")  # not a property, as every report reads it
 
-    __hash__ = str.__hash__  # that of enums is not C, and trials are counted by status
+    __hash__ = str.__hash__  # faster than the hash of enums; trials are counted by status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Resources:
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """True if the trial's own process needs no resources."""
+        """True if the trial's main process needs no resources."""
         return not self.bundles[0]
 
     @property
@@ -110,7 +110,7 @@ class Trial:
         best: the best value of the sweep's first metric so far; None before the first.
         checkpoint: the newest committed one.
         restore_from: checkpoint that the next start loads; None starts from scratch.
-        place: host, else slot, of the newest attempt that started.
+        place: host, or slot, of the newest attempt that started.
         num_failures: attempts that ended by the trial's own error.
         num_interruptions: attempts that ended with their worker or node.
         why: reason of the newest decision that changed its status, or of its waiting.

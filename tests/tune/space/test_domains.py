@@ -170,7 +170,7 @@ def test_quantised_ends_weigh_half_for_floats_and_fully_for_integers() -> None:
         ("quniform", (0, 1, 0), "the step must be above 0", "invalid-space"),
         ("qrandint", (1, 2, 5), "no multiple of 5 is between its bounds", "invalid-space"),
         ("randint", (3, 3), "the upper bound is not included", "invalid-space"),
-        ("randint", (1.5, 3), "a bound of integers must be an integer, not 1.5", "invalid-space"),
+        ("randint", (1.5, 3), "the bounds of an integer range must be integers, not 1.5", "invalid-space"),
         ("randn", (0, 0), "a spread above 0", "invalid-space"),
         ("choice", ([],), "has no values", "invalid-space"),
         ("choice", ("abc",), "choice needs a list of values, not 'abc'", "invalid-space"),

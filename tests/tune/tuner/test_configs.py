@@ -66,7 +66,10 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name() -> None:
         (lambda: tune.CheckpointConfig(checkpoint_frequency=-1), "checkpoint_frequency=-1 is negative"),
         (lambda: tune.CheckpointConfig(checkpoint_score_order="up"), "checkpoint_score_order='up' is not one of"),
         (lambda: tune.RunConfig(storage_filesystem=3), "storage_filesystem=3 is not supported"),
-        (lambda: tune.RunConfig(storage_path="a", local_dir="b"), "storage_path='a' and local_dir='b' are different folders"),
+        (
+            lambda: tune.RunConfig(storage_path="a", local_dir="b"),
+            "storage_path='a' and local_dir='b' are different folders",
+        ),
         (lambda: tune.ResumeConfig(errored="again"), "errored='again' is not one of resume, restart, skip"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Trial schedulers: which trials run, stop, pause or become a clone. One algorithm per file, all pure.
+"""Trial schedulers, which decide which trials run, stop, pause or are cloned. All are pure.
 
     from windlass.tune.schedulers import ASHA, FIFO, PopulationBasedTraining
 

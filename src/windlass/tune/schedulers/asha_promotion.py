@@ -1,7 +1,7 @@
 """ASHA as in its paper: a trial pauses at every rung and resumes when it is among the best there.
 
 Source: Li et al. 2018, "A system for massively parallel hyperparameter tuning" (arXiv 1810.05934), algorithm 2. Unlike
-the form that stops trials, a good trial that was late is not lost, and a bad one does not run on because it was first.
+the variant that stops trials, it does not lose a good trial that was late, or continue a bad one that was first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PromotionASHA(FIFO):
 
     Args:
         time_attr: measure of progress; must not decrease.
-        max_t: the last rung; a trial that reaches it is done.
+        max_t: the last rung; a trial ends when it reaches it.
         grace_period: the first rung.
         reduction_factor: from one rung to the next, and the share that continues.
         brackets: bracket s begins s rungs later; a trial's is drawn, those with more rungs more often.
@@ -53,7 +53,7 @@ class PromotionASHA(FIFO):
         self._brackets = [self._rungs_of(s) for s in range(brackets)]
         self._ladder = sorted((rung for rungs in self._brackets for rung in rungs), key=lambda rung: -rung.level)
         self._bracket_of: dict[str, int] = {}
-        self._index_of: dict[str, int] = {}  # of the rung that a trial is on its way to
+        self._index_of: dict[str, int] = {}  # next rung of each trial
 
     def _rungs_of(self, bracket: int) -> list[_Rung]:
         below = milestones(self.max_t, self.grace_period, self.reduction_factor, bracket)
@@ -62,7 +62,7 @@ class PromotionASHA(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Names that the first report of a sweep must have; results without the time would all be skipped."""
+        """Names that the first report must have, because results without the time would all be skipped."""
         return (self.time_attr,)
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -152,7 +152,7 @@ class _Rung:
     def __init__(self, mark: float, level: int, factor: float) -> None:
         self.mark, self.level, self.factor = mark, level, factor
         self.promotable: dict[str, Trial] = {}
-        self._trials: dict[str, tuple[Trial, float]] = {}  # of those that wait here
+        self._trials: dict[str, tuple[Trial, float]] = {}  # trials that wait here
         self._best: list[tuple[float, int, str]] = []
         self._rest: list[tuple[float, int, str]] = []  # negated
 
@@ -180,7 +180,7 @@ class _Rung:
             self._enter(name)
 
     def release(self, trial: Trial) -> None:
-        """Release a trial that was promoted or is over; its score still counts."""
+        """Release a trial that was promoted or has ended; its score still counts."""
         self.promotable.pop(trial.id, None)
         self._trials.pop(trial.id, None)
 

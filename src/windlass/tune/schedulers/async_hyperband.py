@@ -1,4 +1,4 @@
-"""ASHA in the form that stops trials, with the decisions of Ray Tune's scheduler of the same name.
+"""ASHA variant that stops trials; decides like Ray Tune's scheduler of the same name.
 
 Source: Li et al. 2018, "A system for massively parallel hyperparameter tuning" (arXiv 1810.05934); there trials are
 paused and promoted instead, which is `asha_promotion`.
@@ -32,7 +32,7 @@ class AsyncHyperBandScheduler(FIFO):
         grace_period: the first milestone.
         reduction_factor: from one milestone to the next, and the share that continues.
         brackets: bracket s begins s milestones later; a trial's is drawn, those with more milestones more often.
-        stop_last_trials: False lets survivors of the last milestone run on.
+        stop_last_trials: False lets trials that pass the last milestone continue.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class AsyncHyperBandScheduler(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Names that the first report of a sweep must have; results without the time would all be skipped."""
+        """Names that the first report must have, because results without the time would all be skipped."""
         return (self.time_attr,)
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -124,7 +124,7 @@ class AsyncHyperBandScheduler(FIFO):
 
 
 def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brackets: int) -> None:
-    """Refuse arguments that make no milestones.
+    """Check that arguments give valid milestones.
 
     Raises:
         UsageError: one of them is out of its range (`bad-value`).
@@ -177,7 +177,7 @@ class RunningQuantile:
         self._above: list[float] = []
 
     def add(self, value: float) -> None:
-        """Add a number; NaN does not count."""
+        """Add a number; NaN is ignored."""
         if math.isnan(value):
             return
         if self._below and value < -self._below[0]:

@@ -14,7 +14,7 @@ from windlass.tune.trial import Metrics, Trial
 __all__ = ["ENDLESS", "FIFO", "check_mode", "refuse"]
 
 ENDLESS = 1000
-"""Credit where no report can change a decision; workers still report now and then."""
+"""Credit if no report can change a decision; workers still wait for an answer now and then."""
 
 
 class FIFO:
@@ -90,7 +90,7 @@ class FIFO:
         return 1.0 if is_max else -1.0
 
     def score(self, sweep: ScheduledSweep, result: Metrics) -> float:
-        """Return the metric of a result that has it, with the sign that makes more better.
+        """Return the metric of a result, with a sign such that more is better.
 
         Raises:
             UsageError: it is not a number (`bad-metrics`).
@@ -104,7 +104,7 @@ class FIFO:
 
 
 def check_mode(mode: str | None) -> None:
-    """Refuse a mode other than `min` and `max`.
+    """Check that a mode is `min` or `max`.
 
     Raises:
         UsageError: the mode is another one (`bad-value`).
@@ -114,5 +114,5 @@ def check_mode(mode: str | None) -> None:
 
 
 def refuse(what: str, hint: str) -> UsageError:
-    """Return the error of an invalid argument."""
+    """Return the error for an invalid argument."""
     return BadValueError(what, hint=hint, code="bad-value")

@@ -1,4 +1,4 @@
-"""HyperBand in its synchronous form, with the decisions of Ray Tune's scheduler of the same name.
+"""Synchronous HyperBand; decides like Ray Tune's scheduler of the same name.
 
 Source: Li et al. 2018, "Hyperband: a novel bandit-based approach to hyperparameter optimization" (arXiv 1603.06560).
 As in Ray, trials end at max_t, resumed ones too, and times of milestones are absolute.
@@ -29,7 +29,7 @@ class HyperBandScheduler(FIFO):
         time_attr: measure of progress; every result must have it.
         max_t: where trials end.
         reduction_factor: eta, from one milestone to the next, and the share that is kept.
-        stop_last_trials: False lets those that survive all halvings run on.
+        stop_last_trials: False lets trials that survive all halvings continue.
     """
 
     needs_saving = True
@@ -54,7 +54,7 @@ class HyperBandScheduler(FIFO):
         self._num_brackets = round(math.log(max_t) / math.log(reduction_factor)) + 1  # in a band
         self._bands: list[list[Bracket | None]] = [[]]  # None: its first milestone would be 0
         self._open: Bracket | None = None
-        self._awaits_trials: Bracket | None = None  # all have come, and it is not full
+        self._awaits_trials: Bracket | None = None  # the search has ended, and it is not full
         self._places: dict[str, tuple[Bracket, int, int]] = {}  # with the indexes of band and bracket
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
@@ -218,8 +218,8 @@ class Bracket:
         size: number of trials that it takes, and keeps after the next halving.
         milestone: the time at which a trial waits for the others.
         halves: halvings that are left.
-        live: trials that are not over, in the order in which they were added.
-        behind: ids of those that have not reached the milestone.
+        live: trials that have not ended, in the order in which they were added.
+        behind: ids of trials that have not reached the milestone.
     """
 
     def __init__(self, *, size: int, milestone: int, max_t: float, eta: float, halves: int, stops_last: bool) -> None:
@@ -258,7 +258,7 @@ class Bracket:
 
     @property
     def is_free(self) -> bool:
-        """Return whether its remaining trials run on without a limit."""
+        """Return whether its remaining trials continue without a limit."""
         return not self._stops_last and self.halves == 0
 
     @property
@@ -267,7 +267,7 @@ class Bracket:
         return 1.0 if self.is_finished else min(self._progress / self._total_work, 1.0)
 
     def add(self, trial: Trial) -> None:
-        """Add a trial, which has to reach the present milestone."""
+        """Add a trial, which must reach the current milestone."""
         self.live[trial.id] = BracketTrial(trial)
         self._num_awaited -= 1
         self._place(trial.id)
@@ -280,11 +280,11 @@ class Bracket:
         self._place(trial.id)
 
     def may_continue(self, trial: Trial) -> bool:
-        """Return whether a trial may run on: it is not at the milestone, or there is none any more."""
+        """Return whether a trial may continue: it is before the milestone, or there is no further one."""
         return self.is_free or self.live[trial.id].time < self.milestone
 
     def remove(self, trial: Trial) -> None:
-        """Remove a trial that is over."""
+        """Remove a trial that has ended."""
         self.live.pop(trial.id, None)
         self.behind.discard(trial.id)
 

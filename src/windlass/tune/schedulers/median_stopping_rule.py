@@ -58,7 +58,7 @@ class MedianStoppingRule(FIFO):
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Names that the first report of a sweep must have; results without the time would all be skipped."""
+        """Names that the first report must have, because results without the time would all be skipped."""
         return (self.time_attr,)
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:

@@ -1,4 +1,4 @@
-"""Protocol of trial schedulers, which decide by results which trials run, stop, pause, or clone another.
+"""Protocol of trial schedulers, which decide which trials run, stop, pause, or clone another.
 
 A scheduler is pure: no clock, no file, no global randomness. Its state follows from the calls made to it, so the
 controller restores it by repeating those calls from the journal. Constant work per call (amortised).
@@ -39,7 +39,7 @@ NOOP = Verdict(SchedulerDecision.NOOP)
 
 
 class ScheduledSweep(Protocol):
-    """The sweep as a scheduler sees it, with actions on trials other than the one that reported."""
+    """Sweep as a scheduler sees it, with actions on trials other than the one that reported."""
 
     @property
     def metric(self) -> str:
@@ -73,11 +73,11 @@ class ScheduledSweep(Protocol):
         """
 
     def live(self) -> Collection[Trial]:
-        """Trials that are not over: pending, paused and running."""
+        """Trials that have not ended: pending, paused and running."""
 
     @property
     def capacity(self) -> Mapping[str, float]:
-        """Total of each resource, as the journal says; empty if unknown."""
+        """Total of each resource, from the journal; empty if unknown."""
 
     def may_start(self, trial: Trial) -> bool:
         """Return whether a free slot fits the trial, and the checkpoint that it loads is committed."""
@@ -92,7 +92,7 @@ class ScheduledSweep(Protocol):
         """Pause a running trial."""
 
     def unpause(self, trial: Trial, why: str) -> None:
-        """Make a paused trial PENDING, so that it is chosen before those behind it, also while it still saves."""
+        """Make a paused trial PENDING, ahead of trials that never ran; its save may still be in progress."""
 
     def save(self, trial: Trial) -> SavedState | None:
         """Request a checkpoint of a running trial; return a reference that may be used at once.

@@ -1,4 +1,4 @@
-"""Schedulers by name, as users type them and as a sweep's journal holds them."""
+"""Creation of schedulers by name, or from a sweep's journal."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
 
 
 def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, metric: str | None) -> None:
-    """Refuse a scheduler that does not fit the rest of a sweep.
+    """Check that a scheduler is compatible with the rest of a sweep.
 
     Args:
         searcher: name of the searcher, for the message.

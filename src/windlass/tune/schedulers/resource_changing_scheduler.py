@@ -1,4 +1,4 @@
-"""A scheduler around another one that gives running trials more or fewer resources."""
+"""Scheduler that wraps another one and changes the resources of running trials."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class ResourceChangingScheduler:
     """Change the resources of running trials as a function says; a trial is paused and resumed for it.
 
     Args:
-        base_scheduler: who decides about trials; FIFO without.
+        base_scheduler: scheduler that decides about trials; default FIFO.
         resources_allocation_function: called with the sweep, the trial, its result and this scheduler; returns
             `Resources`, a `PlacementGroupFactory` or None, which changes nothing.
     """

@@ -1,4 +1,4 @@
-"""Search algorithms: which configuration to try next. The modules are where Ray Tune has those of the same names.
+"""Search algorithms, which choose the next configuration. Modules have the same paths as in Ray Tune.
 
     algorithm = BasicVariantGenerator()
     algorithm.open(space=param_space, objectives=Objectives(), seed=0, num_samples=20)
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from windlass.tune.search.repeater import Repeater
     from windlass.tune.search.searcher import Searcher
     from windlass.tune.space import grid_search
-else:  # most sweeps need one of them
+else:  # most sweeps need only one of them
     __getattr__ = lazy_names(
         __name__,
         {
@@ -91,7 +91,7 @@ __all__ = [
 
 
 class _MissingSearch(ModuleType):
-    """Module of a searcher of Ray Tune's that windlass does not have; asking for it says what to use."""
+    """Module of a Ray Tune searcher that windlass lacks; access raises an error that names alternatives."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):

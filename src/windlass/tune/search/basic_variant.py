@@ -1,6 +1,7 @@
 """Random search and grids: each sample is one trial per point of the grid, other values drawn at random.
 
-A trial number always has the same configuration, at any concurrency and after any restart: every draw has its own key (`windlass.tune.rng`).
+A trial number always has the same configuration, at any concurrency and after any restart, because every draw has its
+own key (`windlass.tune.rng`).
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class BasicVariantGenerator(SearcherDefaults):
         """Describe the search.
 
         Args:
-            points_to_evaluate: each replaces the first, second, ... sample; values that it lacks are drawn, and grids
-                that it lacks are walked.
-            max_concurrent: most trials at once; 0: any number.
-            constant_grid_search: draw once per sample and use these values for all points of the grid.
-            random_state: seed instead of the sweep's.
+            points_to_evaluate: points that replace the first samples; missing values are drawn, and missing grids are
+                enumerated.
+            max_concurrent: maximum number of live trials; 0 for no limit.
+            constant_grid_search: draw once per sample, and use the values for all points of the grid.
+            random_state: seed that replaces the sweep's.
         """
         super().__init__(points=points_to_evaluate or (), max_concurrent=max_concurrent)
         self.constant_grid_search = constant_grid_search

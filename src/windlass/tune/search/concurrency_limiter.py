@@ -1,4 +1,4 @@
-"""Limit of the trials that a searcher has at once, however many slots are free."""
+"""Limit on a searcher's concurrent trials, independent of free slots."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["ConcurrencyLimiter"]
 
 
 class ConcurrencyLimiter(StandaloneSearcher):
-    """Wrapper that suggests nothing while `max_concurrent` trials are alive.
+    """Wrapper that suggests nothing while `max_concurrent` trials are live.
 
     Attributes:
-        batch: results are passed on together when a whole batch is over; the next batch starts then.
+        batch: pass on results only when a whole batch is over, and then start the next batch.
     """
 
     def __init__(self, searcher: SearchAlgorithm, max_concurrent: int, batch: bool = False) -> None:
@@ -64,7 +64,7 @@ class ConcurrencyLimiter(StandaloneSearcher):
     def suggest(self, number: str) -> dict[str, Any] | str | None: ...
 
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
-        """See the protocol; suggestions asked ahead count as alive. With a text id it is used without a sweep."""
+        """See the protocol; suggestions requested ahead count as live. A text id means use without a sweep."""
         if isinstance(number, str):
             return self.suggest_standalone(number)
         if number not in self._asked and len(self._live) + len(self._asked) >= self.max_concurrent:

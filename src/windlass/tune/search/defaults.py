@@ -22,8 +22,8 @@ class SearcherDefaults:
     """Searcher that counts its trials and does not learn; subclasses define `propose`.
 
     Attributes:
-        points: configurations that come first, in order; values that they lack are drawn.
-        max_concurrent: most trials at once; 0: any number.
+        points: configurations to try first, in order; missing values are drawn.
+        max_concurrent: maximum number of live trials; 0 for no limit.
     """
 
     learns = False
@@ -86,7 +86,7 @@ class SearcherDefaults:
         self._live.discard(number)
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """Refuse known points, from which this searcher learns nothing.
+        """Raise an error, because this searcher does not learn from known points.
 
         Raises:
             UsageError: this searcher does not learn.

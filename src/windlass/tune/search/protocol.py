@@ -54,7 +54,7 @@ class SearchAlgorithm(Protocol):
 
     @property
     def learns(self) -> bool:
-        """True if results change its suggestions; those asked ahead are then dropped."""
+        """True if results change its suggestions; those requested ahead are then dropped."""
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """Start the search. Called once, before anything else; `num_samples` -1 is unbounded.
@@ -64,7 +64,7 @@ class SearchAlgorithm(Protocol):
         """
 
     def settings(self) -> Mapping[str, object]:
-        """Return the JSON form of its arguments, for the journal."""
+        """Return the arguments as JSON, for the journal."""
 
     def suggest(self, number: int) -> Suggestions:
         """Return the configuration of trial `number`; called again for the same number after NOT_YET.
@@ -79,7 +79,7 @@ class SearchAlgorithm(Protocol):
         """Called when a trial reported and continues."""
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
-        """Called when a trial is over; `result` is None after an error."""
+        """Called when a trial has ended; `result` is None after an error."""
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
         """Add points that were evaluated elsewhere."""

@@ -1,6 +1,6 @@
 """Random search that fills the space more evenly: points of a low-discrepancy sequence, scrambled by the seed.
 
-The point of a sample depends on its number alone: any concurrency, order or restart gives the same trials.
+The point of a sample depends only on its number, so any concurrency, order or restart gives the same trials.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRECISION = 2**-40
 
 
 class QuasiRandom(SearcherDefaults):
-    """Search along a Sobol or Halton sequence; grids are walked for each of its points.
+    """Search along a Sobol or Halton sequence; grids are enumerated for each of its points.
 
     `halton` needs no library and is good up to about ten parameters; `sobol` needs the extra `tune`.
     """
@@ -98,7 +98,7 @@ def halton(index: int, dimension: int, seed: int) -> int:
 
 
 class _Sobol:
-    """Points of a scrambled sequence, made in batches that double."""
+    """Points of a scrambled sequence, generated in batches that double in size."""
 
     def __init__(self, num_dimensions: int, seed: int) -> None:
         qmc = library("scipy.stats.qmc", "QuasiRandom", hint="pip install 'windlass[tune]', or sequence=\"halton\"")

@@ -1,4 +1,4 @@
-"""Searchers by name, from the journal of a sweep, and from the value of `search_alg=`."""
+"""Creation of searchers by name, from a sweep's journal, or from a value of `search_alg=`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
 
     Raises:
         UsageError: the searcher or an option is unknown.
-        PreconditionError: it is one of those that windlass does not have itself.
+        PreconditionError: it is a Ray Tune searcher that windlass does not have.
     """
     name = search_alg.lower()
     if name in _ONLY_IN_RAY:
@@ -101,7 +101,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
 
 
 def as_searcher(given: Any) -> SearchAlgorithm:
-    """Return the searcher of a value of `search_alg`; None is random and grid search.
+    """Return the searcher for a value of `search_alg`; None means random and grid search.
 
     Args:
         given: a searcher of windlass, a plug-in or searcher object of Ray Tune (`suggest(trial_id)`), a name, or None.
@@ -163,7 +163,7 @@ def class_named(name: str) -> Any:
 
 
 def searcher_settings(searcher: SearchAlgorithm) -> dict[str, Any]:
-    """Return the JSON form: `{"type": ..., **arguments}`; other classes than ours are named by import path."""
+    """Return the JSON form: `{"type": ..., **arguments}`; classes of other packages have their import path."""
     found = dict(getattr(searcher, "settings", dict)() or {})
     kind = type(searcher)
     settings: dict[str, Any] = to_json({"type": import_name(kind) or kind.__qualname__, **found}, "search_alg")
@@ -174,7 +174,7 @@ def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
     """Read back `searcher_settings`; the searcher is not opened yet.
 
     Raises:
-        PreconditionError: it was made with objects, which the journal does not hold.
+        PreconditionError: it was created with objects that the journal does not contain.
     """
     kind = settings["type"]
     arguments = {name: from_json(value) for name, value in settings.items() if name != "type"}
@@ -192,10 +192,10 @@ def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
 
 
 def missing_searcher(name: str) -> PreconditionError:
-    """Return the error of a searcher of Ray Tune's that windlass does not have."""
+    """Return the error for a Ray Tune searcher that windlass does not have."""
     return PreconditionError(
         f"windlass has no searcher `{name}`",
-        hint=f"use tune.TPE(), or install Ray Tune and the library and pass search_alg={_ONLY_IN_RAY[name]}(...)",
+        hint=f"use tune.TPE(), or install Ray Tune and {name}'s library and pass search_alg={_ONLY_IN_RAY[name]}(...)",
         code="searcher-missing",
     )
 

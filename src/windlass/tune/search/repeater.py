@@ -1,4 +1,4 @@
-"""Repetition of each configuration of a searcher, which gets the mean of the results."""
+"""Wrapper that repeats each configuration of a searcher and passes it the mean of the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIAL_INDEX = "__trial_index__"
 class Repeater:
     """Wrapper that runs each configuration several times; the wrapped searcher sees a group as one trial.
 
-    `num_samples` counts trials. The repeats of an incomplete last group run, but their result is not passed on.
+    `num_samples` counts trials. An incomplete last group is run, but its result is not passed on.
     """
 
     def __init__(self, searcher: SearchAlgorithm, repeat: int = 1, set_index: bool = True) -> None:
@@ -81,7 +81,7 @@ class Repeater:
         self.searcher.on_suggested(group, self._configs[group])
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """Ignore reports of a single repeat, which are not results of the group."""
+        """Ignore the report of a single repeat, because it is not the result of the group."""
 
     def on_complete(self, number: int, result: Metrics | None) -> None:
         """See the protocol."""

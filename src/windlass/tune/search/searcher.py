@@ -63,8 +63,8 @@ class Searcher:
 class AdaptedSearcher:
     """Adapter of a plug-in to `SearchAlgorithm`.
 
-    A plug-in has its own state, so it is asked once per trial and never ahead. A restored sweep asks it again for its
-    earlier trials; if an answer differs, the result is passed on as a known point, if the plug-in has
+    A plug-in has its own state, so it is called once per trial and never ahead. A restored sweep calls it again for its
+    earlier trials; if a suggestion differs, the result is passed as a known point, if the plug-in has
     `add_evaluated_point`.
     """
 
@@ -79,7 +79,7 @@ class AdaptedSearcher:
         """See the protocol.
 
         Raises:
-            UsageError: the plug-in has its own space and this one draws too, or it refuses this space.
+            UsageError: the plug-in and `param_space` both draw values, or the plug-in does not support this space.
         """
         del seed
         self.objectives = objectives

@@ -1,4 +1,4 @@
-"""Use of a searcher without a sweep, with Ray Tune's methods and the caller's trial ids.
+"""Searchers without a sweep, with Ray Tune's methods and the caller's trial ids.
 
 searcher = OptunaSearch({"x": tune.uniform(0, 1)}, metric="loss", mode="min")
 config = searcher.suggest("first")
@@ -43,7 +43,7 @@ class StandaloneSearcher:
             self._standalone.searcher.on_result(self._standalone.numbers[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: Metrics | None = None, error: bool = False) -> None:
-        """Called when such a trial is over."""
+        """Called when such a trial has ended."""
         if self._standalone is not None and trial_id in self._standalone.numbers:
             self._standalone.searcher.on_complete(self._standalone.numbers.pop(trial_id), None if error else result)
 
@@ -64,7 +64,7 @@ class _Standalone:
                 hint="pass one: OptunaSearch({'lr': tune.loguniform(1e-5, 1e-1)}, metric='loss', mode='min')",
                 code="searcher-option",
             )
-        self.searcher = copy.deepcopy(searcher)  # the searcher itself stays as it was given, for a sweep
+        self.searcher = copy.deepcopy(searcher)  # the searcher itself is unchanged, for use in a sweep
         self.numbers: dict[str, int] = {}
         self._next = 0
         self.searcher.open(

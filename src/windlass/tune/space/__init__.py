@@ -1,9 +1,9 @@
-"""Search spaces: the primitives, the tree that they make, and a configuration for each number.
+"""Search spaces: the primitives, their tree, and a configuration for each number.
 
     space = Space({"lr": loguniform(1e-5, 1e-1), "layers": choice([2, 4, 8])})
     config, assigned = space.draw(seed, number)
 
-`describe` and `read_space` are the JSON form, which is also the form under `sweep:` in a file.
+`describe` and `read_space` convert to and from JSON, which is also the form under `sweep:` in a file.
 """
 
 from windlass.tune.space.computed import Computed

@@ -1,4 +1,4 @@
-"""Values that are computed from others: `sample_from`, and the view of the configuration that its function gets."""
+"""Values computed from other values: `sample_from`, and its function's view of the configuration."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Computed", "ConfigView", "ListView"]
 
 
 class ConfigView(Mapping[str, Any]):
-    """Configuration whose values are made when they are read, by key or by attribute.
+    """Configuration whose values are computed on access, by key or by attribute.
 
-    `config` is the configuration itself at its top, for functions that were written as `lambda spec: spec.config.x`.
+    At the top level, `config` is the configuration itself, for functions such as `lambda spec: spec.config.x`.
     """
 
     __slots__ = ("_look", "_names", "_top")
@@ -56,7 +56,7 @@ class ConfigView(Mapping[str, Any]):
 
 
 class ListView(Sequence[Any]):
-    """List of a configuration whose entries are made when they are read."""
+    """List in a configuration whose entries are computed on access."""
 
     __slots__ = ("_length", "_look")
 
@@ -100,7 +100,7 @@ class Computed(Domain):
         """Call the function with global generators seeded by `bits`, which are restored afterwards.
 
         Raises:
-            SpaceError: it failed; its exception is the cause.
+            SpaceError: the function failed; its exception is the cause.
         """
         with seeded(bits):
             return plain(self._answer(config))
@@ -113,7 +113,7 @@ class Computed(Domain):
             import numpy as np  # lazy: only for an expression that names it
 
             names["np"] = np
-        return eval(self.func, names)  # noqa: S307 - the user's own text, as the trial's command is
+        return eval(self.func, names)  # noqa: S307 - the user's own expression, like the trial's command
 
     def is_valid(self, value: Any) -> bool:
         del value

@@ -1,7 +1,7 @@
-"""Domains of a parameter: ranges and lists of values, and the mapping of 64 random bits to a value.
+"""Domains of a parameter: ranges and lists of values, and the mapping from 64 random bits to a value.
 
-A domain has no generator. `at(bits)` maps a number of 64 bits to a value, so that a counter, a quasi-random sequence
-and a generator all draw in the same way, with the standard library alone.
+A domain has no generator. `at(bits)` maps a 64-bit number to a value, so that counters, quasi-random sequences and
+generators all draw in the same way, with only the standard library.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class _Bytes(Protocol):
 
 
 RandomState = random.Random | _Bytes | int | None
-"""A generator of the standard library or of numpy, a seed, or None: the global generator of the standard library."""
+"""Generator of the standard library or NumPy, a seed, or None for the global `random` generator."""
 
 
 def unit(bits: int) -> float:
-    """Return the number in [0, 1) of 64 bits, of which the upper 53 count."""
+    """Convert 64 bits to a number in [0, 1); only the upper 53 bits are used."""
     return (bits >> 11) * _TO_UNIT
 
 
 def bits_from(random_state: RandomState) -> int:
-    """Return 64 bits of any kind of generator; a seed gives the first of its sequence."""
+    """Return 64 bits from any kind of generator; a seed gives the first of its sequence."""
     if random_state is None:
         return random.getrandbits(NUM_BITS)
     if isinstance(random_state, int):
@@ -53,11 +53,11 @@ class Domain:
     __slots__ = ()
 
     def at(self, bits: int) -> Any:
-        """Return the value of 64 bits."""
+        """Return the value for 64 bits."""
         raise NotImplementedError
 
     def is_valid(self, value: Any) -> bool:
-        """Return whether the value is within the bounds; as in Ray Tune the bounds themselves and values off the steps are."""
+        """Return whether a value is within the inclusive bounds; as in Ray Tune, steps are ignored."""
         raise NotImplementedError
 
     def get_sampler(self) -> Sampler:
@@ -70,7 +70,7 @@ class Domain:
         return sampler_of(self)
 
     def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
-        """Draw a value, or a list of `size` of them; `config` is accepted for scripts that pass it, and unused."""
+        """Draw a value, or a list of `size` values; `config` is accepted for compatibility, and unused."""
         del config
         source = random.Random(random_state) if isinstance(random_state, int) else random_state
         drawn = [self.at(bits_from(source)) for _ in range(size)]
@@ -79,9 +79,9 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Float(Domain):
-    """Floats from `lower` up to, and without, `upper`; with a step its multiples, `upper` included.
+    """Floats from `lower` to `upper`, excluding `upper`; with a step, its multiples, including `upper`.
 
-    With a step a value is drawn first and then rounded, so each bound has half the weight of the other values.
+    With a step, a value is drawn and then rounded, so each bound has half the weight of other values.
     """
 
     lower: float
@@ -108,14 +108,14 @@ class Float(Domain):
                     )
 
     def uniform(self) -> Float:
-        """Return itself, which is uniform already; for Ray Tune's way to write it."""
+        """Return self, which is already uniform; for compatibility with Ray Tune."""
         if self.is_log:
             raise _second_sampler(self, "uniform")
         _check_range(self, self.lower, self.upper)
         return self
 
     def loguniform(self, base: float | None = None) -> Float:
-        """Return the same range on a log scale; `base` changes nothing."""
+        """Return this range on a log scale; `base` has no effect."""
         del base
         _check_range(self, self.lower, self.upper)
         return Float(self.lower, self.upper, is_log=True, step=self.step)
@@ -125,7 +125,7 @@ class Float(Domain):
         return NormalFloat(float(mean), float(sd), step=self.step)
 
     def quantized(self, q: float) -> Float:
-        """Return the same range in multiples of `q`, of which the bounds must be some."""
+        """Return this range in multiples of `q`; the bounds must be multiples, too."""
         return Float(self.lower, self.upper, is_log=self.is_log, step=float(q))
 
     def at(self, bits: int) -> float:
@@ -136,7 +136,7 @@ class Float(Domain):
             low, high = math.log(self.lower), math.log(self.upper)
             value = math.exp(low + share * (high - low))
         else:
-            value = self.lower * (1.0 - share) + self.upper * share  # no overflow where upper - lower has one
+            value = self.lower * (1.0 - share) + self.upper * share  # avoids overflow of upper - lower
         return self.nearest(value)
 
     def nearest(self, value: float) -> float:
@@ -144,7 +144,7 @@ class Float(Domain):
         if self.step is not None:
             return min(max(_tidy(round(value / self.step), self.step), self.lower), self.upper)
         if value >= self.upper:
-            return math.nextafter(self.upper, self.lower)  # of equal bounds: that bound
+            return math.nextafter(self.upper, self.lower)  # if the bounds are equal, return the bound
         return max(value, self.lower)
 
     def is_valid(self, value: Any) -> bool:
@@ -176,11 +176,11 @@ class NormalFloat(Domain):
         return self.at_share(share)
 
     def uniform(self) -> Float:
-        """Refuse: it has a distribution already."""
+        """Raise an error, because it already has a distribution."""
         raise _second_sampler(self, "uniform")
 
     def loguniform(self, base: float | None = None) -> Float:
-        """Refuse, likewise."""
+        """Raise an error, because it already has a distribution."""
         raise _second_sampler(self, "loguniform")
 
     def quantized(self, q: float) -> NormalFloat:
@@ -210,9 +210,9 @@ class NormalFloat(Domain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Integer(Domain):
-    """Integers from `lower` up to, and without, `upper`; with a step above 1 its multiples, `upper` included.
+    """Integers from `lower` to `upper`, excluding `upper`; with a step, its multiples, including `upper`.
 
-    All multiples are equally likely, on a log scale evenly on that scale. Steps that do not divide a bound round inwards.
+    All multiples are equally likely, or spread evenly on a log scale. Steps that do not divide a bound round inwards.
     """
 
     lower: int
@@ -235,13 +235,13 @@ class Integer(Domain):
             raise SpaceError(f"{self}: the range is empty, {what}", hint=hint, code="invalid-space")
 
     def uniform(self) -> Integer:
-        """Return itself, which is uniform already; for Ray Tune's way to write it."""
+        """Return self, which is already uniform; for compatibility with Ray Tune."""
         if self.is_log:
             raise _second_sampler(self, "uniform")
         return self
 
     def loguniform(self, base: float | None = None) -> Integer:
-        """Return the same range on a log scale; `base` changes nothing."""
+        """Return this range on a log scale; `base` has no effect."""
         del base
         return Integer(self.lower, self.upper, is_log=True, step=self.step)
 
@@ -277,7 +277,7 @@ class Integer(Domain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Categorical(Domain):
-    """List of values, all equally likely; with `is_grid` each of them in turn."""
+    """List of equally likely values; with `is_grid`, each value in turn."""
 
     categories: Sequence[Any]
     is_grid: bool = False
@@ -294,15 +294,15 @@ class Categorical(Domain):
         return self.index(value) >= 0
 
     def uniform(self) -> Categorical:
-        """Return itself, which is uniform already; for Ray Tune's way to write it."""
+        """Return self, which is already uniform; for compatibility with Ray Tune."""
         return self
 
     def grid(self) -> Categorical:
-        """Return a grid of the same values, as `grid_search` makes."""
+        """Return a grid of these values, as `grid_search` does."""
         return Categorical(self.categories, is_grid=True)
 
     def index(self, value: Any) -> int:
-        """Return the index of a value, its own type preferred (`True` is not 1); -1 if it is missing."""
+        """Return the index of a value, preferring its type (`True` is not 1); -1 if it is missing."""
         equal = [i for i, one in enumerate(self.categories) if is_same(value, one)]
         return next((i for i in equal if type(self.categories[i]) is type(value)), equal[0] if equal else -1)
 
@@ -347,7 +347,7 @@ def _written(name: str, domain: Float) -> str:
 
 
 def _tidy(count: int, step: float) -> float:
-    """Return `count` steps, without the noise of binary fractions: 3 x 0.1 is 0.3."""
+    """Return `count` steps without floating-point noise: 3 x 0.1 is 0.3."""
     return round(count * step, _num_decimals(step))
 
 

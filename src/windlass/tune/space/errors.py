@@ -8,18 +8,18 @@ __all__ = ["RecursiveDependencyError", "SpaceError"]
 
 
 class SpaceError(UsageError, ValueError):
-    """Invalid search space or point of it; the message holds the user's value and its place."""
+    """Invalid search space or point; the message has the user's value and the parameter."""
 
     default_code = "invalid-space"
 
     def at(self, name: str) -> SpaceError:
-        """Return the error with the name of the parameter, unless it has one already."""
+        """Return the error with the parameter's name, unless it already has one."""
         if not name or self.message.startswith("`"):
             return self
         return type(self)(f"`{name}`: {self.message}", hint=self.hint, code=self.code)
 
 
 class RecursiveDependencyError(SpaceError):
-    """Values of a space depend on each other in a cycle; the message names them in order."""
+    """Cycle of values that depend on each other; the message names them in order."""
 
     default_code = "invalid-space"

@@ -24,7 +24,7 @@ from windlass.tune.space.values import from_json, import_name, imported, to_json
 __all__ = ["WORDS", "describe", "read_space"]
 
 WORDS = (*PRIMITIVES, "grid", "grid_search", "eval", "sample_from", "fixed")
-"""Words that are not a parameter's name where they are the only key of a mapping."""
+"""Words that are not parameter names if they are the only key of a mapping."""
 
 
 def describe(space: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
 
 
 def loguniform(lower: float, upper: float, base: float | None = None) -> Float:
-    """Draw a float in [lower, upper) whose logarithm is uniform; `base`, of old scripts, changes nothing."""
+    """Draw a float in [lower, upper) whose logarithm is uniform; `base` has no effect."""
     del base
     return Float(_float(lower), _float(upper), is_log=True)
 
@@ -55,7 +55,7 @@ def qloguniform(lower: float, upper: float, q: float, base: float | None = None)
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> NormalFloat:
-    """Draw a float of the normal distribution with this mean and standard deviation."""
+    """Draw a float from the normal distribution with this mean and standard deviation."""
     return NormalFloat(_float(mean), _float(sd))
 
 
@@ -87,12 +87,12 @@ def qlograndint(lower: int, upper: int, q: int, base: float | None = None) -> In
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
-    """Draw one of these, each equally likely. A value that is a space itself is drawn too: a conditional space."""
+    """Draw one of these equally likely values. A value that is a space is drawn, too (conditional space)."""
     return Categorical(_listed("choice", categories))
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Try each of these with every combination of the other grids, `num_samples` times."""
+    """Try each value with every combination of the other grids, `num_samples` times."""
     listed = _listed("grid_search", values)
     Categorical(listed, is_grid=True)
     return {"grid_search": listed}
@@ -129,7 +129,7 @@ def _int(value: Any) -> int:
         return int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
     except TypeError:
         raise SpaceError(
-            f"a bound of integers must be an integer, not {value!r}", hint="use uniform for floats"
+            f"the bounds of an integer range must be integers, not {value!r}", hint="use uniform for floats"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Resolution of a tree to one configuration; values are made when needed, so computed ones may read any other."""
+"""Resolution of a tree to a configuration; values are computed on demand and may read any other."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from windlass.tune.space.tree import DomainNode, Fixed, Node, Path, Pick, copied
 __all__ = ["Draw", "resolve"]
 
 Draw = Callable[[DomainNode | Pick], Any]
-"""Function to the value of a domain, the index of the option of a pick, or the 64 bits of a computed value."""
+"""Function to a domain's value, the option index of a pick, or the 64 bits of a computed value."""
 
 
 def resolve(root: Node, draw: Draw) -> tuple[Any, dict[str, Any]]:
     """Return the configuration, and the values that were drawn or computed for it by name.
 
     Raises:
-        RecursiveDependencyError: computed values need each other.
+        RecursiveDependencyError: computed values depend on each other.
         SpaceError: a function failed.
     """
     made = _Making(draw)
@@ -36,7 +36,7 @@ class _Making:
         self._open: list[str] = []
 
     def value(self, node: Node, path: Path) -> Any:
-        """Return the value of a node, with everything below it."""
+        """Return the value of a node, including its subtree."""
         if self._root is None:
             self._root = node
         if isinstance(node, Fixed):
@@ -51,7 +51,7 @@ class _Making:
         return tuple(values.values()) if issubclass(node.kind, tuple) else list(values.values())
 
     def _look(self, node: Node, path: Path) -> Any:
-        """Return the view of a node for a function, which makes containers only as far as they are read."""
+        """Return a function's view of a node, which creates containers only as they are read."""
         if isinstance(node, Pick):
             return self._look(self._option(node), path)
         if isinstance(node, DomainNode):

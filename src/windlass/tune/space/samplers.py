@@ -16,12 +16,12 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class Uniform(Sampler):
-    """Sampler by which every value is equally likely."""
+    """Sampler for equally likely values."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogUniform(Sampler):
-    """Sampler by which the logarithm is uniform."""
+    """Sampler for values with a uniform logarithm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Space:
         """Parse the space.
 
         Raises:
-            SpaceError: something in it is invalid; names the parameter.
+            SpaceError: part of it is invalid; the message names the parameter.
         """
         if not isinstance(param_space, Mapping):
             raise SpaceError(f"a search space is a mapping of names, not {param_space!r}")
@@ -43,7 +43,7 @@ class Space:
 
     @cached_property
     def parameters(self) -> tuple[DomainNode | Pick, ...]:
-        """All nodes that are drawn, chosen or computed, top down, those of single choices included."""
+        """All nodes that are drawn, chosen or computed, top down, including those below single choices."""
         return tuple(walk(self.root, inside_picks=True))
 
     @cached_property
@@ -68,7 +68,7 @@ class Space:
         return any(not (isinstance(node, Pick) and node.is_grid) for node in self.parameters)
 
     def grid_point(self, index: int) -> dict[str, int]:
-        """Return the option of every grid at a point, by key; options that hold grids pass through all of theirs."""
+        """Return the option of every grid at a point, by key; options with grids enumerate those, too."""
         chosen: dict[str, int] = {}
         _place(self.root, index, chosen)
         return chosen
@@ -93,7 +93,7 @@ class Space:
         return self.resolve(draw)
 
     def draw(self, seed: int, *purpose: object, grid_index: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Draw a configuration that depends on the seed and the purpose alone."""
+        """Draw a configuration that depends only on the seed and the purpose."""
         return self.at(lambda key: draw_int(seed, "space", *purpose, key), grid_index)
 
     def resolve(self, draw: Draw) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -203,7 +203,7 @@ def _pairs(branch: ContainerNode, value: Any) -> Iterator[tuple[Node, bool, Any]
 
 
 def check_same_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Refuse a space with other names than the old one.
+    """Check that a new space has the same names as the old one.
 
     Raises:
         SpaceError: a name was added or removed (`space-names`).

@@ -1,4 +1,4 @@
-"""Tree of a search space: fixed, drawn and computed values, and choices with all below them."""
+"""Tree of a search space: fixed, drawn and computed values, and choices with their subtrees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class DomainNode:
-    """Value that is drawn or computed on its own.
+    """Value that is drawn or computed independently.
 
     Attributes:
         name: `model/lr`, for users; several options of a choice may have the same name.
@@ -73,7 +73,7 @@ def parse(value: Any, path: Path = (), key: str = "") -> Node:
     """Parse a value that may hold domains, grids and computed values at any depth.
 
     Raises:
-        SpaceError: something in it is invalid; names the parameter.
+        SpaceError: part of it is invalid; the message names the parameter.
     """
     key = key or name_of(path)
     found = _special(value, path)

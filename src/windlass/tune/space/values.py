@@ -1,6 +1,6 @@
-"""Values of a configuration as JSON and back, without loss: tuples, paths and importable objects keep their kind.
+"""Lossless conversion of configurations to JSON and back, for tuples, paths and importable objects.
 
-Plain JSON is its own form. Other values are refused at once, with their place.
+Plain JSON is unchanged. Unsupported values raise an error that names the parameter.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _TAGS = frozenset({_TUPLE, _PATH, _IMPORT, _ITEMS})
 
 
 def plain(value: Any) -> Any:
-    """Return a number of numpy as one of Python; anything else unchanged."""
+    """Convert a NumPy number to a Python number; return other values unchanged."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same in a journal, where a tuple is a list."""
+    """Return whether two values are equal in a journal, where tuples become lists."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(is_same, one, other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):

@@ -33,11 +33,11 @@ class NoopStopper:
         return False
 
     def stop_all(self) -> bool:
-        """Return False, always."""
+        """Return False."""
         return False
 
     def credit(self, trial_id: str) -> int:
-        """Return the largest credit: no report needs an answer."""
+        """Return the largest credit, because no report needs an answer."""
         del trial_id
         return _MANY
 
@@ -47,9 +47,10 @@ class NoopStopper:
 
 
 class MetricStopper(NoopStopper):
-    """Stopper of `stop={"training_iteration": 10}`: a trial ends when a metric is at or above its bound.
+    """Stopper for `stop={"training_iteration": 10}`: ends a trial when a metric is at or above its bound.
 
-    The first report of a sweep must have them all, as a misspelt one would never stop a trial; later ones need not.
+    The first report of a sweep must have all metrics, because a misspelt one would never stop a trial; later reports
+    may lack some.
     """
 
     def __init__(self, bounds: Mapping[str, Any], *, waits: bool = False) -> None:
@@ -57,7 +58,7 @@ class MetricStopper(NoopStopper):
 
         Args:
             bounds: metrics to numbers.
-            waits: the first report may lack them: code may log some metrics less often.
+            waits: the first report may lack metrics, because code may log some less often.
 
         Raises:
             UsageError: a bound is not a number, or is NaN.
@@ -150,7 +151,7 @@ class FunctionStopper(NoopStopper):
             ) from error
 
     def credit(self, trial_id: str) -> int:
-        """Return 1: the function gets every result."""
+        """Return 1, because the function needs every result."""
         del trial_id
         return 1
 
@@ -162,7 +163,7 @@ class FunctionStopper(NoopStopper):
 class TimeoutStopper(NoopStopper):
     """Stopper that ends the sweep after a time, counted from its first call.
 
-    A Tuner turns it into the sweep's `time_budget_s`, which counts over all heads and also while no trial reports.
+    A Tuner converts it to the sweep's `time_budget_s`, which covers all heads, and times in which no trial reports.
     """
 
     def __init__(self, timeout: float | timedelta, *, clock: Clock | None = None) -> None:
@@ -197,7 +198,7 @@ class TimeoutStopper(NoopStopper):
 
 
 class CombinedStopper(NoopStopper):
-    """Stopper that stops when any of several does; later ones in the list are then not called."""
+    """Stopper that stops when any of several stoppers does; later ones are then not called."""
 
     def __init__(self, *stoppers: Stopper) -> None:
         self.stoppers = stoppers
@@ -206,7 +207,7 @@ class CombinedStopper(NoopStopper):
         return any(stopper(trial_id, result) for stopper in self.stoppers)
 
     def stop_all(self) -> bool:
-        """Return whether any of them ends the sweep."""
+        """Return whether any stopper ends the sweep."""
         return any(stopper.stop_all() for stopper in self.stoppers)
 
     @property
@@ -226,7 +227,7 @@ class CombinedStopper(NoopStopper):
 
 
 def metrics_of(stopper: object) -> tuple[str, ...]:
-    """Return the metrics that the first report must have for a stopper of windlass; others may use the name freely."""
+    """Return the metrics that the first report must have; only for windlass's own stopper classes."""
     is_ours = isinstance(getattr(type(stopper), "metrics", None), property)
     return tuple(stopper.metrics) if is_ours else ()  # type: ignore[attr-defined]
 

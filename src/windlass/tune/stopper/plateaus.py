@@ -72,7 +72,7 @@ class TrialPlateauStopper:
         return _spread(values) < self.std
 
     def stop_all(self) -> bool:
-        """Return False, always."""
+        """Return False."""
         return False
 
     @property
@@ -101,11 +101,11 @@ class ExperimentPlateauStopper:
         """Describe the plateau.
 
         Args:
-            metric: metric that is compared; results without it, or with NaN, do not count.
+            metric: metric that is compared; results without it, or with NaN, are ignored.
             std: standard deviation (of the population) at or below which the best are a plateau.
             top: number of best values that are compared.
             mode: `min` or `max`.
-            patience: results in a row that must be a plateau before the sweep ends.
+            patience: number of consecutive results on the plateau before the sweep ends.
 
         Raises:
             UsageError: an argument is invalid.
@@ -127,7 +127,7 @@ class ExperimentPlateauStopper:
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
         value = result.get(self.metric)
-        if value is not None and value == value:  # noqa: PLR0124 - NaN has no place in an order
+        if value is not None and value == value:  # noqa: PLR0124 - NaN is not equal to itself
             insort(self._best, value)
             if len(self._best) > self.top:
                 del self._best[-1 if self.mode == "min" else 0]
@@ -153,7 +153,7 @@ class ExperimentPlateauStopper:
 
 
 def _check(name: str, *arguments: tuple[bool, str, object, str]) -> None:
-    """Refuse the first invalid argument: (is valid, name, value, what to use)."""
+    """Raise for the first invalid argument, given as (is valid, name, value, what to use)."""
     for is_right, argument, value, what in arguments:
         if not is_right:
             raise BadValueError(f"{name} has {argument}={value!r}", hint=f"use {what}", code="stop-not-understood")

@@ -11,9 +11,9 @@ __all__ = ["Stopper"]
 
 
 class Stopper(Protocol):
-    """Stop condition; its state follows from the calls made to it, which are repeated when a sweep is restored.
+    """Stop condition; its state depends only on its calls, which are repeated when a sweep is restored.
 
-    Any object with these two methods, written for Ray Tune or for windlass, is one.
+    Any object with these two methods, written for Ray Tune or for windlass, is a stopper.
     """
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
@@ -23,4 +23,4 @@ class Stopper(Protocol):
         """Return True to end the sweep; called after each result."""
 
     def settings(self) -> Mapping[str, object]:
-        """Return the JSON form of its arguments, for the journal; optional."""
+        """Return the arguments as JSON, for the journal; optional."""

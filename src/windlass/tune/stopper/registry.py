@@ -1,4 +1,4 @@
-"""Stoppers from a value of `stop=`, and from the journal of a sweep."""
+"""Creation of stoppers from a value of `stop=`, or from a sweep's journal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OURS: dict[str, Callable[..., Stopper]] = {
 
 
 def as_stopper(stop: Any) -> Stopper | None:
-    """Return the stopper of a value of `stop=`; None if that stops nothing.
+    """Return the stopper for a value of `stop=`; None if it stops nothing.
 
     Args:
         stop: `{metric: bound}`, a function of trial id and result, a stopper (windlass's, Ray Tune's or your own), a
             list of these, or None.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: it is none of these.
     """
     if stop is None or (isinstance(stop, (Mapping, list, tuple)) and not stop):
         return None
@@ -54,7 +54,7 @@ def as_stopper(stop: Any) -> Stopper | None:
 
 
 def _check_call(stop: Callable[..., Any]) -> None:
-    """Refuse a function that cannot be called with a trial's id and a result."""
+    """Check that a function can be called with a trial's id and a result."""
     try:
         inspect.signature(stop).bind("00000", {})
     except ValueError:  # written in C: unknown
@@ -66,10 +66,10 @@ def _check_call(stop: Callable[..., Any]) -> None:
 
 
 def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
-    """Split the time budgets, which the controller counts over all heads, from a stopper.
+    """Separate a stopper's time budgets, which the controller enforces over all heads.
 
     Returns:
-        The other stoppers, or None; and the smallest budget in seconds, 0 for none.
+        The other stoppers, or None; and the smallest budget in seconds, or 0.
     """
     if type(stopper) is limits.TimeoutStopper:
         return None, 0.0 if math.isinf(stopper.timeout_s) else stopper.timeout_s
@@ -84,7 +84,7 @@ def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
 
 
 def stopper_settings(stopper: Stopper) -> dict[str, Any]:
-    """Return the JSON form: `{"type": ..., **arguments}`; other classes than ours are named by import path."""
+    """Return the JSON form: `{"type": ..., **arguments}`; classes of other packages have their import path."""
     found: Mapping[str, Any] | None = getattr(stopper, "settings", dict)()
     if found and "type" in found:
         return dict(found)
@@ -96,7 +96,7 @@ def stopper_from(settings: Mapping[str, Any]) -> Stopper:
     """Read back `stopper_settings`; the stopper has seen no results yet.
 
     Raises:
-        PreconditionError: its code or an object of it cannot be imported.
+        PreconditionError: its code, or an object that it uses, cannot be imported.
     """
     arguments = {name: value for name, value in settings.items() if name != "type"}
     kind = settings["type"]

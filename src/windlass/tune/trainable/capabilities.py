@@ -29,7 +29,7 @@ def name_of(trainable: Code) -> str:
 
 
 def can_save(trainable: Code) -> bool:
-    """Return whether its trials can be paused and cloned; assumed of a function, which saves by reporting checkpoints."""
+    """Return whether its trials can be paused and cloned; assumed for functions, which report checkpoints."""
     if not is_class(trainable):
         return True
     assert isinstance(trainable, type)
@@ -37,7 +37,7 @@ def can_save(trainable: Code) -> bool:
 
 
 def check_trainable(trainable: object) -> None:
-    """Refuse an object that is not a trainable.
+    """Check that an object is a trainable.
 
     Raises:
         UsageError: it is neither a subclass of `Trainable` nor a function of one argument.

@@ -1,4 +1,4 @@
-"""Checkpoint of a trial: a folder or a URL, copied to this machine when it is read."""
+"""Checkpoint of a trial: a folder or a URL, downloaded when it is read."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Checkpoint:
         return cls(path)
 
     def to_directory(self, path: str | Path | None = None) -> str:
-        """Copy it into a folder (a fresh temporary one without `path`); return that folder.
+        """Copy it to a folder (a new temporary one without `path`), and return that folder.
 
         Raises:
             PreconditionError: the checkpoint is incomplete.
             NotFoundError: it does not exist.
         """
-        from windlass.tune.storage import fetch  # lazy: a trial that keeps nothing does not need it
+        from windlass.tune.storage import fetch  # lazy: trials without checkpoints do not need it
 
         target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="checkpoint-"))
         fetch(self._path, target)
@@ -60,7 +60,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """Yield a folder to read it from: its own if it is local, else a copy for the block."""
+        """Yield a local folder to read it from, which is a temporary copy if it is remote."""
         from windlass.tune.storage import is_url  # lazy: as above
 
         if not is_url(self._path):
@@ -80,7 +80,7 @@ class Checkpoint:
         return dict(found)
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Set the metadata (JSON) of a checkpoint that was not reported yet, replacing earlier metadata."""
+        """Set the metadata (JSON) of a checkpoint before it is reported, replacing earlier metadata."""
         from windlass.tune.storage import is_url  # lazy: as above
 
         if is_url(self._path):
@@ -92,7 +92,7 @@ class Checkpoint:
         Path(self._path, _METADATA).write_text(json.dumps(dict(metadata)))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add to its metadata."""
+        """Add entries to the metadata."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
     def __eq__(self, other: object) -> bool:

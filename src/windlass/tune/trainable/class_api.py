@@ -27,8 +27,8 @@ __all__ = ["Trainable"]
 class Trainable:
     """Base class of trials that run in steps. Subclass it, and override `setup` and `step` at least.
 
-    In a sweep one object is one trial; a worker makes a new object for the next one. With `reuse_actors=True` it keeps
-    the object if `reset_config` returns True. It can also be used without a sweep: `train`, `save`, `restore`, `stop`.
+    In a sweep, a worker creates an object for each trial; with `reuse_actors=True`, it reuses the object if
+    `reset_config` returns True. The class can also be used without a sweep: `train`, `save`, `restore`, `stop`.
 
     Args:
         config: the configuration; `setup` gets a copy.
@@ -60,7 +60,7 @@ class Trainable:
         return self._train()
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
-        """Write files into a fresh folder, or return a dict that is saved instead."""
+        """Write files to an empty folder, or return a dict to save instead."""
         return self._save(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
@@ -68,7 +68,7 @@ class Trainable:
         self._restore(checkpoint)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial without a new object; return True if done. Must leave nothing of the old trial."""
+        """Switch this object to a new trial; return True if supported. Must keep no state of the old trial."""
         return False
 
     def cleanup(self) -> None:
@@ -128,7 +128,7 @@ class Trainable:
 
     @property
     def iteration(self) -> int:
-        """Number of steps of this trial, those before a restore included."""
+        """Number of steps of this trial, including those before a restore."""
         return self._iteration
 
     @property
@@ -156,7 +156,7 @@ class Trainable:
 
     @property
     def logdir(self) -> str:
-        """Folder for the trial's files, made on first use; a temporary one outside of a sweep."""
+        """Folder for the trial's files, created on first use; temporary outside of a sweep."""
         if self._logdir is None:
             session = current_session()
             self._logdir = session.context.get_trial_dir() if session else tempfile.mkdtemp(prefix="trial-")
@@ -204,7 +204,7 @@ class Trainable:
             result.setdefault("episodes_total", self._episodes_total)
 
     def train(self) -> dict[str, Any]:
-        """Run `step`; return its metrics with all fields that are filled in."""
+        """Run `step`; return its metrics with all added fields."""
         result = self.advance()
         result.setdefault("done", False)
         now = time.time()
@@ -222,7 +222,7 @@ class Trainable:
         return result
 
     def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
-        """Save into a folder (a fresh temporary one without it), not committed to any sweep.
+        """Save to a folder (default: a new temporary one), outside of any sweep.
 
         Raises:
             PreconditionError: the class cannot save.
@@ -233,13 +233,13 @@ class Trainable:
         return Checkpoint.from_directory(folder)
 
     def restore(self, checkpoint: Checkpoint | str) -> None:
-        """Load what `save` wrote, counts included."""
+        """Load a state that `save` wrote, including counts."""
         found = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         with found.as_directory() as folder:
             load_state(self, folder)
 
     def reset(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial with this configuration, if `reset_config` can; counts restart."""
+        """Switch to a new trial with this configuration, if `reset_config` supports it; counts restart."""
         before, self.config = self.config, new_config
         if not self.reset_config(copy.deepcopy(new_config)):
             self.config = before

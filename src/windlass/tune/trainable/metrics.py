@@ -1,6 +1,6 @@
-"""Reports as JSON: nested names become flat, scalars of numpy and torch plain numbers.
+"""Reports as JSON: flattens nested names, and converts NumPy and torch scalars to plain numbers.
 
-As there are many reports, plain values cost one look-up each.
+Reports are frequent, so each plain value costs only one lookup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windlass.tune.trial import Metrics
 __all__ = ["TIME_DIGITS", "check_config", "flatten_metrics", "to_json_value"]
 
 TIME_DIGITS = 9
-"""Decimals of measured seconds: clocks have no more, and every report in a journal has two such numbers."""
+"""Decimals of measured seconds, which match clock precision and keep journals small."""
 
 _PLAIN = frozenset({float, int, str, bool, type(None)})
 
@@ -25,7 +25,7 @@ def flatten_metrics(metrics: Mapping[str, Any]) -> Metrics:
     """Return metrics with `a/b` for nested names and JSON values only; NaN and infinities stay floats.
 
     Raises:
-        UsageError: a value is not a number, text, list or mapping of such; the message names its key.
+        UsageError: a value is not a number, text, or a list or mapping of these; the message names its key.
     """
     if not isinstance(metrics, Mapping):
         raise BadValueError(
@@ -66,11 +66,11 @@ def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_json_value(value: object, where: str, hint: str) -> Any:
-    """Return a value as JSON can hold it.
+    """Return a value in a form that JSON can represent.
 
     Args:
         where: the value's name for the message, such as "metric `loss`".
-        hint: of the error.
+        hint: hint of the error.
 
     Raises:
         UsageError: it cannot be written as JSON.
@@ -98,7 +98,7 @@ def _key(name: object) -> str:
 
 
 def _scalar(value: object) -> object:
-    """Return the Python number of a scalar or one-element array of numpy, torch and the like; others unchanged."""
+    """Convert a scalar or one-element array of NumPy, torch and the like to a number; others unchanged."""
     item, size = getattr(value, "item", None), getattr(value, "size", None)
     num = getattr(value, "numel", size)
     count = num() if callable(num) else num

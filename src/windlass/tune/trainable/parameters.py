@@ -1,4 +1,4 @@
-"""Big objects that all trials of a sweep share: in a file that every worker maps, never in the journal."""
+"""Big objects shared by all trials of a sweep, in a file that workers map; never in the journal."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Parameters"]
 
 _ALIGN = 64
 _SIZE_BYTES = 8
-_loaded: dict[str, dict[str, Any]] = {}  # by file: a process maps it once
+_loaded: dict[str, dict[str, Any]] = {}  # by file, so that a process maps it only once
 
 
 class Parameters:
     """Objects by name, pickled as a reference: a file on this machine, or an entry of Ray's object store.
 
-    Memory of arrays is written as it is and mapped by workers, which share its pages until they change them.
+    Array memory is written unchanged and mapped by workers, which share its pages copy-on-write.
     """
 
     def __init__(self, held: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class Parameters:
 def _write(path: str, held: dict[str, Any]) -> None:
     buffers: list[pickle.PickleBuffer] = []
     try:
-        import cloudpickle  # lazy: only objects that no module defines need it
+        import cloudpickle  # lazy: only for objects that are not defined in a module
 
         dumps = cloudpickle.dumps
     except ImportError:
@@ -90,7 +90,7 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def _pieces(view: memoryview) -> list[memoryview]:
-    """Return the pickle, then the buffers outside of it."""
+    """Return the pickle, followed by its out-of-band buffers."""
     numbers = (int.from_bytes(view[at : at + _SIZE_BYTES], "little") for at in range(0, len(view), _SIZE_BYTES))
     num_pieces = next(numbers)
     sizes = [next(numbers) for _ in range(num_pieces)]
@@ -104,13 +104,13 @@ def _pieces(view: memoryview) -> list[memoryview]:
 
 
 def _fetch(reference: Any) -> dict[str, Any]:
-    import ray  # lazy: only workers that Ray has started come here
+    import ray  # lazy: only for workers started by Ray
 
     found: dict[str, Any] = ray.get(reference)
     return found
 
 
 def _remove(folder: str, pid: int) -> None:
-    if os.getpid() == pid:  # a forked worker must not take the file from the others
+    if os.getpid() == pid:  # a forked worker must not delete the shared file
         with contextlib.suppress(OSError):
             shutil.rmtree(folder)

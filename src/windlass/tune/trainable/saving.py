@@ -28,9 +28,9 @@ _COUNTS = {
 
 
 def save_state(trainable: Trainable, folder: str) -> None:
-    """Save a trainable into a folder.
+    """Save a trainable to a folder.
 
-    A dict that JSON keeps exactly is written as JSON, any other is pickled.
+    A dict that JSON represents exactly is written as JSON; any other is pickled.
 
     Raises:
         UsageError: `save_checkpoint` returned neither a dict nor a path in the folder nor None.
@@ -58,7 +58,7 @@ def _write_state(state: dict[str, Any], folder: str) -> str:
 
 
 def _is_exact(value: object) -> bool:
-    """Return whether JSON keeps a value exactly."""
+    """Return whether JSON represents a value exactly."""
     if type(value) is dict:
         return all(type(key) is str and _is_exact(inner) for key, inner in value.items())
     if type(value) is list:
@@ -101,5 +101,5 @@ def _content(facts: dict[str, Any], folder: str) -> object:
         import pickle  # lazy: see above
 
         with Path(folder, _PICKLE).open("rb") as file:
-            return pickle.load(file)  # noqa: S301 - the trial's own checkpoint, whose checksums were looked at
+            return pickle.load(file)  # noqa: S301 - the trial's own checkpoint, with verified checksums
     return os.path.normpath(os.path.join(folder, facts.get("path", ".")))

@@ -48,10 +48,10 @@ def _pickle(trainable: Code) -> bytes:
         plain = pickle.dumps(trainable, protocol=5)
         if b"__main__" not in plain:
             return plain
-    except Exception:  # noqa: BLE001 - whatever pickle finds wrong, cloudpickle may do
+    except Exception:  # noqa: BLE001 - cloudpickle may succeed where pickle fails
         plain = b""
     try:
-        import cloudpickle  # lazy: only functions that no module defines need it
+        import cloudpickle  # lazy: only for functions that are not defined in a module
     except ImportError as error:
         name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
         raise PreconditionError(
@@ -71,7 +71,7 @@ def _pickle(trainable: Code) -> bytes:
 
 
 def deserialize(serialized: dict[str, str]) -> Code:
-    """Load a trainable of `serialize`; only used for data of this sweep's own head.
+    """Load a trainable from `serialize`; only for data from this sweep's head.
 
     Raises:
         ImportError, AttributeError: its module is missing or differs.

@@ -23,7 +23,7 @@ class TrialContext:
     """Identity of a trial: names, folder, resources.
 
     Attributes:
-        trial_dir: folder for files of the trial; made when `get_trial_dir` is first called.
+        trial_dir: folder for the trial's files; created when `get_trial_dir` is first called.
     """
 
     experiment_name: str
@@ -50,20 +50,20 @@ class TrialContext:
         return self.resources
 
     def get_trial_dir(self) -> str:
-        """Return the trial's own folder in the sweep's, made if missing."""
+        """Return the trial's folder, and create it if missing."""
         Path(self.trial_dir).mkdir(parents=True, exist_ok=True)
         return self.trial_dir
 
     def get_world_size(self) -> int:
-        """Return 1, always: a trial is one process, whatever it starts."""
+        """Return 1, because a trial counts as one process."""
         return 1
 
     def get_world_rank(self) -> int:
-        """Return 0, always."""
+        """Return 0, because a trial counts as one process."""
         return 0
 
     def get_local_rank(self) -> int:
-        """Return 0, always."""
+        """Return 0, because a trial counts as one process."""
         return 0
 
 
@@ -76,7 +76,7 @@ class Session(Protocol):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """Checkpoint that it continues from; later the newest that it reported."""
+        """Checkpoint to continue from; later the newest that was reported."""
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
         """Report metrics, and wait if an answer is needed."""
@@ -110,8 +110,8 @@ def _session(caller: str) -> Session:
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
     """Report the metrics of an iteration to the sweep, with a checkpoint if there is one.
 
-    Blocks while the sweep decides. A checkpoint is copied and committed before this returns, so its folder may be
-    removed or changed afterwards.
+    Blocks while the sweep decides. A checkpoint is copied and committed before this returns, so its folder may then be
+    removed or changed.
 
     Args:
         metrics: names to numbers, text or lists; nested names become `a/b`. `done: True` ends the trial.
@@ -131,7 +131,7 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """Return the checkpoint to continue from, or None at the start; after a report with one, that one.
+    """Return the checkpoint to continue from, or the last one reported; None at the start.
 
     Raises:
         UsageError: called outside of a trial.

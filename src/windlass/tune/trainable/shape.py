@@ -16,7 +16,7 @@ _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 class PlacementGroupFactory:
-    """Bundles of resources for a trial that starts its own workers; the first is for the trial's own process."""
+    """Resource bundles of a trial that starts its own workers; the first is for the trial's main process."""
 
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **options: object) -> None:
         if options:
@@ -34,7 +34,7 @@ class PlacementGroupFactory:
 
     @property
     def head_bundle_is_empty(self) -> bool:
-        """True if the trial's own process needs no resources."""
+        """True if the trial's main process needs no resources."""
         return not self.bundles[0]
 
     @property
@@ -48,7 +48,7 @@ class PlacementGroupFactory:
         return self.to_resources().total
 
     def to_resources(self) -> Resources:
-        """Return the controller's value for it."""
+        """Return the value that the controller uses."""
         return Resources(bundles=tuple(self.bundles), strategy=self.strategy)
 
     def __eq__(self, other: object) -> bool:
@@ -67,10 +67,10 @@ Shape = Mapping[str, Any] | PlacementGroupFactory | Resources
 
 
 def read_shape(shape: Any) -> Resources:
-    """Return the controller's value for a user's resources; None is one CPU.
+    """Return the controller's value for a user's resources; None means one CPU.
 
     Raises:
-        UsageError: it has none of the known forms, or an amount is negative or not a number.
+        UsageError: the form is invalid, or an amount is negative or not a number.
     """
     if shape is None:
         return ONE_CPU
@@ -89,10 +89,10 @@ def read_shape(shape: Any) -> Resources:
 def resources_of(
     trainable: Any, shape: Shape | Callable[[dict[str, Any]], Any] | None, config: dict[str, Any]
 ) -> Resources:
-    """Return the resources of a trial: those of the sweep, else those of the class, else one CPU.
+    """Return the resources of a trial, from the sweep, else from the class, else one CPU.
 
     Raises:
-        UsageError: the user's function failed (`user-function-failed`), or its result has none of the known forms.
+        UsageError: the user's function failed (`user-function-failed`), or the form of its result is invalid.
     """
     ask = shape if shape is not None else getattr(trainable, "default_resource_request", None)
     return read_shape(_answer(ask, config) if callable(ask) else ask)
@@ -133,5 +133,5 @@ def _read_bundle(bundle: Mapping[str, Any]) -> dict[str, float]:
 
 
 def resource_name(name: str) -> str:
-    """Return the controller's name of a resource: `cpu` and `gpu` are CPU and GPU, others stay."""
+    """Return the controller's name of a resource: `cpu` and `gpu` become CPU and GPU."""
     return _NAMES.get(name.lower(), name)

@@ -1,4 +1,4 @@
-"""Trainables with resources or with big objects: `with_resources`, `with_parameters`."""
+"""Trainables with resources or big objects: `with_resources`, `with_parameters`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class WrappedTrainable:
 
     Attributes:
         inner: the user's function or class.
-        parameters: objects that it gets by name, or None.
-        shape: resources of a trial, or a function from the configuration to them; None: those of the class.
+        parameters: objects passed to it by name, or None.
+        shape: resources of a trial, or a function from the configuration to them; None uses those of the class.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class WrappedTrainable:
 
     @property
     def trainable(self) -> Trainable:
-        """Object that a worker runs: the user's own, or one that adds the parameters."""
+        """Object that a worker runs: the user's trainable, or a wrapper that adds the parameters."""
         if self.parameters is None:
             return self.inner
         if isinstance(self.inner, type):
@@ -47,7 +47,7 @@ class WrappedTrainable:
 
 
 class FunctionWith:
-    """Function that gets parameters by name besides the configuration."""
+    """Function that takes parameters by name, in addition to the configuration."""
 
     def __init__(self, function: Callable[..., Any], parameters: Parameters) -> None:
         self.function = function
@@ -59,10 +59,10 @@ class FunctionWith:
 
 
 def with_parameters(trainable: Any, **parameters: Any) -> WrappedTrainable:
-    """Pass big objects to a trainable: to a function as keyword arguments, to a class as those of `setup`.
+    """Pass big objects as keyword arguments to a function trainable, or to the `setup` of a class.
 
-    The objects are written to a file once, when the first worker is made; workers of one machine share its pages. They
-    are not in the journal: pass them to `Tuner.restore` again, with the trainable.
+    The objects are written to a file once, when the first worker is created; workers on a machine share its pages. They
+    are not in the journal, so pass them to `Tuner.restore` again, with the trainable.
 
     Raises:
         UsageError: `trainable` is neither a function nor a class.
@@ -78,7 +78,7 @@ def with_resources(trainable: Any, resources: Any) -> WrappedTrainable:
     """Set the resources of each trial: `{"cpu": 2, "gpu": 0.5}`, bundles, or a function of the configuration.
 
     Raises:
-        UsageError: `trainable` is neither a function nor a class, or `resources` has none of these forms.
+        UsageError: `trainable` is neither a function nor a class, or the form of `resources` is invalid.
     """
     wrapped = _as_wrapped(trainable, "with_resources")
     shape = resources if callable(resources) else read_shape(resources)
@@ -108,5 +108,5 @@ def _class_with(inner: type, parameters: Parameters) -> type:
         inner.setup(self, config, **parameters.values())  # type: ignore[attr-defined]
 
     made = type(inner.__name__, (inner,), {"setup": setup, "__module__": inner.__module__, "__doc__": inner.__doc__})
-    made.__qualname__ = f"with_parameters.<locals>.{inner.__qualname__}"  # so that it is not looked up by its name
+    made.__qualname__ = f"with_parameters.<locals>.{inner.__qualname__}"  # so that it is not looked up by name
     return made

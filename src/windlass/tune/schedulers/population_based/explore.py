@@ -41,7 +41,7 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
             hint = "give a list of values, a space such as tune.uniform(0, 1), or a function without arguments"
             raise BadTypeError(f"hyperparam_mutations[{name!r}] is {value!r}", hint=hint, code="bad-value")
         elif _is_list(value) and not value:
-            raise refuse(f"hyperparam_mutations[{name!r}] is empty", "list the values that it may have")
+            raise refuse(f"hyperparam_mutations[{name!r}] is empty", "list the values that it can take")
 
 
 def explore(
@@ -119,7 +119,7 @@ def _scale(
     else:
         factor = rng.choice(factors)
         if not isinstance(value, (int, float)):
-            raise refuse(f"{value!r} cannot be multiplied by {factor}", "list the values that it may have instead")
+            raise refuse(f"{value!r} cannot be multiplied by {factor}", "list the values that it can take instead")
         new, done = value * factor, f"* {factor}"
     if isinstance(value, bool):
         return bool(new), done

@@ -1,4 +1,4 @@
-"""A Gaussian process whose knowledge ages: regression with a time-varying kernel, in numpy.
+"""Gaussian process regression with a time-varying kernel, in NumPy.
 
 Source: Bogunovic et al. 2016, "Time-varying Gaussian process bandit optimization" (AISTATS), section 2; fitting as in
 Rasmussen and Williams 2006, "Gaussian processes for machine learning", section 5.4.

@@ -82,7 +82,7 @@ def schedule_of(rows: Sequence[PolicyRow]) -> tuple[dict[str, Any] | None, list[
     source = ""
     for row in reversed(rows):
         if source and row.trial != source:
-            break  # what came before was overwritten by this clone
+            break  # this clone overwrote all earlier values
         source, first = row.source, row.old_config
         changes.append((row.source_iteration, row.new_config))
     return first, changes[::-1]

@@ -21,7 +21,7 @@ _TIME = "training_iteration"
 
 
 class PopulationBasedTrainingReplay(FIFO):
-    """Train one trial with the configurations that another one had, changed at the same iterations.
+    """Train one trial with the configurations of another trial, changed at the same iterations.
 
     The trial saves, and continues from there with the next configuration.
 

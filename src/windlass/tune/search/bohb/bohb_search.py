@@ -35,14 +35,14 @@ class TuneBOHB(BOHB):
         Args:
             space: a space of windlass; None: `param_space`, which otherwise only holds constants.
             bohb_config: `min_points_in_model`, `top_n_percent`, `num_samples`, `random_fraction`.
-            metric: instead of TuneConfig's.
+            metric: metric that replaces TuneConfig's.
             mode: `min` or `max`.
-            points_to_evaluate: configurations that come first.
-            seed: instead of the sweep's.
-            max_concurrent: most trials at once; 0: any number.
+            points_to_evaluate: configurations to try first.
+            seed: seed that replaces the sweep's.
+            max_concurrent: maximum number of live trials; 0 for no limit.
 
         Raises:
-            UsageError: the space is one of ConfigSpace, or an option is unknown.
+            UsageError: the space is from ConfigSpace, or an option is unknown.
         """
         if space is not None and not isinstance(space, Mapping):
             raise BadValueError(

@@ -1,4 +1,4 @@
-"""Searchers on Optuna's samplers; Optuna is imported when a sweep begins."""
+"""Searchers that use Optuna's samplers; Optuna is imported when a sweep starts."""
 
 from typing import TYPE_CHECKING
 

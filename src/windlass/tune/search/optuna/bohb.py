@@ -1,7 +1,7 @@
 """BOHB: a model of good configurations, learned at the largest budget that has enough results.
 
-Use it with `HyperBandForBOHB`, which writes the budget of a result into `hyperband_info`; with any other scheduler a
-result counts at the `training_iteration` at which its trial ended.
+Use it with `HyperBandForBOHB`, which writes the budget of a result into `hyperband_info`; with any other scheduler, the
+budget is the `training_iteration` at which the trial ended.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class BOHB(OptunaSearcher):
         """Describe the model.
 
         Args:
-            min_points_in_model: results at a budget before it has a model; None: one more than there are parameters.
-            top_n_percent: of the results at a budget, those that count as good.
-            num_samples: candidates of which the most promising is suggested.
-            random_fraction: share of the suggestions that are drawn at random.
-            points_to_evaluate: configurations that come first.
-            max_concurrent: most trials at once; 0: any number.
-            seed: instead of the sweep's.
+            min_points_in_model: number of results before a budget has a model; None for the number of parameters plus 1.
+            top_n_percent: percentage of the results at a budget that count as good.
+            num_samples: number of candidates, of which the most promising is suggested.
+            random_fraction: share of suggestions that are drawn at random.
+            points_to_evaluate: configurations to try first.
+            max_concurrent: maximum number of live trials; 0 for no limit.
+            seed: seed that replaces the sweep's.
         """
         super().__init__(points_to_evaluate=points_to_evaluate, max_concurrent=max_concurrent, seed=seed)
         self.min_points_in_model = min_points_in_model
@@ -77,7 +77,7 @@ class BOHB(OptunaSearcher):
         self._min_points = self.min_points_in_model or len(self._distributions) + 1
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """Make the sampler; called only when a budget has enough results."""
+        """Create the sampler; called only when a budget has enough results."""
         import optuna  # lazy: loaded by `open`
 
         has_conditions = any(isinstance(node, Pick) for node in self.space.parameters)
@@ -93,7 +93,7 @@ class BOHB(OptunaSearcher):
         return made
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """Draw from the model, or at random; the base class keeps it as a waiting point."""
+        """Draw from the model, or at random; the base class keeps the result as a pending point."""
         model = self._best_model()
         if model is None or draw(self.seed, "bohb", number).random() < self.random_fraction:
             config, assigned = self.space.draw(self.seed, number)
@@ -110,7 +110,7 @@ class BOHB(OptunaSearcher):
         self._params[number] = self._params_of(suggestion.config)
 
     def on_result(self, number: int, result: Metrics) -> None:
-        """See the protocol; counts only if the scheduler wrote the budget."""
+        """See the protocol; results without a budget from the scheduler are ignored."""
         budget = _budget(result)
         if budget is not None:
             self._drop()

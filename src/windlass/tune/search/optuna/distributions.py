@@ -1,4 +1,4 @@
-"""Conversion between a space of windlass and the parameters of an Optuna sampler.
+"""Conversion between windlass's search spaces and the parameters of Optuna samplers.
 
 A sampler sees floats, integers counted in steps, shares of a normal distribution, and numbers of options, so every
 primitive can be searched, the quantised logarithmic ones too, and options may be any objects.
@@ -22,7 +22,7 @@ _LEAST_SHARE = 2.0**-30
 
 
 def check_searchable(node: DomainNode | Pick, who: str) -> None:
-    """Refuse a parameter that a model cannot search.
+    """Check that a model can search a parameter.
 
     Raises:
         UsageError: it is a grid.

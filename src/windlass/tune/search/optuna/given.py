@@ -1,4 +1,4 @@
-"""Spaces written in Optuna's distributions, as spaces of windlass."""
+"""Conversion of spaces with Optuna's distributions to windlass's search spaces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Optuna study in memory that a searcher asks and tells; imported only when there is something to search.
+"""In-memory Optuna study with ask and tell; imported only when there is something to search.
 
-Neither Optuna's storage nor a pruner nor `optimize` is used: the sweep's journal is the memory. An unused answer leaves
-no trace, and every question uses its own sampler, so that answers depend only on the recorded results.
+It does not use Optuna's storage, pruners or `optimize`, because the sweep's journal stores all results. An unused answer
+has no effect, and every `ask` uses a new sampler, so that answers depend only on the recorded results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Attrs = dict[str, Any]
 
 
 class Model:
-    """Points that a sampler learns from: some with values, some waiting for theirs; by index, in order."""
+    """Points that a sampler learns from, with values or pending, by index."""
 
     def __init__(self, directions: Sequence[Literal["minimize", "maximize"]], *, name: str = "windlass") -> None:
         self._storage = _Memory()
@@ -67,7 +67,7 @@ class Model:
         return len(self) - 1
 
     def tell(self, index: int, values: Sequence[float] | None) -> None:
-        """Set the values of a point; None, or NaN among them: it has none."""
+        """Set the values of a point; None or NaN marks it as failed."""
         is_good = values is not None and not any(map(math.isnan, values))
         self._study.tell(index, values if is_good else None, TrialState.COMPLETE if is_good else TrialState.FAIL)
 

@@ -48,15 +48,15 @@ class OptunaSearch(OptunaSearcher):
                 and may return constants; None: `param_space`. With one, `param_space` holds constants only.
             metric: instead of TuneConfig's; several make a multi-objective search.
             mode: `min` or `max`, one per metric.
-            points_to_evaluate: configurations that come first.
-            sampler: reseeded copies of it are used for every trial if its generators are found, else the object itself.
+            points_to_evaluate: configurations to try first.
+            sampler: an Optuna sampler; trials use reseeded copies if its generators are found, else the object itself.
             study_name: name in Optuna's own messages.
-            storage: refused: the sweep's journal keeps everything.
-            seed: instead of the sweep's.
-            evaluated_rewards: values of `points_to_evaluate`, which are then not run.
+            storage: not supported, because the sweep's journal stores everything.
+            seed: seed that replaces the sweep's.
+            evaluated_rewards: results of `points_to_evaluate`, which are then not run.
 
         Raises:
-            UsageError: arguments do not fit together.
+            UsageError: arguments conflict.
         """
         if storage is not None:
             raise BadValueError(
@@ -183,7 +183,7 @@ class OptunaSearch(OptunaSearcher):
 
 
 class _Captor:
-    """A trial whose suggested values are written down."""
+    """Trial that records its suggested values."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial

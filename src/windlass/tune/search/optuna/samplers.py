@@ -22,7 +22,7 @@ class _Named(OptunaSearcher):
     defaults: ClassVar[dict[str, Any]] = {}
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """Make the sampler with the user's options and our defaults."""
+        """Create the sampler with the user's options and windlass's defaults."""
         self.check_options()
         made: BaseSampler = self._kind()(seed=seed, **{**self.defaults, **self.more(), **self.options})
         return made
@@ -31,10 +31,10 @@ class _Named(OptunaSearcher):
         return getattr(library("optuna", self.name).samplers, self.sampler_class)
 
     def check_options(self) -> None:
-        """Refuse options that the sampler does not have; loads Optuna if there are any.
+        """Check that the sampler has all given options; loads Optuna if there are any.
 
         Raises:
-            UsageError: there is one (`searcher-option`).
+            UsageError: an option is unknown (`searcher-option`).
         """
         if not self.options:
             return

@@ -1,7 +1,7 @@
-"""Searchers whose model is an Optuna sampler, by ask and tell.
+"""Searchers that use an Optuna sampler as their model, with ask and tell.
 
-A suggestion depends only on the sweep's seed, the trial's number and earlier results. Suggestions asked ahead are kept
-as waiting points for the next question, and are dropped when a result comes.
+A suggestion depends only on the sweep's seed, the trial's number and earlier results. Suggestions requested ahead are kept
+as pending points, and are dropped when a result arrives.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     study_name: str | None = None
     name: ClassVar[str] = "OptunaSearcher"
     is_recalled: ClassVar[bool] = False
-    """True if the sampler has a state that can only be restored by asking again; for cheap samplers."""
+    """True if the sampler's state can only be restored by repeating `ask`; for cheap samplers."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         self.sampler(0)
 
     def sampler(self, number: int) -> BaseSampler:
-        """Make a fresh sampler for the question of a trial.
+        """Create a new sampler for a trial's `ask`.
 
         Raises:
             UsageError: the sampler does not have one of the options.
@@ -130,7 +130,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     def suggest(self, number: str) -> dict[str, Any] | str | None: ...
 
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
-        """See the protocol; with a text id it is used without a sweep."""
+        """See the protocol; a text id means use without a sweep."""
         if isinstance(number, str):
             return self.suggest_standalone(number)
         for asked in self._ahead:
@@ -153,7 +153,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         return suggestion
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """Ask the model, which keeps the answer as its last point, as a restored sweep would add it."""
+        """Ask the model, which keeps the answer as its last point, as in a restored sweep."""
         before = self._model.study_attrs()
         trial = self._model.ask(self.sampler(number))
         config, assigned = self.configure(number, trial)
