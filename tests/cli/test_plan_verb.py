@@ -101,7 +101,9 @@ def test_a_question_over_the_network_is_announced(
     asked = "asking the registry example.org for the digest of `example.org/base:1`\n"
     named = windlass("plan", "e.yaml", "--on", "docker", "env.image=example.org/base:1")
     assert (named.code, named.err) == (0, asked)
-    assert "cannot get the digest of the image, so a launch makes another plan: the registry example.org" in named.out
+    assert (
+        "cannot get the digest of the image, so the plan of a launch will differ: the registry example.org" in named.out
+    )
     built = windlass("plan", "e.yaml", "--on", "docker", "env.image=Dockerfile")
     assert built.code == 6
     assert built.err.startswith(asked)

@@ -1,4 +1,4 @@
-"""Launch, reconcile, follow, stop and retry runs. No process of windlass has to keep running."""
+"""Launch, reconcile, follow, stop and retry runs. No windlass process has to keep running."""
 
 from __future__ import annotations
 

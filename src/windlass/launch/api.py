@@ -16,17 +16,17 @@ __all__ = ["Experiment", "launch", "launch_many", "load"]
 class Experiment(spec.Experiment):
     """Experiment defined in Python, with the same fields as in a file.
 
-    Relative paths in it are relative to the current folder.
+    Relative paths are resolved against the current folder.
     """
 
     __slots__ = ()
 
     def plan(self, options: Options | None = None) -> Plan:
-        """Return the plan; nothing is started."""
+        """Return the plan without starting anything."""
         return prepare(spec.checked(self), Path.cwd(), options or Options(is_dry=True)).plan
 
     def launch(self, options: Options | None = None) -> Run:
-        """Launch the experiment; returns when its jobs are submitted."""
+        """Launch the experiment and return once its jobs are submitted."""
         return prepare(spec.checked(self), Path.cwd(), options).launch()
 
 
@@ -36,12 +36,12 @@ def load(path: str | Path, overrides: Sequence[str] = (), options: Options | Non
 
 
 def launch(prepared: Prepared, *, log: Callable[[str], None] = lambda line: None) -> Run:
-    """Launch a prepared plan; returns when its jobs are submitted."""
+    """Launch a prepared plan and return once its jobs are submitted."""
     return prepared.launch(log=log)
 
 
 def launch_many(prepared: Sequence[Prepared], *, log: Callable[[str], None] = lambda line: None) -> list[Run]:
-    """Launch several prepared plans; jobs of one shape become one array of the scheduler."""
+    """Launch several prepared plans; jobs with equal resources become one job array."""
     from windlass.launch.start import start_runs  # lazy: not needed for a plan
 
     runs = start_runs(prepared, log=log)

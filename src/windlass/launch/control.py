@@ -24,10 +24,10 @@ __all__ = ["kill", "resume", "retry", "stop"]
 def stop(
     run: RunFolder, home: Home, *, reason: str = "stopped by the user", is_checkpoint_wanted: bool = False
 ) -> list[str]:
-    """Request a run to stop; its supervisors read the request within a second. Returns its running tasks.
+    """Ask a run to stop, and return its running tasks. Supervisors react within a second.
 
     Args:
-        is_checkpoint_wanted: let code that checks `report.should_stop` save first, for up to ten minutes.
+        is_checkpoint_wanted: give code that checks `report.should_stop` up to ten minutes to save first.
     """
     _check_owner(run)
     _pull_mirror(run, home)
@@ -43,7 +43,7 @@ def stop(
 def kill(run: RunFolder, home: Home) -> None:
     """Kill all processes of a run and record its end. Blocking.
 
-    The processes are killed even if nothing can be recorded, such as on a full disk.
+    The processes are killed even if the end cannot be recorded, such as on a full disk.
     """
     _check_owner(run)
     try:
@@ -54,7 +54,7 @@ def kill(run: RunFolder, home: Home) -> None:
 
 
 def _pull_mirror(run: RunFolder, home: Home) -> None:
-    """Pull news of a run at a site: it may have ended, or its site may be unreachable."""
+    """Pull new records of a run at a site, if the site can be reached."""
     mirror = mirror_of_run(run, home)
     if mirror is not None:
         mirror.pull()
@@ -70,7 +70,7 @@ def _cancel_all(run: RunFolder) -> None:
 
 
 def _check_owner(run: RunFolder) -> None:
-    """Refuse to write into another user's run, root included: its owner could not continue it."""
+    """Refuse to write to another user's run, even as root: its owner could not continue it."""
     owner = run.path.stat().st_uid
     if owner != os.geteuid():
         raise AccessError(
@@ -81,12 +81,12 @@ def _check_owner(run: RunFolder) -> None:
 
 
 def retry(run: RunFolder, home: Home) -> list[str]:
-    """Restart failed and stopped tasks from the last committed checkpoint, with fresh budgets."""
+    """Restart failed and stopped tasks from the last committed checkpoint, with new retry budgets."""
     return _again(run, home, lambda task: task.state in (State.FAILED, State.STOPPED), resets_budgets=True)
 
 
 def resume(run: RunFolder, home: Home) -> list[str]:
-    """Continue a stopped run from the last committed checkpoint; budgets keep their counts."""
+    """Continue a stopped run from the last committed checkpoint; retry budgets are not reset."""
     return _again(run, home, lambda task: task.state is State.STOPPED, resets_budgets=False)
 
 

@@ -1,4 +1,4 @@
-"""Datasets in Python, as `windlass data`, and the versions that runs need."""
+"""Python interface of `windlass data`, and the versions of data that runs need."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FETCHED = ("s3", "gs", "http", "https", "hf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """Versions that runs use, each with one such run.
+    """Versions of data that runs use, each with one such run.
 
     Attributes:
-        by_live: used by runs that may continue: all but those that succeeded.
-        by_succeeded: used by runs that succeeded and whose records are kept.
+        by_live: used by runs that may continue, which are all that did not succeed.
+        by_succeeded: used by runs that succeeded and still have a record.
     """
 
     by_live: dict[str, str]
@@ -37,7 +37,7 @@ class Pinned:
 
 
 def data_places(home: Home) -> DataPlaces:
-    """Return the places of a home, with its vault for sources that need a token."""
+    """Return the data places of a home, with its vault for sources that need a token."""
 
     def find_secret(name: str) -> str:
         from windlass.secrets import open_secrets  # lazy: few sources need a token
@@ -49,13 +49,13 @@ def data_places(home: Home) -> DataPlaces:
 
 
 class Data:
-    """Datasets: immutable versions by digest, and names that may move.
+    """Datasets: immutable versions by digest, and names that can be reassigned.
 
-    Every method blocks, may be repeated after any failure, and raises WindlassError.
+    Every method blocks, can be repeated after any failure, and raises WindlassError.
 
     Args:
-        store: a folder or a URL such as `s3://bucket/store`; empty: the store of this machine.
-        progress: called with the bytes of every transferred piece.
+        store: a folder or a URL such as `s3://bucket/store`; this machine's store if empty.
+        progress: called with the number of bytes of each transferred piece.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Data:
         if not path.exists() and "://" in source and scheme != "file":
             raise UsageError(
                 f"`{scheme}:` is not supported as a source of data (`{source}`)",
-                hint=f"supported: a path, {', '.join(f'{each}:' for each in _FETCHED)}; fetch it first and add the path",
+                hint=f"supported: a path, {', '.join(f'{each}:' for each in _FETCHED)}; for anything else, download it first and add its path",
                 code="data-scheme-unsupported",
             )
         if not path.exists():
@@ -108,7 +108,7 @@ class Data:
             yield self.store.read(digest), names.get(digest, [])
 
     def show(self, ref: str) -> Version:
-        """Return a version by name, digest, or start of a digest in a local store."""
+        """Return a version by name or digest; a local store also accepts the start of a digest."""
         return self.store.read(self.store.resolve(ref))
 
     def pull(self, ref: str, *, url: str, name: str = "") -> Version:
@@ -125,10 +125,10 @@ class Data:
         return RemoteStore(url).push(store, digest, name=name or (ref if is_name else ""), progress=self._progress)
 
     def rm(self, ref: str, *, force: bool = False) -> str:
-        """Remove a name, or a version with all its names; `gc` frees the bytes. Returns the digest.
+        """Remove a name, or a version with all its names, and return the digest. `gc` frees the space.
 
         Raises:
-            PreconditionError: a run needs the version (`data-pinned`); `force` ignores runs that succeeded.
+            PreconditionError: a run needs the version (`data-pinned`); with `force`, succeeded runs are ignored.
         """
         if (alias := self.store.alias(ref)) is not None:
             self.store.remove_alias(ref)
@@ -145,10 +145,10 @@ class Data:
         return digest
 
     def gc(self, *, older_than_s: float = 7 * _DAY_S, drops_pinned: bool = False, is_dry: bool = False) -> Collected:
-        """Remove versions without a name that no run needs and that were not used lately.
+        """Remove versions that have no name, are not needed by a run and were not used recently.
 
         Args:
-            drops_pinned: also those that only succeeded runs use; versions of other runs always stay.
+            drops_pinned: also remove versions that only succeeded runs use.
         """
         pinned = pinned_versions(self._home)
         needed = pinned.by_live if drops_pinned else {**pinned.by_succeeded, **pinned.by_live}
@@ -209,6 +209,6 @@ def _open(store: str, local: LocalStore) -> LocalStore | RemoteStore:
 
 
 def _as_name(ref: str) -> str:
-    from windlass.store.version import is_digest  # lazy: beside its one use
+    from windlass.store.version import is_digest  # lazy: imported where it is used once
 
     return "" if is_digest(ref.removeprefix("sha256:")) else ref

@@ -1,4 +1,4 @@
-"""Journal file of a client process; created at its first record."""
+"""Journal file of a client process, created with its first record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["client_journal"]
 
 @contextmanager
 def client_journal(journal: Path, clock: Clock | None = None) -> Iterator[JournalWriter]:
-    """Yield a writer to the journal of a run, for this process."""
+    """Yield this process's writer to the journal of a run."""
     found = identify(os.getpid())
     ticks = found.start_ticks if found else 0
     host = os.uname().nodename.partition(".")[0]

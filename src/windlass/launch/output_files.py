@@ -1,4 +1,4 @@
-"""Outputs of a run's tasks: list, pull and push them, checked against their manifest."""
+"""List, pull and push the outputs of a run's tasks, checked against their manifests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["listed", "pull", "push"]
 
 
 def listed(run: RunFolder, home: Home, task: str) -> Manifest:
-    """Return the manifest of a task's output: the recorded one, or one of its current files (`at` is 0).
+    """Return the recorded manifest of a task's output, or one of its current files (`at` is 0).
 
     Raises:
-        NotFoundError: no such task, or the task has no output.
+        NotFoundError: there is no such task, or it has no output.
     """
     folder = _output(run, home, task)
     mirror = _mirror(run, home)
@@ -61,7 +61,7 @@ def _ready(run: RunFolder, home: Home, task: str) -> tuple[Path, Manifest]:
 def _mirror(run: RunFolder, home: Home) -> Mirror | None:
     if not run.is_mirrored:
         return None
-    from windlass.launch.remote.mirror import mirror_of_run  # lazy: most runs are here
+    from windlass.launch.remote.mirror import mirror_of_run  # lazy: most runs are on this machine
 
     return mirror_of_run(run, home)
 

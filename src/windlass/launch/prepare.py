@@ -1,4 +1,4 @@
-"""From an experiment to a plan: read, pin, plan. Nothing is started, and for a dry plan nothing is written."""
+"""Read, pin and plan an experiment. Nothing is started; a dry plan writes nothing."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ __all__ = [
 ]
 
 _SOURCES_HERE = ("file", "store", "run")
-"""Schemes of data on this machine; other sources are asked over the network."""
+"""Schemes of data on this machine; other sources are queried over the network."""
 _MACHINE_PLACES = {"local": "local", "docker": "docker", "podman": "docker"}
-"""Names for this machine, with their backend."""
+"""Names that stand for this machine, with their backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of planning and launching, beside those in the experiment.
+    """Options for planning and launching that are not in the experiment.
 
     Attributes:
-        on: site, instead of the experiment's `where`.
+        on: site to use instead of the experiment's `where`.
         snapshot: store a dirty tree exactly; `allow_dirty`: run it in place, unpinned.
-        best_effort: a limit that the place cannot enforce is a note, not an error.
-        reshape: spread tasks that need more GPUs than a node has over more nodes.
-        is_dry: leave nothing behind, not even a snapshot's objects.
+        best_effort: report a limit that the place cannot enforce as a note, not an error.
+        reshape: use more nodes for tasks that need more GPUs than a node has.
+        is_dry: write nothing, not even a snapshot's objects.
     """
 
     on: str = ""
@@ -63,10 +63,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A plan, and what this machine needs to launch it.
+    """Plan, and what this machine needs to launch it.
 
     Attributes:
-        base: folder that relative paths of the experiment are relative to.
+        base: folder for the experiment's relative paths.
     """
 
     experiment: spec.Experiment
@@ -78,16 +78,16 @@ class Prepared:
 
     @property
     def code_folder(self) -> Path:
-        """The user's code folder; the run gets a checkout of it."""
+        """Return the user's code folder; the run gets a checkout of it."""
         return _code_folder(self.experiment, self.base)
 
     def launch(self, *, log: Callable[[str], None] = lambda line: None) -> Run:
-        """Launch the plan; returns when its jobs are submitted.
+        """Launch the plan and return once its jobs are submitted.
 
         Args:
-            log: gets progress lines (environment builds).
+            log: called with progress lines, such as of environment builds.
         """
-        from windlass.launch.run import Run  # lazy: a plan alone needs neither
+        from windlass.launch.run import Run  # lazy: not needed for a plan without a launch
         from windlass.launch.start import start_run  # lazy: as above
 
         return Run(start_run(self, log=log), self.home)
@@ -105,12 +105,12 @@ def prepare_file(
     """Read an experiment file and plan it.
 
     Args:
-        log: gets a line before each request over the network, and progress of data that must be fetched to get its
-            digest.
-        preview: for a plan that is only shown: collects errors and raises them together at the end.
+        log: called with a line before each network request, and with the progress of downloads of data whose digest
+            is not known otherwise.
+        preview: for a plan that is only shown: collects errors, which are raised together at the end.
 
     Raises:
-        WindlassError: the file, a pin or the plan is refused; nothing was left behind.
+        WindlassError: the file, a pin or the plan is refused; no files are left behind.
     """
     loaded = spec.load_experiment(path, overrides)
     return prepare(
@@ -172,7 +172,7 @@ def prepare(
 
 
 def _set_twice(overrides: tuple[str, ...]) -> list[str]:
-    """Return notes on settings that several overrides change, which is probably a mistake."""
+    """Return notes on settings that are overridden twice, which is probably a mistake."""
     changes: dict[str, list[str]] = {}
     for override in overrides:
         changes.setdefault(config.parse_override(override)[0], []).append(override)
@@ -190,7 +190,7 @@ def _unlaunchable(site: Site, home: Home) -> list[str]:
 
 
 def find_place(name: str, home: Home) -> Site:
-    """Return the place that `--on` or `where` names; raises UsageError for an unknown name."""
+    """Return the place that `--on` or `where` names. Raises UsageError for an unknown name."""
     if name not in _MACHINE_PLACES:
         from windlass.sites import find_site  # lazy: a local launch needs no profile
 
@@ -205,12 +205,12 @@ def find_place(name: str, home: Home) -> Site:
 
 
 def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
-    """Return the place with the folders on this machine that Beaker would mount."""
+    """Return the place with the local folders that Beaker would mount."""
     if not any(task.beaker for task in experiment.tasks.values()) or site.backend in ("docker", "beaker"):
         return site
     if site.profile is not None and site.profile.ssh:
         return site
-    from windlass.plan.beaker.patch import mounts_of_storage  # lazy: few experiments keep anything for Beaker
+    from windlass.plan.beaker.patch import mounts_of_storage  # lazy: few experiments have Beaker settings
 
     return replace(site, folders=tuple(mount for mount in mounts_of_storage(experiment) if Path(mount).is_dir()))
 
@@ -254,7 +254,7 @@ def _pin(
     sources = {name: source.source for name, source in experiment.data.items() if source.source}
     sources |= {f"{name}.from": source.from_ for name, source in experiment.data.items() if ":" in source.from_}
     for name, source in sources.items():
-        if preview is not None:  # report what cannot be pinned once, not again where it is used
+        if preview is not None:  # report a failed pin once, not again at each use
             unknown = DataPin(name=name, source=source, digest="", size_bytes=0, kind="folder", num_files=0)
             pins = replace(pins, data={**pins.data, name: unknown})
         with part:
@@ -294,10 +294,10 @@ def pin_image_of(
     home: Home,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Return the pin of an experiment's image; `log` gets a line before a registry is asked.
+    """Return the pin of an experiment's image; `log` gets a line before a registry is queried.
 
     Args:
-        folder: the folder that was pinned as code.
+        folder: the code folder that was pinned.
     """
     if not experiment.env.image:
         return NO_IMAGE
@@ -326,17 +326,17 @@ def pin_environment_of(
 ) -> EnvironmentPin:
     """Return the pin of an experiment's environment; `folder` holds the code.
 
-    A site over ssh is asked for its own interpreter.
+    A site's own interpreter is inspected over ssh.
     """
     env = experiment.env
     if not env.uv and not env.python:
         return NO_ENVIRONMENT
-    from windlass.pin import pin_environment  # lazy: brings TOML and lock files
+    from windlass.pin import pin_environment  # lazy: imports parsers of TOML and lock files
 
     if env.uv:
         return pin_environment("uv", folder / env.uv, extras=env.extras, groups=env.groups)
     if site.profile is not None and site.profile.ssh:
-        from windlass.launch.sites.python import pin_site_python  # lazy: few tasks use an interpreter of a site
+        from windlass.launch.sites.python import pin_site_python  # lazy: few tasks use a site's interpreter
 
         log(f"asking {site.name} for its {env.python}")
         return pin_site_python(env.python, site.profile)
@@ -358,11 +358,11 @@ def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str
 
 
 def _whole_run_id(source: str, home: Home) -> str:
-    """Replace a reference such as `run:last/train` by the run's full id, which never changes."""
+    """Replace a reference such as `run:last/train` by one with the run's full id."""
     scheme, _, rest = source.partition(":")
     if scheme != "run":
         return source
-    from windlass.runs.store import find  # lazy: few runs read the output of another
+    from windlass.runs.store import find  # lazy: few runs read another run's output
 
     run, _, path = rest.strip("/").partition("/")
     return f"run:{find(home, run).id}/{path}"
@@ -370,7 +370,7 @@ def _whole_run_id(source: str, home: Home) -> str:
 
 def _check_secrets(plan: Plan, home: Home) -> None:
     names = sorted(set(plan.secret_names.values()))
-    if names and plan.site.backend != "beaker":  # its secrets are in its workspace, and a launch looks them up there
+    if names and plan.site.backend != "beaker":  # secrets are in the Beaker workspace; a launch looks them up there
         from windlass.secrets import open_secrets  # lazy: most experiments have none
 
         open_secrets(home.path).require(names)

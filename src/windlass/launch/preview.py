@@ -1,4 +1,4 @@
-"""Plans that are only shown: all errors are reported together, and a dirty tree is allowed."""
+"""Preview of a plan: errors are reported together, and a dirty tree is allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Preview"]
 
 T = TypeVar("T")
 _UNPINNED = ("dirty-tree", "no-commits", "not-a-repository")
-"""Error codes that a launch refuses and a preview allows."""
+"""Error codes that stop a launch but not a preview."""
 
 
 @dataclass(slots=True)
@@ -30,19 +30,19 @@ class Preview:
     _errors: list[WindlassError] = field(default_factory=list)
 
     def __enter__(self) -> None:
-        """Start a part that may fail."""
+        """Start a block that may fail."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """Keep an error and continue."""
+        """Collect an error and continue."""
         if not isinstance(error, WindlassError):
             return False
         self._errors.append(error)
         return True
 
     def code(self, pin: Callable[[bool], T], *, is_given: bool) -> T:
-        """Return the pin of the code, `pin(False)`, or its snapshot, `pin(True)`, if that is refused.
+        """Return the code pin, `pin(False)`, or if that is refused a snapshot, `pin(True)`.
 
         Args:
             is_given: whether the user chose how to pin a dirty tree.
@@ -56,21 +56,23 @@ class Preview:
             return pin(True)
 
     def image(self, pin: Callable[[], T], unknown: Callable[[], T | None]) -> T:
-        """Return the pin of the image, or `unknown()` and a note if its registry cannot be reached."""
+        """Return the image pin, or `unknown()` with a note if the registry cannot be reached."""
         try:
             return pin()
         except UnreachableError as error:
             found = unknown()
             if found is None:
                 raise
-            self.notes.append(f"cannot get the digest of the image, so a launch makes another plan: {error.message}")
+            self.notes.append(
+                f"cannot get the digest of the image, so the plan of a launch will differ: {error.message}"
+            )
             return found
 
     def check(self) -> None:
-        """Raise the collected errors: one as it is, several as one with all their problems.
+        """Raise the collected errors, several as one error with all their problems.
 
         Raises:
-            WindlassError: an error was collected.
+            WindlassError: at least one error was collected.
         """
         if not self._errors:
             return

@@ -1,4 +1,4 @@
-"""Plan of a rerun: an old run's pins, at the same place or another."""
+"""Plan of a rerun: the old run's pins, at its place or another."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _OUR_NOTES = ("rerun of ", "verification of ", "the image of ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """Differences of a rerun from the old run.
+    """Differences between a rerun and the old run.
 
     Attributes:
-        on: another place; empty: the old run's.
-        overrides: of settings that are not pinned; on another kind of place also of the environment.
-        best_effort, reshape: as for a launch.
-        note: text before the old run's id in the new run's record.
+        on: another place; the old run's if empty.
+        overrides: overrides of unpinned settings, and of the environment if the kind of place differs.
+        best_effort, reshape: see `Options`.
+        note: text that precedes the old run's id in the new run's record.
     """
 
     on: str = ""
@@ -53,16 +53,16 @@ def prepare_rerun(
     *,
     log: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """Return the plan of a run, ready to launch again with the same pins.
+    """Return the plan of a run, ready to be launched again with its pins.
 
     Args:
-        overrides: short for `Rerun(overrides=...)`.
-        log: gets a line before a registry or a site is asked.
+        overrides: shorthand for `Rerun(overrides=...)`.
+        log: called with a line before a registry or a site is queried.
 
     Raises:
-        UsageError: an override changes what is pinned, or there is no such place.
-        SpecError: an override is refused, or the other place cannot do what the run asks for.
-        PreconditionError: the plan is damaged or of another version, or its code is not available at another place.
+        UsageError: an override changes a pinned setting, or there is no such place.
+        SpecError: an override is invalid, or the other place lacks a feature that the run needs.
+        PreconditionError: the plan is damaged or of another version, or its code cannot be moved to another place.
     """
     how = how or Rerun()
     how = replace(how, overrides=(*overrides, *how.overrides))
@@ -128,7 +128,7 @@ def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Ma
 
 
 def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> list[str]:
-    """Return overrides of the environment, allowed only on another kind of place; refuse other pinned keys."""
+    """Return environment overrides, allowed on another kind of place; refuse other pinned keys."""
     is_elsewhere = site.backend != old.site.backend
     changed = []
     for override in overrides:
@@ -145,7 +145,7 @@ def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> l
 
 
 def _check_can_move(run: RunFolder, old: Plan, site: Site) -> None:
-    """Refuse to move code that ran in place: it was never pinned."""
+    """Refuse to move code that ran in place, since it was never pinned."""
     if old.pins.code.kind != "in-place" or site.backend == old.site.backend:
         return
     raise PreconditionError(
@@ -164,7 +164,7 @@ def _pins(
     home: Home,
     log: Callable[[str], None],
 ) -> Pins:
-    """Return the old pins with environment and image pinned again, from the code that ran."""
+    """Return the old pins, with environment and image pinned again from the run's code."""
     from windlass.launch.prepare import pin_environment_of, pin_image_of  # lazy: most reruns change no environment
 
     image = pin_image_of(experiment, old.pins.code, base / experiment.code, site, home, log)
@@ -174,7 +174,7 @@ def _pins(
 
 @contextmanager
 def _pinned_code(run: RunFolder, old: Plan, experiment: Experiment, base: Path, home: Home) -> Iterator[Path]:
-    """Yield a folder with the code that ran: the run's checkout if it still exists."""
+    """Yield a folder with the run's code: its checkout, if that still exists."""
     pin, own = old.pins.code, base / experiment.code
     with tempfile.TemporaryDirectory(prefix="windlass-code-") as temporary:
         place = run.code if run.code.is_dir() else Path(temporary) / "code"

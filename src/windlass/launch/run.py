@@ -1,4 +1,4 @@
-"""A run in Python: inspect, follow, stop and continue it, read its outputs."""
+"""Python interface of a run: inspect, follow, stop and continue it, read its outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RECONCILE_EVERY_S = 5.0
 
 
 class Run:
-    """A run; `Run.find` takes an id, its start, four of its last letters, a name or `last`."""
+    """Run; `Run.find` accepts an id, its start, its last four or more letters, a name or `last`."""
 
     def __init__(self, folder: RunFolder, home: Home) -> None:
         self.folder = folder
@@ -41,37 +41,37 @@ class Run:
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> Run:
-        """Return the run that `ref` names; raises NotFoundError or UsageError unless it is exactly one."""
+        """Return the only run that `ref` matches. Raises NotFoundError or UsageError otherwise."""
         home = home or Home.default()
         return cls(find(home, ref), home)
 
     @property
     def id(self) -> str:
-        """The run's id."""
+        """Return the run's id."""
         return self.folder.id
 
     @property
     def facts(self) -> RunFacts:
-        """Current facts from its journal."""
+        """Return the current facts from the run's journal."""
         return self.folder.facts()
 
     @property
     def state(self) -> State:
-        """Its current state."""
+        """Return the run's current state."""
         return self.facts.state
 
     @property
     def plan(self) -> Plan:
-        """Plan that it executes."""
+        """Return the run's plan."""
         return Plan.from_data(self.folder.plan())
 
     @property
     def outputs(self) -> Mapping[str, Path]:
-        """Output folder of each task, by its name."""
+        """Return output folders by task."""
         return {task: self.folder.out(task) for task in self.facts.tasks}
 
     def output(self, task: str) -> Path:
-        """Return the output folder of a task; raises NotFoundError with the nearest name."""
+        """Return the output folder of a task. Raises NotFoundError, with the closest name."""
         found = self.outputs
         if task not in found:
             close = nearest(task, found)
@@ -80,11 +80,11 @@ class Run:
         return found[task]
 
     def fetch_output(self, task: str) -> Path:
-        """Return the output folder of a task, fetched first if the run is at a site; blocking.
+        """Return the output folder of a task, fetching it first from a site. Blocking.
 
         Raises:
-            NotFoundError: no such task, or the task has no output.
-            UnreachableError: the site cannot be reached; the next call continues the transfer.
+            NotFoundError: there is no such task, or it has no output.
+            UnreachableError: the site cannot be reached; the next call resumes the transfer.
         """
         from windlass.launch.remote.mirror import mirror_of_run  # lazy: see below
 
@@ -92,39 +92,39 @@ class Run:
         return folder if mirror is None else mirror.fetch_outputs(task)
 
     def list_output(self, task: str) -> Manifest:
-        """Return the files of a task's output with sizes and digests, as recorded, or as they are now.
+        """Return a task's output files with sizes and digests, as recorded or as they are now.
 
         For a run at a site only the recorded list is fetched, not the files.
 
         Raises:
-            NotFoundError: no such task, or the task has no output.
+            NotFoundError: there is no such task, or it has no output.
         """
         from windlass.launch import output_files  # lazy: see below
 
         return output_files.listed(self.folder, self._home, task)
 
     def pull_output(self, task: str, to: Path, *, link: bool = False) -> Path:
-        """Copy a task's output to the folder `to/<task>`, every byte checked; continues a partial copy. Blocking.
+        """Copy a task's output to the folder `to/<task>` and check it; resumes a partial copy. Blocking.
 
         Args:
-            link: hard-link the files to the run's instead of copying; never edit them then.
+            link: hard-link the files instead of copying them; do not edit them then.
 
         Raises:
-            NotFoundError: no such task, or the task has no output.
-            PreconditionError: a file differs from its record, or another file has its name.
+            NotFoundError: there is no such task, or it has no output.
+            PreconditionError: a file differs from its record, or a different file exists at its destination.
         """
         from windlass.launch import output_files  # lazy: see below
 
         return output_files.pull(self.folder, self._home, task, to, is_linked=link)
 
     def push_output(self, task: str, to: str) -> str:
-        """Copy a task's output to `to/<task>`, a folder or an fsspec URL; continues a partial copy. Blocking.
+        """Copy a task's output to `to/<task>`, a folder or fsspec URL; resumes a partial copy. Blocking.
 
         Its manifest, `<task>.manifest.json`, is written last and marks a complete copy. Returns the destination.
 
         Raises:
-            NotFoundError: no such task, or the task has no output.
-            PreconditionError: a file differs from its record, or the library for the URL is not installed.
+            NotFoundError: there is no such task, or it has no output.
+            PreconditionError: a file differs from its record, or the URL's library is not installed.
         """
         from windlass.launch import output_files  # lazy: see below
 
@@ -139,13 +139,13 @@ class Run:
         with_secrets: bool = False,
         log: Callable[[str], None] = lambda line: None,
     ) -> Exported:
-        """Export the run, which must have ended, to one archive, atomically. Blocking.
+        """Export the finished run to an archive, atomically. Blocking.
 
         Args:
             target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`.
             checkpoints, data: include them.
             with_secrets: export even if files contain secrets of this home.
-            log: gets a line about each step.
+            log: called with a line about each step.
         """
         from windlass.launch.archive.exporting import export_run  # lazy: see below
 
@@ -155,10 +155,10 @@ class Run:
 
     @classmethod
     def import_archive(cls, path: Path, home: Home | None = None) -> Run:
-        """Import the run of an archive, atomically. Blocking.
+        """Import an archived run, atomically. Blocking.
 
         Raises:
-            PreconditionError: the archive is damaged or was changed, or a run of that id exists.
+            PreconditionError: the archive is damaged or was modified, or a run with that id exists.
         """
         from windlass.launch.archive.importing import import_run  # lazy: see below
 
@@ -167,24 +167,24 @@ class Run:
 
     def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:
         """Return a reported series as (step, value, time)."""
-        from windlass.runs import metrics  # lazy: here and below, a launch needs none of it
+        from windlass.runs import metrics  # lazy: here and below, not needed for a launch
 
         return metrics.series(self.folder, name, task)
 
     def reconcile(self) -> list[str]:
-        """Compare its record with its jobs and act on the difference; returns the actions taken.
+        """Compare the run's record with its jobs, act on differences, and return the actions.
 
-        Submits, cancels and ends jobs as needed; methods that only read never do.
+        Submits, cancels and ends jobs as needed, unlike the methods that only read.
         """
         from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: see above
 
         return reconcile_run(self.folder, self._home)
 
     def follow(self, on_line: Callable[[str, int, str], None] | None = None, timeout_s: float | None = None) -> State:
-        """Block until the run ends, passing log lines as (task, rank, line); returns the final state.
+        """Block until the run ends and return its state, passing log lines as (task, rank, line).
 
         Raises:
-            WaitTimeoutError: it had not ended after `timeout_s`; it continues.
+            WaitTimeoutError: the run did not end within `timeout_s`; it keeps running.
         """
         from windlass.launch.remote.refresh import MirrorRefresh  # lazy: see above
         from windlass.runs.logs import LogFollower  # lazy: see above
@@ -210,21 +210,21 @@ class Run:
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise WaitTimeoutError(
-                    f"run {self.id} has not ended after {timeout_s:g} s", hint="it continues to run", code="timed-out"
+                    f"run {self.id} has not ended after {timeout_s:g} s", hint="it is still running", code="timed-out"
                 )
             if now >= reconcile_at:
-                with suppress(UnreachableError):  # the run continues, and the connection may come back
+                with suppress(UnreachableError):  # the run continues, and the connection may recover
                     self.reconcile()
                 reconcile_at = now + _RECONCILE_EVERY_S
             pause = 0.01 if num_lines else min(pause * 1.5, _POLL_S)
             time.sleep(pause)
 
     def wait(self, timeout_s: float | None = None) -> State:
-        """Block until the run ends; returns the final state."""
+        """Block until the run ends, and return its final state."""
         return self.follow(None, timeout_s)
 
     def stop(self, *, checkpoint: bool = False, now: bool = False) -> None:
-        """Stop the run; `checkpoint` lets the code save first, `now` kills it."""
+        """Stop the run: `checkpoint` lets the code save first, `now` kills it."""
         from windlass.launch import control  # lazy: see above
 
         if now:
@@ -233,47 +233,47 @@ class Run:
             control.stop(self.folder, self._home, is_checkpoint_wanted=checkpoint)
 
     def retry(self) -> list[str]:
-        """Restart failed and stopped tasks with fresh budgets."""
+        """Restart failed and stopped tasks with new retry budgets."""
         from windlass.launch import control  # lazy: see above
 
         return control.retry(self.folder, self._home)
 
     def resume(self) -> list[str]:
-        """Continue after a stop."""
+        """Continue the run after a stop."""
         from windlass.launch import control  # lazy: see above
 
         return control.resume(self.folder, self._home)
 
     def rerun(self, overrides: Sequence[str] = (), *, on: str = "") -> Run:
-        """Start a new run with the same pins; overrides may change parameters, resources and limits.
+        """Start a new run with this run's pins; overrides change parameters, resources and limits.
 
         Args:
-            on: another place; another kind of place may need an override of the environment (`env.image=...`).
+            on: another place; a different kind of place may need an environment override (`env.image=...`).
 
         Raises:
-            WindlassError: the plan does not fit there; nothing was started.
+            WindlassError: the plan does not fit the place; nothing was started.
         """
         from windlass.launch.rerun import Rerun, prepare_rerun  # lazy: the planner is not needed to look at a run
 
         return prepare_rerun(self.folder, self._home, how=Rerun(on=on, overrides=tuple(overrides))).launch()
 
     def provenance(self) -> ProvenanceGraph:
-        """Return its inputs and outputs as a graph of nodes with digests."""
+        """Return the run's inputs and outputs as a graph of nodes with digests."""
         from windlass.runs.provenance.graph import provenance_graph  # lazy: as above
 
         return provenance_graph(self.folder)
 
     def check(self) -> list[Finding]:
-        """Compare every part of it with its record; reads every byte, executes nothing."""
+        """Compare every part of the run with its record; reads every byte, executes nothing."""
         from windlass.launch.verify.verify import verify  # lazy: as above
 
         return list(verify(self.folder))
 
     def verify(self, reexecution: Reexecution | None = None) -> Verification:
-        """Check every part, execute the plan again and compare the outputs; blocks until the new run ends.
+        """Check every part, execute the plan again and compare outputs. Blocks until the new run ends.
 
         Raises:
-            PreconditionError: it did not succeed, or has no outputs to compare.
+            PreconditionError: the run did not succeed, or has no outputs to compare.
             WindlassError: the new run was refused.
         """
         from windlass.launch.verify.reexecution import prove  # lazy: as above
@@ -281,7 +281,7 @@ class Run:
         return prove(self.folder, self._home, reexecution)
 
     def diff(self, other: Run) -> list[Difference]:
-        """Return the differences between this run and another, by cause; code and data with their files."""
+        """Return differences between two runs, by cause, with files for code and data."""
         from windlass.launch.verify.difference import explained  # lazy: as above
 
         return explained(self.folder, other.folder, self._home)

@@ -1,4 +1,4 @@
-"""Start of a run: folder, checkout, environment, secrets, then its jobs, each recorded before it is submitted."""
+"""Start of a run: its folder, checkout, environment and secrets, then its jobs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ def start_run(
     run_id: str = "",
     stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:
-    """Launch a plan, up to the submission of all its tasks. Blocking; returns when the jobs are submitted.
+    """Launch a plan and return its run once all jobs are submitted. Blocking.
+
+    Each job is recorded before it is submitted.
 
     Args:
-        log: gets progress lines (environment builds).
-        run_id: unused id for the run; empty generates one.
-        stage_more: adds files to the run's folder first, such as a checkpoint to start from.
+        log: called with progress lines, such as of environment builds.
+        run_id: unused id for the run; generated if empty.
+        stage_more: adds files to the run's folder before the jobs, such as a checkpoint to start from.
 
     Raises:
         WindlassError: something before the first job failed; no run is left behind.
-        PreconditionError: the place refused a task; the run is recorded as failed, its other tasks as stopped.
+        PreconditionError: the place refused a task; the run is recorded as failed, and its other tasks as stopped.
         UnreachableError: the place cannot be reached; the next command that acts on the run submits the rest.
     """
     with ExitStack() as stack:
@@ -56,14 +58,14 @@ def start_run(
 def start_runs(
     prepared: Sequence[Prepared], *, log: Callable[[str], None], run_ids: Sequence[str] = ()
 ) -> list[RunFolder]:
-    """Launch several plans at once; a backend may submit jobs of one shape together. Blocking.
+    """Launch several plans; a backend may submit jobs with equal resources together. Blocking.
 
     Args:
-        run_ids: unused ids for the runs; empty generates them.
+        run_ids: unused ids for the runs; generated if empty.
 
     Raises:
-        WindlassError: as `start_run`, for the first plan that fails; the ones before it are started, and all are if
-            only some submissions were refused.
+        WindlassError: see `start_run`; raised for the first plan that fails. Earlier plans are started; all are if
+            only submissions were refused.
     """
     with ExitStack() as stack:
         ids = run_ids or [""] * len(prepared)
@@ -83,14 +85,14 @@ def start_runs(
 
 
 def _record_refusal(run: RunFolder, home: Home) -> None:
-    """Record the end of a refused run; only after its launch, which holds its lock."""
+    """Record the end of a refused run; call it after its launch, which holds the lock."""
     from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: few launches are refused
 
     reconcile_run(run, home)
 
 
 def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> PreconditionError | None:
-    """Call `submit_all`; if the place cannot be reached, the error says not to launch again."""
+    """Call `submit_all`; if the place cannot be reached, the hint warns not to launch again."""
     try:
         return submit_all(run, prepared.plan, prepared.home, _jobs(prepared), journal)
     except UnreachableError as error:
@@ -99,7 +101,7 @@ def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> Preco
 
 
 def _submit_together(made: Sequence[tuple[Prepared, RunFolder]]) -> None:
-    """Submit all jobs at once if the backend can; refused ones are submitted one by one later."""
+    """Submit all jobs together if the backend can; refused jobs are later submitted one by one."""
     found = [
         rendered_job(run, one.plan, one.home, task, number)[1]
         for one, run in made
@@ -107,7 +109,7 @@ def _submit_together(made: Sequence[tuple[Prepared, RunFolder]]) -> None:
     ]
     if len(found) < 2:
         return
-    from windlass.launch.remote.mirror import mirror_of  # lazy: most launches are of one run
+    from windlass.launch.remote.mirror import mirror_of  # lazy: most launches have one run
 
     mirrors = {run.path: mirror for one, run in made if (mirror := mirror_of(run, one.plan, one.home)) is not None}
 
@@ -131,7 +133,7 @@ def _make(
     run_id: str = "",
     stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:
-    """Create a run with its files staged and its jobs recorded; locked until the stack is closed."""
+    """Create a run, staged and with recorded jobs; it is locked until the stack is closed."""
     check_state_folder(prepared.plan.site, prepared.home)
     run_id = run_id or new_run_id(prepared.experiment.name)
     content = json.dumps(prepared.plan.to_data(), indent=1, sort_keys=True).encode()

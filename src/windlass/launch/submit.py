@@ -1,4 +1,4 @@
-"""Steps of a submission: record the run, record its jobs, then submit each or find it submitted."""
+"""Steps of a submission: record the run, record its jobs, then submit each job."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ __all__ = [
 PLACES = "places.json"
 PROVENANCE = "provenance.json"
 BILL = "image.spdx.json"
-"""Packages of the image as SPDX, if a tool for it was installed."""
+"""File with the image's packages as SPDX, if a tool for that was installed."""
 
 
 def is_launching(home: Home, run_id: str) -> bool:
-    """Return whether the command that launches this run is still running."""
+    """Return whether the command that launches a run is still running."""
     return is_locked(launch_lock(home, run_id))
 
 
@@ -66,7 +66,7 @@ def is_staged(run: RunFolder) -> bool:
 
 
 def launch_lock(home: Home, run_id: str) -> Path:
-    """Path of the lock that a launching command holds from before the run's folder exists."""
+    """Return the path of the lock that a launch command takes before it creates the run's folder."""
     return home.runs / f".{run_id}.launching"
 
 
@@ -100,7 +100,7 @@ def intend(run: RunFolder, plan: Plan, jobs: dict[str, int], journal: JournalWri
 
 
 def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int) -> tuple[Backend, Rendered]:
-    """Return the backend and the rendered request of a job that is recorded in the journal."""
+    """Return the backend and the rendered request of a recorded job."""
     token = run.facts().task(task).jobs[number].token
     mirror = mirror_if_remote(run, plan, home)
     backend = backend_for(plan.site, push=mirror.send_job if mirror is not None else None)
@@ -136,9 +136,9 @@ def submit_intended(run: RunFolder, plan: Plan, home: Home, task: str, number: i
 def submit_all(
     run: RunFolder, plan: Plan, home: Home, jobs: Mapping[str, int], journal: JournalWriter
 ) -> PreconditionError | None:
-    """Submit recorded jobs up to the first refusal, which is returned.
+    """Submit recorded jobs up to the first refusal, and return that.
 
-    After a refusal the run stops: submitted tasks get a stop request, the others never start.
+    After a refusal the run stops: submitted tasks get a stop request, the other tasks never start.
     """
     names = list(jobs)
     for index, name in enumerate(names):
@@ -156,7 +156,7 @@ def submit_all(
 
 
 def let_go(run: RunFolder, plan: Plan) -> list[str]:
-    """Release held jobs whose predecessors have ended; returns the names of their tasks."""
+    """Release held jobs whose predecessors have ended; return the names of their tasks."""
     waiting = jobs_to_let_go(run.facts())
     if not waiting:
         return []
@@ -180,7 +180,7 @@ def job_folder(run: RunFolder, task: str, number: int) -> Path:
 
 
 def job_of(run: RunFolder, plan: Plan, task: str, number: int, token: str) -> JobDocument:
-    """Return the job document of a task's submission."""
+    """Return the job document of one submission of a task."""
     return job_document(plan, plan.task(task), places=_read_places(run), job=number, token=token)
 
 
@@ -192,14 +192,14 @@ def _read_places(run: RunFolder) -> RunPaths:
 
 
 def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
-    """Write the secrets of the run's tasks where its supervisors read them; idempotent."""
+    """Write the secrets of the run's tasks for its supervisors; idempotent."""
     names = plan.secret_names
     if not names:
         return
     if plan.site.backend == "beaker":
         _name_secrets(run, plan)
         return
-    from windlass.secrets import deliver, open_secrets  # lazy: most runs have none
+    from windlass.secrets import deliver, open_secrets  # lazy: most runs have no secrets
 
     found = open_secrets(home.path).require(sorted(set(names.values())))
     values = {variable: found[name] for variable, name in sorted(names.items())}
@@ -213,15 +213,15 @@ def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
 
 
 def _name_secrets(run: RunFolder, plan: Plan) -> None:
-    """Record the names of the secrets at Beaker, which holds the values itself."""
-    from windlass.launch.beaker.secrets import beaker_secret_names, delivery_in_job  # lazy: few sites are Beaker's
+    """Record the names of the secrets at Beaker, where the values are stored."""
+    from windlass.launch.beaker.secrets import beaker_secret_names, delivery_in_job  # lazy: few sites use Beaker
 
     places = replace(_read_places(run), secrets=beaker_secret_names(plan), delivery=delivery_in_job(run.id))
     write_json(run.path / PLACES, encode(places))
 
 
 def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
-    """Remove the delivered secrets of a run, here or at its site; idempotent."""
+    """Remove the delivered secrets of a run, on this machine or at its site; idempotent."""
     if not is_staged(run):
         return
     if mirror is not None:
@@ -235,7 +235,7 @@ def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
 
 
 def has_secrets(run: RunFolder) -> bool:
-    """Return whether delivered secrets of the run still exist."""
+    """Return whether a run's delivered secrets still exist."""
     delivery = _read_places(run).delivery if is_staged(run) else None
     if delivery is None:
         return False
@@ -245,7 +245,7 @@ def has_secrets(run: RunFolder) -> bool:
 
 
 def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:
-    """Return the submission of a job as recorded in the journal, or None."""
+    """Return the recorded submission of a job, or None."""
     job = run.facts().task(task).jobs.get(number)
     if job is None or not job.is_submitted:
         return None

@@ -1,1 +1,1 @@
-"""Export of a run to one file, and import of such a file."""
+"""Export a run to an archive file, and import such an archive."""

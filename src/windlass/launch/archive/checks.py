@@ -1,4 +1,4 @@
-"""Checks of an imported run: plan, journal, outputs, code and data belong together."""
+"""Checks that the plan, journal, outputs, code and data of an imported run match."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["check_arrived"]
 
 
 def check_arrived(run: RunFolder, path: Path, home: Home, contents: Contents, *, pack: Path) -> None:
-    """Compare the parts of an imported run with each other; its bytes were checked before.
+    """Check that the parts of an imported run match; their bytes were checked before.
 
-    The commit of the pack is added to our own repository, which is harmless if the run is then refused.
+    The pack's commit is added to windlass's repository, which is harmless if the run is then refused.
 
     Args:
         path: the archive, for messages.
 
     Raises:
-        PreconditionError: they do not match (`archive-damaged`).
+        PreconditionError: the parts do not match (`archive-damaged`).
     """
     try:
         plan, facts = Plan.from_data(run.plan()), run.facts()
@@ -51,7 +51,7 @@ def check_arrived(run: RunFolder, path: Path, home: Home, contents: Contents, *,
 
 
 def _check_outputs(run: RunFolder, path: Path, facts: RunFacts, contents: Contents) -> None:
-    """Check that journal, manifest and file list agree on the outputs."""
+    """Check that the journal, the manifests and the file list agree on the outputs."""
     items = {item.path: item for item in contents.items}
     for task, recorded in facts.outputs.items():
         try:
@@ -68,7 +68,7 @@ def _check_outputs(run: RunFolder, path: Path, facts: RunFacts, contents: Conten
 
 
 def _check_code(run: RunFolder, path: Path, plan: Plan, home: Home, pack: Path) -> None:
-    """Check that the checkout is the pinned commit; check it out again if it was removed."""
+    """Check that the checkout matches the pinned commit; restore it if it was removed."""
     if not pack.exists():
         return
     store = home.cache / "code.git"

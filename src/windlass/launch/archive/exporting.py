@@ -1,4 +1,4 @@
-"""Export of a run's folder to one file, atomically."""
+"""Atomic export of a run's folder to one file."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _PAUSES_S = (0.2, 1.0, 3.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """An archive that was written.
+    """Archive that was written.
 
     Attributes:
-        sha256: of the file, to compare copies with.
-        left_out: parts of the run that are not in it, with the reason.
+        sha256: digest of the file, for checking copies.
+        left_out: parts of the run that are not in the archive, with the reason.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """Optional parts of an archive, and parts that cannot be included because they are at a site."""
+    """Optional parts of an archive, and parts that are left out because they are at a site."""
 
     checkpoints: bool
     data: bool
@@ -80,20 +80,20 @@ def export_run(
     with_secrets: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> Exported:
-    """Write a run that has ended into one archive, atomically. Blocking: reads everything twice.
+    """Write a finished run to an archive, atomically. Blocking: reads everything twice.
 
     Args:
-        target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`; there must be no such file.
+        target: a file that does not exist yet; its name ends in `.tar.gz`, `.tar.zst` or `.tar`.
         checkpoints, data: include them.
-        with_secrets: write it even if its files contain values of secrets.
-        log: gets a line about each step.
+        with_secrets: write the archive even if files contain values of secrets.
+        log: called with a line about each step.
 
     Raises:
         PreconditionError: the run has not ended, the file exists, something changed during the export, or a file
             contains the value of a secret of this home (`archive-secrets`).
         AccessError: the vault cannot be opened, so the files cannot be searched for its values.
-        NotFoundError: an output at a site was removed there.
-        OSError: no space or no permission.
+        NotFoundError: an output was removed at its site.
+        OSError: there is not enough space, or access is denied.
     """
     check_name(target)
     target = target.absolute()
@@ -123,7 +123,7 @@ def export_run(
 
 
 def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[str], None], wanted: _Wanted) -> Contents:
-    """Gather and write; repeat if a supervisor that is shutting down wrote to the journal."""
+    """Collect and write the files; repeat if a supervisor that is exiting wrote to the journal."""
     for pause_s in (*_PAUSES_S, 0.0):
         contents = _gather(run, home, path.parent, wanted)
         log(f"{count(len(contents.items), 'file')}, {size(contents.num_bytes)}")
@@ -141,8 +141,8 @@ def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[st
 
 
 def _refuse_secrets(contents: Contents, home: Home) -> None:
-    """Refuse files that contain secrets; a task may write its secrets to any file."""
-    from windlass.launch.archive.secret_search import find_secrets  # lazy: these are for an export alone
+    """Refuse files that contain secrets: a task can write its secrets to any file."""
+    from windlass.launch.archive.secret_search import find_secrets  # lazy: only an export needs these
     from windlass.secrets import open_secrets
 
     store = open_secrets(home.path)
@@ -160,10 +160,10 @@ def _refuse_secrets(contents: Contents, home: Home) -> None:
 
 
 def _bring_outputs(run: RunFolder, home: Home, facts: RunFacts) -> dict[str, str]:
-    """Fetch the outputs of a run at a site; return what stays there, by path in the archive."""
+    """Fetch the outputs of a run at a site; return what is left out, by path in the archive."""
     if not run.is_mirrored:
         return {}
-    from windlass.launch.remote.mirror import mirror_of_run  # lazy: most runs are here
+    from windlass.launch.remote.mirror import mirror_of_run  # lazy: most runs are on this machine
 
     mirror, away = mirror_of_run(run, home), {"run/checkpoints": "at the site"}
     for name, task in facts.tasks.items():
@@ -176,7 +176,7 @@ def _bring_outputs(run: RunFolder, home: Home, facts: RunFacts) -> dict[str, str
 
 
 def _fresh_beside(target: Path) -> Path:
-    """Create a temporary folder beside the target; remove what killed exports left there."""
+    """Create a temporary folder beside the target; remove leftovers of killed exports."""
     prefix = f".{target.name}.export-"
     for left in target.parent.glob(f"{prefix}*"):
         pid = left.name.removeprefix(prefix).partition("-")[0]
@@ -191,7 +191,7 @@ def _fresh_beside(target: Path) -> Path:
 
 
 def _gather(run: RunFolder, home: Home, fresh: Path, wanted: _Wanted) -> Contents:
-    """Digest everything to export; files made for it are in `fresh`."""
+    """Digest everything to export; files created for the export are in `fresh`."""
     plan, left_out = Plan.from_data(run.plan()), dict(wanted.away)
     provenance = _provenance(run)
     items = list(_own_items(run, fresh, left_out, has_checkpoints=wanted.checkpoints))
@@ -218,7 +218,7 @@ def _code_folder(plan: Plan, provenance: Mapping[str, Any]) -> Path:
 
 
 def _items_of(path: Path, name: str) -> Iterator[Item]:
-    """Yield one file under another name, without a time of its own."""
+    """Yield one file under another name, without its modification time."""
     yield Item(path=name, size=path.stat().st_size, sha256=sha256_file(path), source=path)
 
 
@@ -243,7 +243,7 @@ def _own_items(run: RunFolder, fresh: Path, left_out: dict[str, str], *, has_che
 
 
 def _is_ours_alone(item: Item) -> bool:
-    """Return whether a file of the journal, jobs or logs is for this machine only."""
+    """Return whether a file in journal, jobs or logs is only of use on this machine."""
     name = item.path.rpartition("/")[2]
     return name.startswith(".") or name.endswith(_STAYS)
 
@@ -299,7 +299,7 @@ def _write(contents: Contents, path: Path, name: str) -> None:
 
 
 def _place(made: Path, target: Path) -> None:
-    """Rename the finished file, unless the name was taken in the meantime."""
+    """Rename the finished file, unless the target was created in the meantime."""
     try:
         os.link(made, target)
     except FileExistsError as error:

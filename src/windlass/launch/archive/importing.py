@@ -1,4 +1,4 @@
-"""Import of an archive as a run of this home, atomically; every byte is checked."""
+"""Atomic import of an archive as a run of this home; every byte is checked."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _EMPTY = ("journal", "jobs", "logs", "checkpoints", "out")
 
 
 def import_run(path: Path, home: Home) -> RunFolder:
-    """Import the run of an archive under its own id, atomically. Blocking.
+    """Import an archived run under its original id, atomically. Blocking.
 
-    It can be shown, verified, compared and rerun, but not resumed: only its record is here.
+    The run can be shown, verified, compared and rerun, but not resumed: only its record is imported.
 
     Raises:
         NotFoundError: no such file.
-        PreconditionError: the archive is damaged or was changed, or a run of that id exists.
-        OSError: no space or no permission.
+        PreconditionError: the archive is damaged or was modified, or a run with that id exists.
+        OSError: there is not enough space, or access is denied.
     """
     if not path.is_file():
         raise NotFoundError(f"no such file: {path}", hint="windlass archive import FILE", code="file-missing")
@@ -55,7 +55,7 @@ def import_run(path: Path, home: Home) -> RunFolder:
 
 
 def _check_names(path: Path, contents: Contents) -> None:
-    """Accept only files that an export writes, none that other commands would interpret."""
+    """Refuse files that an export never writes, since other commands might interpret them."""
     for item in contents.items:
         first, _, rest = item.path.partition("/")
         part, _, below = rest.partition("/")
@@ -81,7 +81,7 @@ def _check_room(contents: Contents, home: Home) -> None:
 
 
 def _shaped(fresh: Path, contents: Contents) -> Path:
-    """Lay out the files as a run's folder, still under a hidden name."""
+    """Arrange the files as a run's folder, still under a hidden name."""
     folder = fresh / contents.run_id
     try:
         os.rename(fresh / "in" / "run", folder)

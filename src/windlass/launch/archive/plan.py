@@ -1,4 +1,4 @@
-"""Plan of a run on this machine; data that was imported with it is read from the import."""
+"""Plan of a run on this machine, with imported data read from the import."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["plan_here"]
 
 
 def plan_here(run: RunFolder) -> Plan:
-    """Return a run's plan; only paths of imported data differ from the file, so the hash is the same.
+    """Return a run's plan; only paths of imported data are changed, so the hash stays equal.
 
     Raises:
-        NotFoundError, PreconditionError: as `Plan.from_data` and `RunFolder.plan`.
+        NotFoundError, PreconditionError: see `Plan.from_data` and `RunFolder.plan`.
     """
     plan, data = Plan.from_data(run.plan()), archived_data(run)
     pins = {name: replace(pin, source=f"file:{data[name]}") for name, pin in plan.pins.data.items() if name in data}

@@ -1,4 +1,4 @@
-"""Search for secrets in files to be exported, also inside compressed files."""
+"""Search for secrets in files to export, including compressed files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass.runs.archive.contents import Item
 __all__ = ["MIN_BYTES", "find_secrets"]
 
 MIN_BYTES = 8
-"""Shorter forms of a value occur in large files by chance."""
+"""Shorter encodings of a value occur in large files by chance."""
 
 _PIECE_BYTES = 1 << 20
 _OPENERS: Mapping[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
@@ -32,7 +32,7 @@ _BROKEN = (
     lzma.LZMAError,
     zipfile.BadZipFile,
 )
-"""Errors raised by files that only start like a compressed one, and by encrypted members."""
+"""Errors raised by files that only look compressed, and by encrypted members."""
 
 
 def find_secrets(items: Iterable[Item], secrets: Mapping[str, bytes]) -> dict[str, list[str]]:
@@ -83,5 +83,5 @@ def _in_stream(stream: IO[bytes], redactor: Redactor) -> set[str]:
     while piece := stream.read(_PIECE_BYTES):
         held += piece
         names |= redactor.names_in(held)
-        held = held[-redactor.longest_form_bytes :]  # a value may span two pieces
+        held = held[-redactor.longest_form_bytes :]  # a value can span two pieces
     return names

@@ -1,4 +1,4 @@
-"""Image of a Beaker site's jobs by id: its name may move to another image during a run."""
+"""Id of the image of a Beaker site's jobs; its name may be reassigned during a run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _OURS = "beaker:"
 
 
 def image_by_id(plan: Plan, reference: str, log: Callable[[str], None]) -> tuple[str, dict[str, object]]:
-    """Return the image reference of a plan's jobs, and facts about it for the provenance.
+    """Return the image reference for a plan's jobs, and its facts for the provenance.
 
-    Asks Beaker, for its own images only. If Beaker cannot be reached the name is kept, with a line in the log.
+    Queries Beaker, for Beaker images only. If Beaker cannot be reached, the name is kept and a line is logged.
 
     Args:
-        reference: image of the experiment; empty: the site's default.
+        reference: image of the experiment; the site's default if empty.
 
     Raises:
         NotFoundError: Beaker has no such image.
@@ -28,7 +28,7 @@ def image_by_id(plan: Plan, reference: str, log: Callable[[str], None]) -> tuple
     name = reference or plan.tasks[0].beaker.image
     if not name.startswith(_OURS):
         return reference, {}
-    from windlass.backends.beaker.backend import service_of  # lazy: few sites are Beaker's
+    from windlass.backends.beaker.backend import service_of  # lazy: few sites use Beaker
 
     profile = plan.site.profile
     if profile is None:

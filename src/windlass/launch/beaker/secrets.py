@@ -1,4 +1,4 @@
-"""Secrets of a run at a Beaker site: the workspace's, looked up by name before submission."""
+"""Secrets of a run at a Beaker site, looked up in the workspace before submission."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ __all__ = ["beaker_secret_names", "delivery_in_job", "names_at_beaker"]
 
 
 def delivery_in_job(run_id: str) -> Path:
-    """Path of the values in the memory of the run's containers."""
+    """Return the path of the in-memory file of values in the run's containers."""
     return Path(f"/dev/shm/windlass-{run_id}/secrets.json")  # noqa: S108 - see above
 
 
 def beaker_secret_names(plan: Plan) -> dict[str, str]:
-    """Return the name in the workspace of each secret of a plan, by variable. Asks Beaker.
+    """Return by variable the workspace's name of each secret of a plan. Queries Beaker.
 
     Raises:
-        AccessError: a secret is missing; nothing was submitted.
+        AccessError: a secret is missing.
         UnreachableError: Beaker cannot be reached.
     """
     profile = plan.site.profile
     if profile is None:
         raise InternalError(f"site `{plan.site.name}` has no profile")
-    from windlass.backends.beaker.backend import service_of  # lazy: few sites are Beaker's
+    from windlass.backends.beaker.backend import service_of  # lazy: few sites use Beaker
 
     service, workspace = service_of(profile), profile.beaker.workspace
     return names_at_beaker(plan.secret_names, service.secrets(workspace), service.user(), workspace)
 
 
 def names_at_beaker(wanted: Mapping[str, str], known: Iterable[str], user: str, workspace: str) -> dict[str, str]:
-    """Return the name at Beaker by variable: the user's own (`USER_NAME`) before the shared one; pure.
+    """Return Beaker secret names by variable, preferring the user's own (`USER_NAME`). Pure.
 
     Args:
-        wanted: name of the secret by variable.
+        wanted: names of the secrets by variable.
 
     Raises:
-        AccessError: secrets are missing; names all of them.
+        AccessError: secrets are missing; the message names all of them.
     """
     there = list(known)
     found, missing = {}, []

@@ -1,4 +1,4 @@
-"""Beaker sites: defaults of the account for `site add`, and `site check`."""
+"""Beaker sites: account defaults for `site add`, and `site check`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["ask_beaker", "check_beaker_site"]
 
 
 def ask_beaker(profile: Profile, *, today: str) -> Profile:
-    """Return the profile, completed with the account's default workspace. Asks Beaker.
+    """Return the profile with the account's default workspace filled in. Queries Beaker.
 
     Raises:
-        AccessError: there is no token, or Beaker rejects it.
+        AccessError: the token is missing, or Beaker rejects it.
         UnreachableError: Beaker cannot be reached.
     """
     service = service_of(profile)
@@ -45,7 +45,7 @@ def ask_beaker(profile: Profile, *, today: str) -> Profile:
 
 
 def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = None) -> SiteCheck:
-    """Look up everything in a profile at Beaker and record the results. Queues nothing.
+    """Look up a profile's settings at Beaker and record the results. Submits no job.
 
     Args:
         home: WINDLASS_HOME, where the history is.
@@ -91,7 +91,7 @@ def _workspace(service: BeakerService, name: str) -> str:
 
 
 def _storage(profile: Profile, home: Path) -> CheckResult:
-    """Return a result that says where files of runs are stored."""
+    """Return a result that describes where files of runs are stored."""
     shared = profile.fs.shared
     kind = storage_of(profile, home)
     if kind is Storage.DATASETS and not shared:
@@ -106,7 +106,7 @@ def _storage(profile: Profile, home: Path) -> CheckResult:
 
 
 def _found(name: str, look: Callable[[], str]) -> CheckResult:
-    """Run one check; a refusal is a result, an unreachable service is an error."""
+    """Run one check; a refusal becomes a result, an unreachable service raises."""
     try:
         return CheckResult(name=name, nodes=0, status="ok", message=look())
     except UnreachableError:

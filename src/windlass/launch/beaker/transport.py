@@ -1,9 +1,9 @@
-"""Transport for Beaker sites without ssh: messages are uploaded as a dataset, records are read from the results.
+"""Transport for Beaker sites without ssh: uploads messages as a dataset, reads records from job results.
 
-It replaces `RemoteClient`. Messages of the mirror go to an outbox beside the run and are applied at once to a staging
-copy, a folder with the expected state of the site. When a job is submitted, all messages so far become its bundle
-(`windlass.supervise.beaker.bundle`); later ones do not reach it. Before a pull, the staging copy is updated from the
-results of the run's jobs.
+It replaces `RemoteClient`. The mirror's messages go to an outbox beside the run and are immediately applied to a
+staging copy, a folder with the expected state of the site. When a job is submitted, all messages so far become its
+bundle (`windlass.supervise.beaker.bundle`); later messages do not reach it. Before a pull, the staging copy is updated
+from the results of the run's jobs.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _LOGS = "logs/"
 
 
 class BeakerTransport:
-    """Transport of one run's files as datasets.
+    """Transport that sends and receives one run's files as datasets.
 
     Args:
-        run: the local copy; outbox and staging copy are in its folder `transport`.
-        state: windlass's folder as jobs see it.
+        run: the local run folder; outbox and staging copy are in its subfolder `transport`.
+        state: path of windlass's folder in jobs.
         archive: the local zipapp.
-        site: name of the site, for messages.
+        site: name of the site, for error messages.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class BeakerTransport:
         """Answer `sync` and `fetch` from the staging copy, like `RemoteClient.request`.
 
         Raises:
-            PreconditionError: another request, which needs a server at the site.
+            PreconditionError: the request needs a server at the site.
             UnreachableError: Beaker cannot be reached.
         """
         held = list(pieces)
@@ -94,7 +94,7 @@ class BeakerTransport:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """Queue folders as one message; folders that exist at the site are left alone when it is applied."""
+        """Queue folders as one message; folders that exist at the site will not be replaced."""
         for name in empty.get(self._root, ()):
             (self._staging / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._outbox():
@@ -105,14 +105,14 @@ class BeakerTransport:
             self._add_message("unpack", message)
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """Return the job with the name of the dataset that holds its folder. Asks Beaker for the user."""
-        from windlass.backends.beaker.render import experiment_name  # lazy: with the backend
+        """Return the job with the name of its bundle's dataset. Asks Beaker for the user name."""
+        from windlass.backends.beaker.render import experiment_name  # lazy: imported with the backend
 
         bundle = f"{self._service.user()}/{experiment_name(document)}-files"
         return replace(document, beaker=replace(document.beaker, bundle=bundle))
 
     def finish_upload(self, folder: Path) -> None:
-        """Upload all messages so far as the bundle of a job; an existing bundle is used as it is."""
+        """Upload all messages so far as the bundle of a job; an existing bundle is reused."""
         document = JobDocument.read(folder / "job.json")
         self._queue_pulled()
         with tempfile.TemporaryDirectory(prefix="windlass-bundle-") as scratch:
@@ -147,7 +147,7 @@ class BeakerTransport:
             write_json(self._folder / CONTENT, [*messages, (command, name)])
 
     def _queue_pulled(self) -> None:
-        """Queue what earlier jobs wrote to the journal, for jobs whose storage starts empty."""
+        """Queue the journal files that earlier jobs wrote: a new job may start with empty storage."""
         paths = sorted((self._staging / "journal").glob(f"*{SUFFIX}"))
         own = {path.name for path in paths} - self._received()
         pulled = [path for path in paths if path.name not in own]
@@ -159,10 +159,10 @@ class BeakerTransport:
     # --- results -----------------------------------------------------------------------------------------------
 
     def _receive(self, prefixes: Sequence[str], *, is_whole: bool = False) -> None:
-        """Append to the staging copy what was added to the results of the first replicas.
+        """Append new bytes of the first replicas' results to the staging copy.
 
         Args:
-            is_whole: files may have been replaced; fetch them whole where the size differs.
+            is_whole: files may have been replaced; fetch a file completely if its size differs.
         """
         if not is_whole and time.monotonic() < self._looked_at + _LOOK_EVERY_S:
             return
@@ -177,7 +177,7 @@ class BeakerTransport:
         self._looked_at = time.monotonic()
 
     def _datasets(self) -> Iterator[str]:
-        """Yield the results of every start of the first replica, oldest first."""
+        """Yield the results dataset of each job of the first replica, oldest first."""
         for path in sorted(self._run.jobs.glob("*/submitted.json"), key=lambda path: path.stat().st_mtime):
             submitted = read_json(path)
             assert isinstance(submitted, dict)
@@ -212,7 +212,7 @@ class BeakerTransport:
         return set(map(str, found))
 
     def _note_received(self, name: str) -> None:
-        """Record a received file; call it under the lock, for others may receive too."""
+        """Record a received file. Call it with the lock held: other processes may receive too."""
         known = self._received()
         if name not in known:
             write_json(self._folder / "received.json", sorted(known | {name}))

@@ -1,1 +1,1 @@
-"""Delete what no run needs any more."""
+"""Garbage collection of files that no run needs any more."""

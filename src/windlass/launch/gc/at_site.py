@@ -1,6 +1,6 @@
-"""Garbage collection at a site: runs whose mirror is here, their checkpoints, and environments.
+"""Garbage collection at a site: mirrored runs, their checkpoints, and environments.
 
-The site checks again what it removes (`windlass.supervise.remote.gc`). Blocking; each may be repeated.
+The site checks each removal again (`windlass.supervise.remote.gc`). All functions block and are idempotent.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class SiteCheckpoints:
     """Checkpoints of a task at its site.
 
     Attributes:
-        site: its name.
-        held: oldest first, with their paths there.
-        whole: the newest one whose files have the recorded sizes, or None.
-        sizes: bytes on the disk there.
+        site: name of the site.
+        held: the checkpoints, oldest first, with their paths at the site.
+        whole: the newest checkpoint whose files have their recorded sizes, or None.
+        sizes: bytes on the site's disk.
     """
 
     mirror: Mirror
@@ -56,14 +56,14 @@ class SiteCheckpoints:
     sizes: Mapping[Path, int]
 
     def remove(self, chosen: Sequence[CheckpointFiles]) -> None:
-        """Remove some of them; all are hidden before the first is deleted."""
+        """Remove the chosen checkpoints; all are hidden before the first is deleted."""
         names = [each.path.relative_to(_folder(self.mirror, self.task)).as_posix() for each in chosen]
         header = {"what": "checkpoints", "root": str(self.mirror.root), "task": self.task, "names": names}
         self.mirror.transport.request("clear", header)
 
 
 def checkpoints_at_site(run: RunFolder, task: str, pattern: str, home: Home) -> SiteCheckpoints | None:
-    """Return the checkpoints of a task at its site; None for a local run.
+    """Return a task's checkpoints at its site; None for a local run.
 
     Raises:
         UnreachableError: the site cannot be reached.
@@ -101,11 +101,11 @@ def _folder(mirror: Mirror, task: str) -> Path:
 def collect_environments(
     home: Home, profile: Profile, older_than_s: float, *, is_dry: bool
 ) -> Iterator[Removal | Kept]:
-    """Remove environments at a site that no run may continue with and that were not used lately.
+    """Remove environments at a site that no unfinished run needs and that were not used recently.
 
     Raises:
         PreconditionError: the site has no windlass folder.
-        UnreachableError: it cannot be reached.
+        UnreachableError: the site cannot be reached.
     """
     if profile.kind == "beaker" and not profile.ssh:
         message = f"site {profile.name} has no environments: Beaker jobs run in their image"

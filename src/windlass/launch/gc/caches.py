@@ -1,6 +1,6 @@
 """Garbage collection of images, prepared data and data versions.
 
-Kept always: what a run that may continue needs. Kept unless `drops_pinned`: what only finished runs pin.
+Items that a run needs to continue are always kept. Items that only finished runs pin are kept unless `drops_pinned`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Needs:
     """Plans of all runs as text, to search for keys and digests.
 
     Attributes:
-        plans: text of the plan by run, and whether the run may still continue.
+        plans: by run, the text of its plan, and whether the run may still continue.
     """
 
     plans: dict[str, tuple[str, bool]]
 
     def user_of(self, key: str, *, drops_pinned: bool) -> str:
-        """Return why a key must be kept; empty if no run pins it."""
+        """Return the reason to keep a key, or an empty string if no run pins it."""
         pinned = ""
         for run, (text, is_live) in self.plans.items():
             if key not in text:
@@ -69,7 +69,7 @@ class Needs:
 def clear(
     home: Home, *, has_images: bool, has_data: bool, older_than_s: float, drops_pinned: bool, is_dry: bool
 ) -> Iterator[Removal | Kept]:
-    """Remove what is not needed, and yield what was removed and kept; `is_dry` removes nothing. Blocking."""
+    """Remove unneeded items; yield those removed and kept. `is_dry` removes nothing. Blocking."""
     seen: list[Removal | Kept] = []
     if has_images:
         seen += old_images(home, older_than_s, drops_pinned=drops_pinned)
@@ -81,14 +81,14 @@ def clear(
             yield each
         else:
             kind: Literal["image", "built data"] = "image" if each.kind == "image" else "built data"
-            why = f"{each.why}, but it was used in the meantime, or its engine is missing or keeps it"
+            why = f"{each.why}, but it has been used since, or its engine is missing or did not remove it"
             yield Kept(path=each.path, why=why, kind=kind)
     if has_data:
         yield from collect_data(home, older_than_s, drops_pinned=drops_pinned, is_dry=is_dry)
 
 
 def needs_of(home: Home) -> Needs:
-    """Read the plans of a home's runs; an unreadable run counts as one that may continue."""
+    """Read the plans of a home's runs; an unreadable run is assumed to continue."""
     index = Index(home)
     index.refresh()
     plans = {}
@@ -100,14 +100,14 @@ def needs_of(home: Home) -> Needs:
 
 
 def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -> Iterator[Removal | Kept]:
-    """Yield every image that windlass built here, by its record."""
+    """Yield every image that windlass built on this machine, from its record."""
     from windlass.pin.image import list_records  # lazy: most homes have no images
     from windlass.pin.image.records import record_path
 
     needs, now = needs_of(home), time.time()
     for record in list_records(home.cache):
         if not record.commits:
-            continue  # only named, not built: the record lists its packages
+            continue  # used by name, not built: the record only lists its packages
         path = record_path(home.cache, record.key, record.engine)
         used_at = path.stat().st_mtime
         why = needs.user_of(record.key, drops_pinned=drops_pinned)
@@ -124,7 +124,7 @@ def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -
 
 
 def _is_used_since(marker: Path, removal: Removal) -> bool:
-    """Return whether a launch has used it, which changes its marker's time, since it was listed."""
+    """Return whether a launch has touched its marker since it was listed."""
     return bool(removal.used_at) and marker.exists() and marker.stat().st_mtime != removal.used_at
 
 
@@ -133,7 +133,7 @@ def _used(used_at: float, now: float, older_than_s: float) -> str:
 
 
 def remove_image(removal: Removal, home: Home) -> bool:
-    """Remove an image and its record; False if a container uses it or its engine is missing."""
+    """Remove an image and its record; False if it is in use or its engine is missing."""
     from windlass.pin.image import find_engine, list_records  # lazy: as above
     from windlass.pin.image.records import record_path
 
@@ -157,7 +157,7 @@ def remove_image(removal: Removal, home: Home) -> bool:
 
 
 def _own_names(record: ImageRecord, engine: ImageEngine) -> Iterator[str]:
-    """Yield the names that windlass gave an image; an engine keeps it while one is left."""
+    """Yield the names that windlass gave an image; engines keep an image that has a name."""
     yield from record.tags
     facts = engine.find(record.image_id)
     for tag in facts.tags if facts is not None else ():
@@ -167,7 +167,7 @@ def _own_names(record: ImageRecord, engine: ImageEngine) -> Iterator[str]:
 
 
 def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = False) -> Iterator[Removal | Kept]:
-    """Yield every folder of prepared data here, and leftovers of killed builders."""
+    """Yield every folder of prepared data on this machine, and leftovers of killed builders."""
     from windlass.supervise.builds.once import READY, is_being_built  # lazy: most homes have none
 
     folder = home.path / _BUILT
@@ -194,7 +194,7 @@ def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = Fals
 
 
 def remove_built_data(removal: Removal, _home: Home) -> bool:
-    """Remove a folder of prepared data under the lock of its builders; idempotent.
+    """Remove a folder of prepared data, holding the lock of its builders; idempotent.
 
     Returns False if a launch has used it since it was listed.
     """

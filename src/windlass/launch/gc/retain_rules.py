@@ -1,4 +1,4 @@
-"""Retention rules of runs (`retain:`): list what they remove, and remove it."""
+"""Retention rules of runs (`retain:`): list and remove what they no longer keep."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["enforce", "half_removed", "retained"]
 
 
 def retained(home: Home, now: float | None = None) -> Iterator[Removal | Kept]:
-    """List what the rules of all runs remove and keep; changes nothing.
+    """Yield what the rules of all runs remove and keep. Changes nothing.
 
-    Active runs are skipped. For runs at a site, rules on checkpoints ask the site; if it cannot be reached they stay.
+    Active runs are skipped. Rules on checkpoints at a site query the site; if it cannot be reached, they are kept.
     """
     now = time.time() if now is None else now
     reader = retention.readers(home)
@@ -76,14 +76,14 @@ def _of_run(
 
 
 def _there(run: RunFolder, task: str, home: Home) -> SiteCheckpoints | None:
-    """Return the checkpoints of a task at its site; None for a local run.
+    """Return a task's checkpoints at its site; None for a local run.
 
     Raises:
         WindlassError: the site cannot be reached, or has no server.
     """
     if not run.is_mirrored:
         return None
-    from windlass.launch.gc.at_site import checkpoints_at_site  # lazy: most runs are here
+    from windlass.launch.gc.at_site import checkpoints_at_site  # lazy: most runs are on this machine
 
     return checkpoints_at_site(run, task, retention.pattern_of(run, task), home)
 
@@ -108,7 +108,7 @@ def _needed(
     reader: Callable[[RunFolder, str], str],
     there: SiteCheckpoints | None,
 ) -> Mapping[Path, str]:
-    """Return checkpoints that stay regardless of the rules, with the reason."""
+    """Return checkpoints that are kept regardless of the rules, with the reasons."""
     user = reader(run, f"checkpoints/{task}")
     if user:
         return {each.path: f"{user} reads data from it" for each in held}
@@ -122,7 +122,7 @@ def _needed(
 
 
 def enforce(removal: Removal, home: Home) -> bool:
-    """Remove what `retained` listed; False if rules or run have changed since. Blocking; idempotent."""
+    """Remove an item that `retained` listed; False if it must now stay. Blocking; idempotent."""
     if removal.kind == "run":
         is_read = retention.readers(home)(RunFolder(removal.path), "")
         return not is_read and remove(removal, home)
@@ -147,7 +147,7 @@ def enforce(removal: Removal, home: Home) -> bool:
 
 
 def half_removed(home: Home) -> Iterator[Removal]:
-    """Yield checkpoints whose removal was interrupted: hidden folders, or a manifest without its file."""
+    """Yield checkpoints whose removal was interrupted: hidden folders and orphaned manifests."""
     for run_id in run_ids(home):
         run = RunFolder(home.runs / run_id)
         for path in [left for folder in sorted(run.path.glob("checkpoints/*")) for left in trashed(folder)]:

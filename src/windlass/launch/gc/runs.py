@@ -1,4 +1,4 @@
-"""Garbage collection of runs, environments and leftovers; nothing that a run may still need."""
+"""Garbage collection of runs, environments and leftovers that no run needs."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ Kind = Literal["run", "checkpoint", "environment", "image", "built data", "data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Something to remove, and why.
+    """Item to remove, with the reason.
 
     Attributes:
-        used_at: time of its marker; it stays if that has changed by then. 0: not checked.
-        run, task: whose checkpoint it is.
-        site: where `path` is; empty: here.
+        used_at: time of its marker; the item is kept if that has changed since. 0: not checked.
+        run, task: run and task of a checkpoint.
+        site: site of `path`; this machine if empty.
     """
 
     kind: Kind
@@ -66,7 +66,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Something that stays, and why."""
+    """Item that is kept, with the reason."""
 
     path: Path
     why: str
@@ -75,7 +75,7 @@ class Kept:
 
 
 def leftovers(home: Home) -> Iterator[Removal]:
-    """Yield leftovers of killed commands: partial runs, and secrets of runs that ended."""
+    """Yield leftovers of killed commands: partial runs, and secrets of finished runs."""
     for entry in os.scandir(home.runs):
         found = _HALF_MADE.match(entry.name)
         is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT_S
@@ -87,13 +87,13 @@ def leftovers(home: Home) -> Iterator[Removal]:
 
 
 def _old_secrets(home: Home) -> Iterator[Removal]:
-    """Yield deliveries of this home's runs that ended; those of unknown runs are left alone."""
-    from windlass.secrets.delivery import delivery_folders  # lazy: beside its one use
+    """Yield delivered secrets of this home's finished runs; those of unknown runs are kept."""
+    from windlass.secrets.delivery import delivery_folders  # lazy: imported where it is used once
     from windlass.supervise.remote.delivery import delivery_token
 
     files: list[Path] = []
     for folder in delivery_folders(home.path):
-        with contextlib.suppress(OSError):  # missing, or another user's
+        with contextlib.suppress(OSError):  # missing, or owned by another user
             files += folder.iterdir()
     if not files:
         return
@@ -104,9 +104,9 @@ def _old_secrets(home: Home) -> Iterator[Removal]:
 
 
 def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
-    """Yield runs that ended at least `older_than_s` ago; unreadable and active runs are skipped.
+    """Yield runs that ended at least `older_than_s` ago; skip unreadable and active runs.
 
-    A run whose files are data of another run is kept.
+    A run whose files another run uses as data is kept.
     """
     before = time.time() - older_than_s
     old = [row.id for row in _rows(home) if row.is_terminal and row.ended_at and row.ended_at <= before]
@@ -121,9 +121,9 @@ def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
 
 
 def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
-    """Yield every built environment: removed if not used lately and not needed by a run.
+    """Yield every built environment, to remove if no run needs it and it was not used recently.
 
-    Every run that did not succeed needs its environment: it may be continued.
+    Every run that did not succeed needs its environment, because it may be continued.
     """
     before, texts = time.time() - older_than_s, needs(home)
     for kind in ("envs", "overlays"):
@@ -137,7 +137,7 @@ def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept
 
 
 def _why_kept(place: Path, texts: Mapping[str, str], before: float) -> str:
-    """Return why an environment stays; empty if it can be removed."""
+    """Return the reason to keep an environment, or an empty string if it can be removed."""
     if is_locked(_gate(place)):
         return "it is being built"
     users = [run for run, text in texts.items() if place.name in text]
@@ -150,7 +150,7 @@ def _why_kept(place: Path, texts: Mapping[str, str], before: float) -> str:
 
 
 def needs(home: Home) -> dict[str, str]:
-    """Return plan and places, as text, of every run that may continue; they name its environment."""
+    """Return the plan and places, as text, of every run that may continue."""
     found = {}
     for row in _rows(home):
         if row.state != State.SUCCEEDED:
@@ -168,23 +168,23 @@ def _rows(home: Home) -> list[RunRow]:
 
 
 def remove(removal: Removal, home: Home) -> bool:
-    """Remove it; False if it is needed after all.
+    """Remove an item; False if it is now needed.
 
     Raises:
-        WindlassError: the site of a run refuses or cannot be reached; nothing is removed here then.
+        WindlassError: the site of a run refuses or cannot be reached; nothing was removed on this machine.
     """
     if removal.kind == "run":
         return _remove_run(RunFolder(removal.path), home)
     if removal.kind == "environment":
         with lock(_gate(removal.path)):
-            (removal.path / _MARKER).unlink(missing_ok=True)  # first, so that the rest is never taken for complete
+            (removal.path / _MARKER).unlink(missing_ok=True)  # first, so that a partial folder never looks complete
             remove_tree(removal.path)
         return True
     if removal.kind == "index":
         removal.path.unlink(missing_ok=True)
         return True
     if removal.kind == "secrets":
-        from windlass.secrets import remove_delivery  # lazy: beside its one use
+        from windlass.secrets import remove_delivery  # lazy: imported where it is used once
 
         remove_delivery(removal.path)
         return True
@@ -196,13 +196,13 @@ def remove(removal: Removal, home: Home) -> bool:
 
 
 def _remove_run(run: RunFolder, home: Home) -> bool:
-    """Hide the run with one rename, under the lock of `retry` and `resume`, then delete it."""
+    """Hide the run with one rename, holding the lock of `retry` and `resume`, then delete it."""
     trash = home.runs / f"{TRASH}{run.id}"
     with lock(run.path / "reconcile.lock"):
         if not run.facts().state.is_terminal or has_processes(run):
             return False
         if run.is_mirrored:
-            from windlass.launch.gc.at_site import remove_run_at_site  # lazy: most runs are here
+            from windlass.launch.gc.at_site import remove_run_at_site  # lazy: most runs are on this machine
 
             remove_run_at_site(run, home)
         os.rename(run.path, trash)
@@ -212,7 +212,7 @@ def _remove_run(run: RunFolder, home: Home) -> bool:
 
 def has_processes(run: RunFolder) -> bool:
     """Return whether a guard or supervisor of the run may still be alive."""
-    from windlass.backends import JobState  # lazy: beside its one use
+    from windlass.backends import JobState  # lazy: imported where it is used once
     from windlass.launch.submit import backend_of, submission_of
     from windlass.plan import Plan
 
@@ -228,5 +228,5 @@ def has_processes(run: RunFolder) -> bool:
 
 
 def _gate(place: Path) -> Path:
-    """Path of the lock that a build of this environment holds."""
+    """Return the path of the lock that a build of this environment holds."""
     return place.with_name(place.name + ".lock")

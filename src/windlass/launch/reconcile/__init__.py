@@ -1,1 +1,1 @@
-"""Compare a run's record with its jobs, and act on the difference."""
+"""Compare a run's record with its jobs, and act on differences."""

@@ -1,6 +1,6 @@
-"""Actions that a run needs from a client, found without changing anything.
+"""Actions that a run needs from a client, determined without changing anything.
 
-`reconciler.reconcile_run` carries them out; commands that only look print them. For the list of commands see
+`reconciler.reconcile_run` carries them out; read-only commands print them. The commands are listed in
 docs/decisions/0021-commands-that-look-change-nothing.md.
 """
 
@@ -43,16 +43,16 @@ __all__ = ["LOOK_S", "assess", "has_ended", "is_settled", "next_action"]
 
 
 LOOK_S = 5.0
-"""Longest wait of a command that only looks for the scheduler of a site."""
+"""Longest time that a read-only command waits for a site's scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """Observations of a run's jobs by the backend.
+    """Backend's observations of a run's jobs.
 
     Attributes:
-        newest: by task, its newest job.
-        left: by (task, job), the jobs of tasks that have ended and may still be in a queue.
+        newest: newest job by task.
+        left: jobs, by (task, job), that may still be queued although their task has ended.
     """
 
     newest: Mapping[str, Observation]
@@ -60,9 +60,9 @@ class _Seen:
 
 
 def assess(run: RunFolder, home: Home) -> Assessment:
-    """Return what a run needs, and which of its jobs are suspended. Changes nothing.
+    """Return the actions a run needs, and its suspended jobs. Changes nothing.
 
-    Asks the backend of an active run once.
+    Queries the backend once if the run is active.
 
     Raises:
         UnreachableError: the backend cannot be reached.
@@ -74,7 +74,7 @@ def assess(run: RunFolder, home: Home) -> Assessment:
     if is_settled(facts) and not has_secrets(run):
         return nothing
     if run.path.stat().st_uid != os.geteuid():
-        return nothing  # another user's: a scheduler may hide its jobs from us
+        return nothing  # owned by another user: a scheduler may hide its jobs
     plan = Plan.from_data(run.plan())
     _pull_mirror(run, plan, home)
     facts = run.facts()
@@ -99,23 +99,23 @@ def assess(run: RunFolder, home: Home) -> Assessment:
 
 
 def has_ended(facts: RunFacts) -> bool:
-    """Return whether a run has ended and the end of each process is recorded."""
+    """Return whether a run and all its recorded processes have ended."""
     return facts.state.is_terminal and not any(has_loose_ends(task) for task in facts.tasks.values())
 
 
 def is_settled(facts: RunFacts) -> bool:
-    """Return whether a run has ended and, as recorded, has no jobs left."""
+    """Return whether a run has ended and its record shows no remaining jobs."""
     return has_ended(facts) and not any(task.jobs_left for task in facts.tasks.values())
 
 
 def next_action(
     run: RunFolder, plan: Plan, *, reads_requests: bool, pull: Callable[[], object] | None = None
 ) -> tuple[str, Action] | None:
-    """Return the next action for a run with its task; jobs are observed before facts are read.
+    """Return a run's next action and its task. Jobs are observed before facts are read.
 
     Args:
-        reads_requests: whether a running job reads requests of clients.
-        pull: fetches the last records of a job that is gone, written after the last pull from its site.
+        reads_requests: whether running jobs read clients' requests.
+        pull: fetches records that a job wrote at its site between the last pull and its end.
     """
     seen = _observe(run, plan, run.facts())
     if pull is not None and any(found.state is JobState.GONE for found in seen.newest.values()):
@@ -124,10 +124,10 @@ def next_action(
 
 
 def _pull_mirror(run: RunFolder, plan: Plan, home: Home) -> None:
-    """Pull news from the site of a run; a run that was never sent there has none."""
+    """Pull new records of a run from its site, if it was ever sent there."""
     if not run.is_mirrored:
         return
-    from windlass.launch.remote.mirror import mirror_of  # lazy: most runs live here
+    from windlass.launch.remote.mirror import mirror_of  # lazy: most runs are on this machine
 
     mirror = mirror_of(run, plan, home)
     if mirror is None:
@@ -159,7 +159,7 @@ def _observe(run: RunFolder, plan: Plan, facts: RunFacts, *, patience_s: float |
 
 
 def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
-    """Yield the action for each task and each leftover job; after one is done, observe again."""
+    """Yield actions for tasks and leftover jobs; observe again after carrying one out."""
     for name, task in facts.tasks.items():
         action = _action_for(facts, task, seen, plan, reads_requests=reads_requests)
         if action is not None:
@@ -238,7 +238,7 @@ def _then(action: Action) -> str:
 
 
 def _after_loss(facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: MarkLost) -> str:
-    """Describe what follows a lost job, by applying the policy to a copy of the facts."""
+    """Describe the action after a lost job, by applying the policy to a copy of the facts."""
     later = copy.deepcopy(facts)
     data = {
         "task": task,

@@ -1,7 +1,7 @@
-"""Pure policy of reconciling: the next action for a task, from its facts and the state of its job.
+"""Pure policy that decides the next action for a task from its facts and its job's state.
 
-While supervisors run, they decide. The job must be observed before the facts are read: a supervisor that writes its
-last record in between then counts as finished, not lost.
+While supervisors run, they decide. The job must be observed before the facts are read: if a supervisor writes its last
+record in between, its job then counts as finished, not lost.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ __all__ = [
 ]
 
 LEAVING_S = 120.0
-"""A job that still runs this long after its task's end is cancelled."""
+"""Seconds after its task's end at which a job that still runs is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Submit a recorded job (again); the backend finds it by its token if it was submitted."""
+    """Submit a recorded job; the backend finds it by its token if it was already submitted."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Cancel a job: a stop was requested, and no supervisor runs to read the request."""
+    """Cancel a job because no supervisor is running to read a stop request."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkLost:
-    """Record that a job is gone without a final record, and end its attempt."""
+    """Record that a job disappeared without a final record, and end its attempt."""
 
     job: int
     attempt: int
@@ -64,7 +64,7 @@ class NextJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTask:
-    """Record the task's end, since no supervisor is left to do so."""
+    """Record the task's end, because no supervisor is left to do so."""
 
     job: int
     attempt: int
@@ -75,7 +75,7 @@ class EndTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndLeftovers:
-    """Kill leftover processes of a job that is gone, and record their ends."""
+    """Kill processes that a lost job left behind, and record their end."""
 
     job: int
     attempt: int
@@ -92,7 +92,7 @@ class Unqueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGone:
-    """Record that nothing is left of a job whose task has ended, so that it is not observed again."""
+    """Record that a job of an ended task is gone, so that it is not observed again."""
 
     job: int
 
@@ -101,22 +101,22 @@ Action = Submit | Cancel | MarkLost | NextJob | EndTask | EndLeftovers | Unqueue
 
 
 def has_loose_ends(task: TaskFacts) -> bool:
-    """Return whether a task ended without a recorded end of a process (guard and supervisor killed)."""
+    """Return whether a task ended but a process did not, as after its supervisor was killed."""
     return task.end is not None and _sweep(task) is not None
 
 
 def reconcile(
     task: TaskFacts, seen: Observation, budgets: Budgets, num_links: int = 0, *, reads_requests: bool = True
 ) -> Action | None:
-    """Return the next action for a task, or None; call again with new facts after it.
+    """Return the next action for a task, or None. Call again with new facts afterwards.
 
-    A task without a job was left by a client that died. One client at a time: two that record the same job would each
-    make a token.
+    A task without a job was left by a client that died. Only one client may call this at a time: two clients that
+    record the same job would create two tokens.
 
     Args:
         seen: the backend's observation of the newest job, made before `task` was read.
-        num_links: maximum number of links of the task; 0: no limit.
-        reads_requests: whether a running job reads requests of clients; if not, it is stopped by cancelling it.
+        num_links: maximum number of links of the task; 0 for no limit.
+        reads_requests: whether running jobs read clients' requests; if not, they are stopped by cancelling them.
     """
     observed = seen.state
     number = task.newest_job
@@ -161,9 +161,9 @@ def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
 
 
 def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Action | None:
-    """Decide what to do about a job of an ended task: nothing of it may stay in a queue.
+    """Return the action for a job of an ended task, which must not stay in a queue.
 
-    A running job is about to exit; it is cancelled only after `LEAVING_S`.
+    A running job normally exits by itself; it is cancelled only after `LEAVING_S`.
     """
     if seen.state is JobState.GONE:
         return None if seen.signs else RecordGone(job=job)
@@ -176,7 +176,7 @@ def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Actio
 
 
 def _lost(task: TaskFacts, job: int, attempt: int, seen: Observation) -> MarkLost:
-    """Return the end of an attempt without a final record; after a stop request it counts as cancelled."""
+    """Return the end of an attempt without a final record; cancelled after a stop request."""
     if task.is_stop_wanted:
         return MarkLost(job=job, attempt=attempt, cause=Cause.CANCELLED, message=task.stop_reason)
     message = seen.detail if seen.cause else "its job is gone; no reason is known"
@@ -184,7 +184,7 @@ def _lost(task: TaskFacts, job: int, attempt: int, seen: Observation) -> MarkLos
 
 
 def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:
-    """Return the action after the end of the newest attempt, when its job is gone."""
+    """Return the action after the newest attempt has ended and its job is gone."""
     decision = decide(task, budgets)
     if decision.verdict is None and _was_cancelled_there(task, seen):
         decision = Decision(State.STOPPED, str(Cause.CANCELLED), seen.detail)
@@ -203,14 +203,14 @@ def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Ob
 
 
 def _was_cancelled_there(task: TaskFacts, seen: Observation) -> bool:
-    """Return whether a user cancelled the job at its site, which the job saw as a preemption."""
+    """Return whether a user cancelled the job at its site; the job recorded a preemption."""
     newest = task.newest_attempt
     was_preempted = newest is not None and newest.end is not None and newest.end.cause == Cause.PREEMPTED
     return was_preempted and cause_of(seen.cause) is Cause.CANCELLED
 
 
 def _cause(seen: Observation) -> Cause:
-    """Return the cause of a job without a final record; `ok` from its scheduler proves nothing."""
+    """Return the cause of a job without a final record; the scheduler's `ok` is ignored."""
     cause = cause_of(seen.cause)
     return Cause.UNKNOWN if cause is Cause.OK else cause
 

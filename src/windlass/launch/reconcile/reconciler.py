@@ -1,6 +1,6 @@
-"""Reconcile a run: observe its jobs and carry out what the policy decides, until nothing is left to do.
+"""Reconcile a run: observe its jobs and carry out the policy's actions until none is left.
 
-For commands that may act on the run; one that only looks calls `assess`.
+Used by commands that may act on the run; read-only commands call `assess`.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from windlass.runs.store import RunFolder
 __all__ = ["NOTHING_DONE", "reconcile_run"]
 
 NOTHING_DONE = "nothing was done"
-"""Start of the line that says why a run that needs an action was left alone."""
+"""Start of the line that explains why no action was taken on a run that needs one."""
 
 _MAX_ACTIONS = 20
 
 
 def reconcile_run(run: RunFolder, home: Home) -> list[str]:
-    """Compare a run's record with its jobs and act on the difference; returns the actions, as text.
+    """Compare a run's record with its jobs, act on differences, and describe the actions.
 
-    Cheap when nothing is wrong: one observation per active job. Safe for many clients at once. Never ends a job that it
-    cannot observe, and never acts on a damaged record.
+    Cheap if nothing is wrong: one observation per active job. Safe for concurrent clients. Never ends a job that cannot
+    be observed, and never acts on a damaged record.
     """
     facts = run.facts()
     if not (run.path / "plan.json").exists() or is_launching(home, run.id):
@@ -67,20 +67,20 @@ def reconcile_run(run: RunFolder, home: Home) -> list[str]:
     if is_settled(facts) and not has_secrets(run):
         return []
     if run.path.stat().st_uid != os.geteuid():
-        return []  # another user's: files that we write there could lock its owner out
+        return []  # owned by another user: files written here could block its owner
     plan = Plan.from_data(run.plan())
     mirror = mirror_of(run, plan, home)
     if mirror is not None:
         facts = _exchange(mirror)
     if facts.num_damaged:
         return [f"{NOTHING_DONE} for {run.id}: {facts.num_damaged} records of its journal are damaged"]
-    launch_lock(home, run.id).unlink(missing_ok=True)  # left by a launching command that was killed
+    launch_lock(home, run.id).unlink(missing_ok=True)  # left by a killed launch command
     with lock(run.path / "reconcile.lock"):
         return _carry_out(run, plan, home, mirror)
 
 
 def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) -> list[str]:
-    """Carry out actions until none is left; each is pushed to the run's site before the next."""
+    """Carry out actions until none is left, pushing each to the run's site."""
     done: list[str] = []
     if not run.facts().run or not is_staged(run):
         missing = missing_records(run.path, run.facts())
@@ -103,12 +103,12 @@ def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) ->
             mirror.push()
     let_go(run, plan)
     if has_ended(run.facts()):
-        remove_secrets(run, mirror)  # its last supervisor was killed before it could
+        remove_secrets(run, mirror)  # its last supervisor was killed before doing this
     return done
 
 
 def _exchange(mirror: Mirror) -> RunFacts:
-    """Pull from and push to the site of a run; a run that was never sent there is skipped."""
+    """Pull from and push to a run's site, if the run was ever sent there."""
     try:
         mirror.pull()
         mirror.push()
@@ -120,7 +120,7 @@ def _exchange(mirror: Mirror) -> RunFacts:
 
 
 def _take_over_launch(run: RunFolder, plan: Plan) -> str:
-    """Take over a run whose launch was interrupted: continue if its files are staged, else end it."""
+    """Take over an interrupted launch: continue it if its files are staged, else end it."""
     with client_journal(run.journal) as journal:
         if not run.facts().run:
             announce(run, plan, journal)
@@ -147,7 +147,7 @@ def _next_step(run: RunFolder, plan: Plan, mirror: Mirror | None) -> tuple[str, 
 
 
 def _missing(run: RunFolder, task: str, action: Action) -> list[str]:
-    """Return records that the journal lacks for an action; cancelling needs no complete record."""
+    """Return records that an action needs and the journal lacks; none if it only cancels."""
     facts = run.facts()
     if facts.tasks[task].end or isinstance(action, Cancel):
         return []
@@ -163,7 +163,7 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task} again")
     if isinstance(action, Cancel):
         found = submission_of(run, task, action.job)
-        assert found is not None  # it was observed
+        assert found is not None  # it has been observed
         backend_of(plan).cancel(found)
         return f"cancelled job {action.job} of {task}"
     if isinstance(action, Unqueue):
@@ -201,7 +201,7 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
 
 def _unqueue(run: RunFolder, plan: Plan, task: str, action: Unqueue) -> str:
     backend, found = backend_of(plan), submission_of(run, task, action.job)
-    assert found is not None  # it was observed
+    assert found is not None  # it has been observed
     if isinstance(backend, CanUnqueue):
         backend.unqueue(found)
     else:
@@ -210,7 +210,7 @@ def _unqueue(run: RunFolder, plan: Plan, task: str, action: Unqueue) -> str:
 
 
 def _submit(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter, done: str) -> str:
-    """Submit a recorded job; a refusal is recorded, and the next step ends the task."""
+    """Submit a recorded job; record a refusal, after which the next step ends the task."""
     try:
         submit_intended(run, plan, home, task, number, journal)
     except PreconditionError:

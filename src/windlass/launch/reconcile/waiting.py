@@ -1,4 +1,4 @@
-"""Reasons of the backend for jobs that wait."""
+"""Reasons that the backend gives for waiting jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["why_waiting"]
 
 
 def why_waiting(run: RunFolder, facts: RunFacts) -> dict[str, str]:
-    """Return by task why its job, or its next link, has not started; an unreachable site is named."""
+    """Return by task the reason why its job or next link has not started."""
     backend = backend_of(Plan.from_data(run.plan()), patience_s=LOOK_S)
     found: dict[str, str] = {}
     for name, task in facts.tasks.items():

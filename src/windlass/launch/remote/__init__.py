@@ -1,1 +1,1 @@
-"""Runs at a site reached over ssh: client, local mirror, file transfer."""
+"""Runs at sites reached over ssh: client, local mirror, file transfer."""

@@ -1,4 +1,4 @@
-"""Client of the remote server at a site: sends the zipapp once, then requests and folders."""
+"""Client of a site's remote server: sends the zipapp once, then requests and folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["RemoteClient", "Transport", "write_archive"]
 
 _OLDEST_PYTHON = (3, 9)
 _TURN_S = 60.0
-_CLEAR_S = 3600.0  # a shared file system is slow to delete a hundred thousand files
+_CLEAR_S = 3600.0  # deleting 100 000 files on a shared file system is slow
 _SLOWEST_BYTES_S = 100_000
 _QUIET_S = 5.0
 _ERRORS: dict[int, type[WindlassError]] = {
@@ -71,7 +71,7 @@ except OSError as error:
 
 
 _broken: dict[str, tuple[float, UnreachableError]] = {}
-"""Sites that could not be reached a moment ago: a command that looks at many runs waits for one only once."""
+"""Sites that were just unreachable, so that a command on many runs waits for each only once."""
 
 
 class Transport(Protocol):
@@ -80,12 +80,12 @@ class Transport(Protocol):
     name: str
     archive_at_site: PurePosixPath
     has_server: bool
-    """Return whether a server at the site answers, so that requests reach running jobs."""
+    """True if a server at the site answers, so that requests reach running jobs."""
 
     def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Send a request and return its answer."""
+        """Send a request and return the answer."""
 
     def send_folders(
         self,
@@ -96,14 +96,14 @@ class Transport(Protocol):
         """Send folders; each appears atomically."""
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """Return a job with the name of the bundle that carries its folder, if there is one."""
+        """Return a job with the name of its bundle, if its folder is sent in one."""
 
     def finish_upload(self, folder: Path) -> None:
-        """Finish the upload of the files of the job in this folder."""
+        """Finish the upload of a job's files."""
 
 
 class RemoteClient:
-    """Client of the zipapp at a site, which it uploads if missing.
+    """Client of the zipapp at a site; uploads it if it is missing.
 
     Args:
         state: windlass's folder at the site.
@@ -122,10 +122,10 @@ class RemoteClient:
     def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Send a request and return its answer.
+        """Send a request and return the answer.
 
         Raises:
-            WindlassError: raised at the site; UnreachableError if the connection fails.
+            WindlassError: raised at the site, or UnreachableError if the connection fails.
         """
         message = pack(header, pieces)
         limit_s = _CLEAR_S if command == "clear" else _TURN_S
@@ -168,13 +168,13 @@ class RemoteClient:
         return document
 
     def finish_upload(self, folder: Path) -> None:
-        """Do nothing: folders are sent at once."""
+        """Do nothing: folders were already sent."""
 
     def ensure_archive(self) -> None:
         """Upload the zipapp; idempotent.
 
         Raises:
-            PreconditionError: no Python can run it there, or no space.
+            PreconditionError: the site has no suitable Python or no space.
         """
         self._check_python()
         argv = [self._python, "-I", "-c", _STORE, str(self.archive_at_site), sha256_file(self._archive)]
@@ -207,11 +207,11 @@ class RemoteClient:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """Send folders that are missing there as one archive; each appears atomically, in order.
+        """Send missing folders as one archive; each appears atomically, in order.
 
         Args:
-            folders: for each folder at the site, its names and local paths.
-            empty: names of empty folders in them.
+            folders: names and local paths by folder at the site.
+            empty: names of their empty subfolders.
         """
         there = self._there([*folders, self.archive_at_site])
         targets = [(str(number), path) for number, path in enumerate(folders) if str(path) not in there]
@@ -226,7 +226,7 @@ class RemoteClient:
             self._asked("unpack", path, _TURN_S + path.stat().st_size / _SLOWEST_BYTES_S)
 
     def _there(self, paths: Iterable[PurePosixPath]) -> set[str]:
-        """Return those of the paths that exist at the site."""
+        """Return the subset of paths that exist at the site."""
         answer = self.shell.run(["sh", "-c", _THERE, "sh", *map(str, paths)])
         return set(answer.out.splitlines())
 
@@ -237,7 +237,7 @@ def write_archive(
     folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
     empty: Mapping[PurePosixPath, Sequence[str]],
 ) -> None:
-    """Write a message for `windlass.supervise.remote.framing.FrameReader`; its first line is written last."""
+    """Write a message for `supervise.remote.framing.FrameReader`; the first line is written last."""
     counting = _Counting(file)
     file.write(bytes(FRAME_LINE_BYTES))
     counting.write(json.dumps({"targets": [(key, str(path)) for key, path in targets]}).encode() + b"\n")
@@ -254,13 +254,13 @@ def write_archive(
 
 
 def _plain(archive: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Keep files, folders and symbolic links only; hard-linked names are sent with their content."""
+    """Keep files, folders and symbolic links; send hard links with their content."""
     archive.inodes.clear()  # type: ignore[attr-defined]
     return member if member.isreg() or member.isdir() or member.issym() else None
 
 
 class _Counting:
-    """Writer that counts and digests what it passes on."""
+    """Writer that counts and digests the bytes it passes on."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

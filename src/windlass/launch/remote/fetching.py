@@ -1,4 +1,4 @@
-"""Fetch files of a run from its site in bounded requests; the folder is replaced when complete."""
+"""Fetch of a run's files from its site in bounded requests; complete folders are renamed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class _Entry(NamedTuple):
 
 
 def fetch(transport: Transport, root: PurePosixPath, name: str, target: Path, *, is_needed: bool = True) -> bool:
-    """Fetch a file or folder of a run; False if it is missing and not needed.
+    """Fetch a file or folder of a run; return False if it is missing and optional.
 
-    Files of an earlier, also an interrupted, call are reused if size and time match.
+    Files of an earlier or interrupted call are reused if their size and time match.
 
     Raises:
-        NotFoundError: it is missing.
+        NotFoundError: the required file is missing.
     """
     try:
         header, _ = transport.request("fetch", {"root": str(root), "under": name})
@@ -58,7 +58,7 @@ def _local(entry: _Entry, name: str, base: Path) -> Path:
 
 
 def _prepare(path: Path, earlier: Path, entry: _Entry) -> None:
-    """Create folders and links, and reuse an unchanged file of an earlier fetch."""
+    """Create folders and links, and reuse unchanged files of an earlier fetch."""
     if entry.path.endswith("/"):
         path.mkdir(mode=entry.mode | 0o700, parents=True, exist_ok=True)
     elif entry.link:

@@ -1,7 +1,7 @@
-"""Local mirror of a run at a site: pulls its journal and logs, pushes records of this side.
+"""Local mirror of a run at a site: pulls its journal and logs, pushes local records.
 
-Each file of a journal or log has one writer and only grows, so both directions send the bytes after an offset. Files
-that were pulled are listed in `mirror.json`; the other journal files are ours, and only those are pushed.
+Each journal and log file has one writer and only grows, so both directions send the bytes after an offset. Pulled
+files are listed in `mirror.json`; all other journal files were written on this machine, and only they are pushed.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _PLACES = "places.json"
 _DELIVERED = "mirror.delivery"
 _LOCK_S = 30.0
 _STAYS = re.compile(r"\.|submit\.lock\Z|submitted\.json\Z|link-")
-"""Files in a job's folder that are not sent."""
+"""Files in a job's folder that are not sent to the site."""
 
 
 class Mirror:
-    """Mirror of one run. All methods block for one or more round trips to the site; each may be repeated after any failure.
+    """Mirror of one run. Methods block for round trips to the site and can be repeated after a failure.
 
     Args:
         root_at_site: the run's folder at the site, `<state>/runs/<run>`.
-        archive: the zipapp of this installation.
+        archive: this installation's zipapp.
         python: Python >= 3.9 at the site.
-        transport: connection to a site without ssh.
+        transport: connection to use for a site without ssh.
 
     Every method raises UnreachableError if the connection fails, and PreconditionError if the site refuses.
     """
@@ -71,20 +71,20 @@ class Mirror:
 
     @property
     def archive_at_site(self) -> PurePosixPath:
-        """Path of the zipapp at the site, after the first request."""
+        """Return the path of the zipapp at the site; valid after the first request."""
         return self.transport.archive_at_site
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """Return a job with the name of the bundle that carries its files, if there is one."""
+        """Return a job with the name of its bundle, if its files are sent in one."""
         return self.transport.with_bundle(document)
 
     def ship(self, data: Mapping[PurePosixPath, Path] | None = None) -> None:
-        """Send the run's folder and data as one archive; folders that exist there are not sent again.
+        """Send the run's folder and data as one archive, except folders that exist there.
 
         Journal and logs are not included: call `push` next.
 
         Args:
-            data: local file or folder by its path at the site (`data_at_site`).
+            data: local file or folder by path at the site (`data_at_site`).
         """
         if not self.run.is_mirrored:
             self._write_pulled(set())
@@ -94,16 +94,16 @@ class Mirror:
         self.transport.send_folders(folders, empty={self.root: ("journal", "logs", "checkpoints", "out")})
 
     def put(self, paths: Iterable[Path]) -> None:
-        """Send small files of the local run folder; each replaces the one at the site."""
+        """Send small files of the local run folder, replacing those at the site."""
         chosen = list(paths)
         names = [path.relative_to(self.run.path).as_posix() for path in chosen]
         self._turn(puts=names, pieces=[path.read_bytes() for path in chosen])
 
     def send_job(self, folder: Path, there: PurePath) -> None:
-        """Send a job's files and records, and pull its state: everything needed before it is queued.
+        """Send a job's files and records and pull its state, before it is queued.
 
         Args:
-            folder: the job's local folder; files that only this side needs are not sent.
+            folder: the job's local folder; files that only the client needs are not sent.
             there: the same folder at the site.
         """
         assert PurePosixPath(there) == self.root / "jobs" / folder.name
@@ -113,7 +113,7 @@ class Mirror:
         self.transport.finish_upload(folder)
 
     def push(self) -> None:
-        """Send this side's journal records; they are on the site's disk when this returns."""
+        """Send local journal records; they are on the site's disk when this returns."""
         if self._at_site is None:
             self._turn()
         for _ in range(_MAX_TURNS):
@@ -130,7 +130,7 @@ class Mirror:
         )
 
     def _behind(self) -> list[tuple[str, int, bytes]]:
-        """Return (name, offset at the site, records after it) of journal files that the site lacks in part."""
+        """Return (name, offset at the site, missing bytes) of journal files to push."""
         found = []
         room = LIMIT_BYTES
         for name in self._own():
@@ -145,10 +145,10 @@ class Mirror:
         return found
 
     def pull(self, *, logs: bool = False, is_last: bool = False) -> bool:
-        """Pull journal records of other writers, and logs; returns whether there was anything new.
+        """Pull other writers' journal records, and logs; return whether anything was new.
 
         Args:
-            is_last: pull the logs of earlier attempts too.
+            is_last: also pull the logs of earlier attempts.
         """
         if is_last:
             self._closed.clear()
@@ -164,7 +164,7 @@ class Mirror:
         return is_new
 
     def deliver(self, values: Mapping[str, bytes]) -> PurePosixPath:
-        """Send the secrets of the run over standard input; returns the file, which only the owner can read."""
+        """Send the run's secrets over standard input; return the file, readable only by its owner."""
         self._delivery_mark.touch()
         self.transport.request("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
         return self._delivery
@@ -184,7 +184,7 @@ class Mirror:
         return self.run.path / _DELIVERED
 
     def fetch_outputs(self, task: str) -> Path:
-        """Fetch a task's output and return its folder; unchanged files are not fetched again.
+        """Fetch a task's output, except unchanged files, and return its folder.
 
         Raises:
             NotFoundError: the task has no output.
@@ -203,7 +203,7 @@ class Mirror:
         return folder
 
     def fetch_manifest(self, task: str) -> bool:
-        """Fetch only the manifest of a task's output; False if there is none."""
+        """Fetch only the manifest of a task's output; return False if there is none."""
         from windlass.launch.remote.fetching import fetch  # lazy: as above
 
         name = f"{task}.manifest.json"
@@ -233,7 +233,7 @@ class Mirror:
         self.run.heard_file.touch()
         self._at_site = answer["own"]
         lost = {name for name, size in answer["own"].items() if size > (self.run.journal / name).stat().st_size}
-        if lost:  # this machine lost power: records that it had sent are pulled back as another writer's
+        if lost:  # this machine lost power: pull back records that it had sent, as another writer's
             self._write_pulled(self._pulled() | lost)
             self._is_mended = False
         return answer, found
@@ -262,7 +262,7 @@ class Mirror:
         return {path.relative_to(self.run.path).as_posix(): path.stat().st_size for path in paths if path.exists()}
 
     def _mend(self) -> None:
-        """Truncate partial records that a crash of this machine left in pulled journal files; once."""
+        """Truncate partial records in pulled journal files, left by a crash of this machine; once."""
         if self._is_mended:
             return
         with lock(self.run.path / "mirror.lock", timeout_s=_LOCK_S):
@@ -274,7 +274,7 @@ class Mirror:
         self._is_mended = True
 
     def _take_in(self, deltas: Sequence[tuple[str, int]], pieces: Sequence[bytes]) -> bool:
-        """Write pulled pieces, logs before the journal: at an attempt's end its output is complete."""
+        """Write pulled pieces, logs first, so that an ended attempt's output is complete."""
         found = sorted(zip(deltas, pieces, strict=True), key=lambda item: item[0][0].startswith("journal/"))
         if not found:
             return False
@@ -284,11 +284,11 @@ class Mirror:
                 self._write_pulled(self._pulled() | fresh)
             for (path, offset), piece in found:
                 _grow(self.run.path / path, offset, piece)
-        os.utime(self.run.journal)  # the index checks this time first
+        os.utime(self.run.journal)  # the index checks this file's time first
         return True
 
     def _close_older(self) -> None:
-        """Stop pulling logs of attempts that already had a successor at the last two pulls."""
+        """Stop pulling logs of attempts that had a successor at the last two pulls."""
         newest: dict[str, int] = {}
         folders = [path for path in self.run.logs.glob("*/*") if path.parent.name.isdecimal()]
         for path in folders:
@@ -308,7 +308,7 @@ def _folder(path: Path) -> str:
 
 
 def _grow(path: Path, offset: int, piece: bytes) -> None:
-    """Append the missing bytes of a piece at `offset`; nothing if there is a gap before it."""
+    """Append the missing bytes of a piece at `offset`; do nothing if there is a gap before it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -320,12 +320,12 @@ def _grow(path: Path, offset: int, piece: bytes) -> None:
 
 
 def has_delivered(run: RunFolder) -> bool:
-    """Return whether secrets of a run were sent to its site and not removed."""
+    """Return whether a run's secrets were sent to its site and not removed yet."""
     return (run.path / _DELIVERED).exists()
 
 
 def state_at_site(profile: Profile, shell: SiteShell) -> PurePosixPath:
-    """Windlass's folder at a site, `<fs.shared>/windlass`; asks the site for `${user}` if needed.
+    """Return windlass's folder at a site, `<fs.shared>/windlass`; may ask the site for `${user}`.
 
     Raises:
         PreconditionError: `fs.shared` is not set.
@@ -347,12 +347,12 @@ def state_at_site(profile: Profile, shell: SiteShell) -> PurePosixPath:
 
 
 def data_at_site(state: PurePosixPath, digest: str, local: Path) -> PurePosixPath:
-    """Return the path of data at a site: by its digest, under its own name."""
+    """Return the path of data at a site, made of its digest and its local name."""
     return state / "data" / digest[:40] / local.name
 
 
 def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
-    """Return the mirror of a run at a site, once its places are recorded; None for other runs."""
+    """Return the mirror of a run at a site whose places are recorded; None otherwise."""
     profile = plan.site.profile
     if profile is None or not (profile.ssh or profile.kind == "beaker"):
         return None
@@ -366,11 +366,11 @@ def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
 
 
 def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home) -> Mirror:
-    """Return the mirror of a run whose folder at its site is `root`."""
+    """Return the mirror of a run, given its folder at its site."""
     archive = ensure_archive(home.cache / "archives")
     transport = None
     if profile.kind == "beaker" and not profile.ssh:
-        from windlass.backends.beaker.backend import service_of  # lazy: few sites are Beaker's
+        from windlass.backends.beaker.backend import service_of  # lazy: few sites use Beaker
         from windlass.launch.beaker.transport import BeakerTransport
 
         transport = BeakerTransport(run, service_of(profile), root.parent.parent, archive, site=profile.name)
@@ -378,5 +378,5 @@ def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home)
 
 
 def mirror_of_run(run: RunFolder, home: Home) -> Mirror | None:
-    """Return `mirror_of` with the run's own plan, which is read only for runs at a site."""
+    """Return the mirror of a run; its plan is read only for runs at a site."""
     return mirror_of(run, Plan.from_data(run.plan()), home) if run.is_mirrored else None

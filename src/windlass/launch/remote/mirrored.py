@@ -1,4 +1,4 @@
-"""Check for a mirror without its imports, which a launch on this machine does not need."""
+"""Mirror of a run, imported only for runs at a site."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mirror_if_remote(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
     if profile is None or not (profile.ssh or profile.kind == "beaker"):
         return None
     from windlass.launch.remote.mirror import (
-        mirror_of,  # lazy: 20 ms of a launch on this machine
+        mirror_of,  # lazy: saves 20 ms of a launch on this machine
     )
 
     return mirror_of(run, plan, home)

@@ -1,4 +1,4 @@
-"""Refresh the mirror of a run while it is followed."""
+"""Refresh of a run's mirror while the run is followed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TROUBLED_S = 5.0
 
 
 class MirrorRefresh:
-    """Pulls news of a run at a site; does nothing for a local run.
+    """Puller of new records and logs of a run at a site; does nothing for a local run.
 
     Attributes:
-        trouble: why the last pull failed; empty if it succeeded.
+        trouble: reason why the last pull failed; empty if it succeeded.
     """
 
     def __init__(self, run: RunFolder, home: Home) -> None:
@@ -28,10 +28,10 @@ class MirrorRefresh:
         self.trouble = ""
 
     def look(self, *, is_last: bool = False) -> None:
-        """Pull journal and logs, at most once a second; after a failure, try again later.
+        """Pull the journal and logs, at most once a second and less often after a failure.
 
         Args:
-            is_last: pull now, and the logs of all attempts.
+            is_last: pull immediately, including the logs of all attempts.
         """
         if self._mirror is None or (time.monotonic() < self._next and not is_last):
             return

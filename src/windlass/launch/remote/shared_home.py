@@ -1,4 +1,4 @@
-"""Check, before a launch, that a site's nodes can see the folder of its runs."""
+"""Check before a launch that a site's nodes can see the folder of its runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 
 
 def check_state_folder(site: Site, home: Home) -> None:
-    """Refuse a site whose nodes cannot see WINDLASS_HOME; changes nothing.
+    """Refuse a site whose nodes cannot see WINDLASS_HOME.
 
     Raises:
-        PreconditionError: `fs.shared` is not set, or only this machine sees WINDLASS_HOME.
+        PreconditionError: `fs.shared` is not set, or WINDLASS_HOME is visible only on this machine.
     """
     problem = state_folder_problem(site, home)
     if problem is not None:

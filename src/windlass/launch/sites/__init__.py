@@ -1,1 +1,1 @@
-"""Add a site, prove it by real jobs, know what lies there."""
+"""Sites: addition, checks with real jobs, and paths."""

@@ -1,4 +1,4 @@
-"""Creation of a site's profile from a template, the machine and the user's settings, in this order."""
+"""Creation of a site profile from a template, the machine and the user's settings."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def add_site(
     is_probed: bool = True,
     replaces_edits: bool = False,
 ) -> Path:
-    """Write the profile of a site; returns its file. Blocking: one round trip to the site or to Beaker.
+    """Write a site profile and return its path. Blocking: one round trip to the site or Beaker.
 
     Args:
         home: WINDLASS_HOME.
-        ssh: login node; empty: this machine.
-        base: site whose settings are taken over; empty: the user's own site of this name, else the shipped one.
+        ssh: login node; this machine if empty.
+        base: site whose settings are copied; if empty, the user's site of this name, else the shipped one.
         overrides: fields of the profile, such as `scheduler.account=abc`.
-        today: YYYY-MM-DD, for the sources.
+        today: YYYY-MM-DD, recorded with each source.
 
     Raises:
-        UsageError: no site `base`, or an invalid `name`.
+        UsageError: there is no site `base`, or `name` is invalid.
         SpecError: an override or the base is invalid.
-        PreconditionError: no Slurm there, or the file was edited.
+        PreconditionError: Slurm is missing there, or the file was edited.
         UnreachableError: the machine cannot be reached.
     """
     known = _known(name, base, home)
@@ -46,23 +46,23 @@ def add_site(
     if is_beaker:
         profile = _beaker(replace(known or Profile(name=name), name=name, kind="beaker", ssh=ssh), overrides)
         if is_probed:
-            from windlass.launch.beaker.site import ask_beaker  # lazy: few sites are Beaker's
+            from windlass.launch.beaker.site import ask_beaker  # lazy: few sites use Beaker
 
             profile = ask_beaker(profile, today=today)
     elif is_probed:
-        from windlass.backends.slurm.probe import probe  # lazy: not needed without a probe
+        from windlass.backends.slurm.probe import probe  # lazy: only needed for a probe
 
         profile = probe(SshShell(ssh) if ssh else LocalShell(), name, ssh=ssh, today=today, base=known)
     else:
         known = known or Profile(name=name)
         profile = replace(known, name=name, ssh=ssh or known.ssh)
-    # Load it like a file, so that overrides are checked as those of an experiment are.
+    # Load it like a file, so that overrides are checked like those of an experiment.
     loaded = config.load(Profile, config.to_yaml(profile), source=f"site {name}", overrides=overrides)
     return save_site(loaded.value, home, replaces_edits=replaces_edits)
 
 
 def _beaker(profile: Profile, overrides: Sequence[str]) -> Profile:
-    """Return the profile with the user's settings, which are then not asked for."""
+    """Return the profile with the user's settings, which Beaker is then not asked for."""
     return config.load(Profile, config.to_yaml(profile), source=f"site {profile.name}", overrides=overrides).value
 
 

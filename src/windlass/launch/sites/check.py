@@ -1,6 +1,6 @@
-"""Check of a site by real jobs, on one node and on several; the results are kept.
+"""Check of a site with real jobs, on one node and on several; results are recorded.
 
-Jobs are queued through Slurm like those of a run; their nodes check themselves and each other
+Jobs are queued in Slurm like those of a run. Their nodes check themselves and each other
 (windlass.supervise.slurm.node_check) and write results to a folder on the site's shared file system.
 """
 
@@ -57,7 +57,7 @@ _RANK = {"failed": 0, "ok": 1, "not-tried": 2}
 
 @dataclass(slots=True)
 class _Job:
-    """Job of a check; times are since the start of the check."""
+    """Job of a check; times are relative to the start of the check."""
 
     id: str
     nodes: int
@@ -76,9 +76,9 @@ class _Job:
         return len(self.results) == self.nodes
 
     def is_settled(self, now_s: float) -> bool:
-        """Return whether no more answers can come; files of an ended job may appear late on a network file system.
+        """Return whether no more answers are expected; on network file systems files may appear late.
 
-        A job that has answered gets some time to end by itself.
+        A job that has answered gets some time to end.
         """
         if self.answered_s is not None:
             return self.ended_s is not None or now_s - self.answered_s >= _LEAVING_S
@@ -98,16 +98,16 @@ def check_site(
     clock: Clock | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> SiteCheck:
-    """Check a site on one node and on `num_nodes`, and add the results to the history. Blocking.
+    """Check a site on one node and on `num_nodes`, and record the results. Blocking.
 
     Its jobs are cancelled after `timeout_s`, or if this call is interrupted.
 
     Args:
         home: WINDLASS_HOME, where the history is.
         archive: the local zipapp.
-        partition: empty: the profile's.
-        python: interpreter at the site with torch, for an all-reduce; empty: not tried.
-        tell: gets a line about what the check waits for.
+        partition: the profile's if empty.
+        python: interpreter with torch at the site, for an all-reduce, which is skipped if empty.
+        tell: called with a line about what the check waits for.
 
     Raises:
         UnreachableError: the site cannot be reached.
@@ -120,7 +120,7 @@ def check_site(
 
 
 class _Check:
-    """Running check; owns its folder and its jobs at the site."""
+    """Running check, with its folder and jobs at the site."""
 
     def __init__(
         self, profile: Profile, shell: SiteShell, partition: str, python: str, clock: Clock, tell: Callable[[str], None]
@@ -162,7 +162,7 @@ class _Check:
         return result
 
     def _prepare(self, folder: str, archive: Path, user: str, sizes: Sequence[int]) -> CheckResult | None:
-        """Create the folder with the program and its input; returns a failed result on error."""
+        """Create the folder with the program and its input; return a failed result on error."""
         nonce = os.urandom(16).hex()
         files: dict[str, bytes | Path] = {"nonce": nonce.encode(), "windlass.pyz": archive}
         prefix = posixpath.dirname(posixpath.dirname(self._python)) if self._python else ""
@@ -194,7 +194,7 @@ class _Check:
         )
 
     def _queue(self, folder: str, sizes: Sequence[int], jobs: list[_Job], patience_s: float) -> list[CheckResult]:
-        """Queue one job per size; returns a failed result for each that Slurm or the site's guard refuses."""
+        """Queue one job per size; return a failed result for each that is refused."""
         refused = []
         guard = self._profile.scheduler.submit_guard
         for nodes in sizes:
@@ -291,7 +291,7 @@ class _Check:
         yield from _merged(job.nodes, list(job.results.values()))
 
     def _silent(self, job: _Job) -> CheckResult:
-        """Explain missing results by the script's exit code, which Slurm knows even without shared files."""
+        """Explain missing results by the script's exit code, which Slurm reports even without shared files."""
         shown = self._run([self._program("scontrol"), "show", "job", job.id]).out
         host = (re.search(r"BatchHost=(\S+)", shown) or ["", "the node"])[1]
         match = _EXIT.search(shown)
@@ -315,7 +315,7 @@ class _Check:
 
 
 def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[CheckResult]:
-    """Merge the results of all nodes: failed if one failed, with its name."""
+    """Merge the results of all nodes; a failed result names the nodes."""
     found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
     for result in results:
         findings = result["findings"]

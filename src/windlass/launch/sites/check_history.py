@@ -1,4 +1,4 @@
-"""History of site checks, in WINDLASS_HOME/sites/NAME.checks.jsonl, one line each."""
+"""History of site checks: WINDLASS_HOME/sites/NAME.checks.jsonl, one line per check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CheckResult:
     """Result of one check.
 
     Attributes:
-        nodes: size of the job that checked it; 0: no job was needed.
+        nodes: number of nodes of the job that checked it; 0 if no job was needed.
     """
 
     name: str
@@ -35,7 +35,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteCheck:
-    """All results of one `site check`.
+    """Results of one `site check`.
 
     Attributes:
         at: start time, `2026-11-21T05:04:09Z`.
@@ -50,7 +50,7 @@ class SiteCheck:
 
     @property
     def is_ok(self) -> bool:
-        """Return whether nothing failed."""
+        """Return whether all checks passed."""
         return all(result.status != "failed" for result in self.results)
 
 
@@ -76,7 +76,7 @@ def past_checks(home: Path, name: str) -> list[SiteCheck]:
             results = tuple(CheckResult(**each) for each in data["results"])
             found.append(SiteCheck(**{**data, "results": results, "jobs": tuple(data["jobs"])}))
         except (ValueError, TypeError, KeyError):
-            continue  # truncated by a full disk, or of a later version
+            continue  # truncated by a full disk, or written by a later version
     return found
 
 

@@ -1,4 +1,4 @@
-"""The batch script of a site's check: its modules, its Python, and one process per node. Pure text."""
+"""Batch script of a site check: modules, Python, and one process per node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windlass.supervise.slurm.jobs import program_path
 __all__ = ["CANNOT_SEE", "NO_PYTHON", "OLD_PYTHON", "check_script", "check_variables"]
 
 CANNOT_SEE, NO_PYTHON, OLD_PYTHON = 81, 82, 83
-"""Exit codes of the script, for nodes that can report nothing else."""
+"""Exit codes of the script, for nodes that cannot report anything else."""
 
 _WALLTIME_MIN = 10
 _CPUS = 4
@@ -25,17 +25,17 @@ def check_script(
     """Return the batch script of a check.
 
     Args:
-        partition: empty: the scheduler's default.
-        folder: of this job of the check, on the shared file system.
-        archive: the zipapp, there.
-        has_torch: whether to try an all-reduce, which needs memory.
-        patience_s: longest wait in the queue; Slurm cancels the job then, also if the client was killed.
+        partition: the scheduler's default if empty.
+        folder: this job's folder on the shared file system.
+        archive: the zipapp at the site.
+        has_torch: whether to run an all-reduce, which needs memory.
+        patience_s: longest wait in the queue, after which Slurm cancels the job even if the client is gone.
     """
     there = profile.partitions.get(partition, Partition())
     walltime_min = min(_WALLTIME_MIN, int((there.time_max or 3600) // 60) or 1)
     options = [
         "--job-name=windlass-check",
-        "--chdir=/",  # not the check's folder: a node that cannot see it must report that itself
+        "--chdir=/",  # not the check's folder, because a node that cannot see it must report that
         "--output=/dev/null",
         "--no-requeue",
         "--export=ALL",
@@ -88,7 +88,7 @@ def _resource_options(profile: Profile, partition: str, there: Partition, *, has
 
 
 def _modules(profile: Profile) -> Iterator[str]:
-    """Yield a command per module, so that missing ones can be named."""
+    """Yield one command per module, so that missing modules can be named."""
     env = profile.env
     if env.module_init:
         yield _noting(f". {shlex.quote(env.module_init)}", f"module_init {env.module_init}")
@@ -105,7 +105,7 @@ def _noting(command: str, name: str) -> str:
 
 
 def check_variables(profile: Profile, *, nodes: int, gpus: int, tokens: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the site's variables for one program on all nodes; None unsets one.
+    """Return a site's environment variables for a program on all nodes; None unsets one.
 
     Args:
         tokens: values of `${...}`; a variable with an unknown token is left out.

@@ -1,4 +1,4 @@
-"""Hints of sites with GPUs, for an experiment that needs them on a machine without any."""
+"""Hint that names sites with GPUs, for an experiment on a machine without GPUs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_SITES = 4
 
 @contextmanager
 def gpu_sites_named(sites: list[Site], home: Home) -> Iterator[None]:
-    """Add sites with GPUs to the hint of an error that a machine has none.
+    """Add sites with GPUs to the hint of an error about missing GPUs.
 
     Raises:
-        SpecError: what the block raised.
+        SpecError: raised by the block, with the longer hint.
     """
     try:
         yield
@@ -45,8 +45,8 @@ def _named(problem: Problem, home: Home) -> Problem:
 
 
 def _sites(home: Home) -> tuple[list[str], list[str]]:
-    """Return sites with GPUs: those of the user, and those that windlass ships."""
-    from windlass.sites import find_site, site_names  # lazy: only a mistake needs profiles
+    """Return the user's sites with GPUs, and the shipped ones."""
+    from windlass.sites import find_site, site_names  # lazy: only errors need profiles
     from windlass.sites.store import sites_folder
 
     own: list[str] = []
@@ -54,7 +54,7 @@ def _sites(home: Home) -> tuple[list[str], list[str]]:
     for name in site_names(home.path):
         try:
             profile = find_site(name, home.path)
-        except WindlassError:  # a broken profile is its own error when it is used
+        except WindlassError:  # a broken profile is reported when it is used
             continue
         if any(partition.gpus for partition in profile.partitions.values()):
             is_own = (sites_folder(home.path) / f"{name}.yaml").exists()

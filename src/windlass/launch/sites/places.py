@@ -1,4 +1,4 @@
-"""Paths of environments at a site, and the interpreter of tasks without one."""
+"""Paths of environments at a site, and the interpreter of tasks without an environment."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["SiteBuild", "SitePlaces", "entries_at_site", "found_environment", "i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitePlaces:
-    """Paths of a project, here and at the site.
+    """Paths of a project on this machine and at the site.
 
     Attributes:
-        project: the project's folder (its lock file) on this machine.
-        there: the same folder in the run's checkout, as the site sees it.
-        archive: the zipapp, as the site sees it.
-        state: windlass's folder on the site's shared file system; environments go to `envs` in it.
-        tree: id of the code's tree (`CodePin.tree`).
+        project: the project's folder, which has the lock file, on this machine.
+        there: path at the site of that folder in the run's checkout.
+        archive: path of the zipapp at the site.
+        state: windlass's folder on the site's shared file system; environments are in its `envs`.
+        tree: id of the code tree (`CodePin.tree`).
         user: the user's name at the site.
     """
 
@@ -39,7 +39,7 @@ class SitePlaces:
 
     @property
     def envs(self) -> PurePosixPath:
-        """Folder of the environments."""
+        """Return the folder of the environments."""
         return self.state / "envs"
 
 
@@ -49,12 +49,12 @@ class SiteBuild:
 
     Attributes:
         built: its paths at the site; `packages` is empty until it is built.
-        virtual_env: its folder, for VIRTUAL_ENV; None: not built by windlass.
-        environment: for `RunPaths.environment`: the file that is written last; None: nothing to wait for.
+        virtual_env: its folder, for VIRTUAL_ENV; None if windlass did not build it.
+        environment: for `RunPaths.environment`: the file that is written last, or None if there is nothing to wait for.
         build_lock: for `RunPaths.build_lock`.
-        stage: for `RunPaths.stage`: path of each node's own copy, which the other paths then use; None: no copies.
-        build_job: scheduler's id of the job that builds it; the task's jobs depend on it (`afterany`). Empty: built.
-        facts: for the provenance: the recipe with reasons of overrides and patches, and notes of the builder.
+        stage: for `RunPaths.stage`: path of each node's copy, which the other paths then use; None for no copies.
+        build_job: scheduler's id of the build job, on which the task's jobs depend (`afterany`); empty if built.
+        facts: for the provenance: the recipe with reasons for overrides and patches, and the builder's notes.
         warnings: warnings to show before the job is queued.
     """
 
@@ -69,7 +69,7 @@ class SiteBuild:
 
 
 def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces, shell: SiteShell) -> SiteBuild:
-    """Return the user's own interpreter at the site, or the site's, as the environment.
+    """Return the user's interpreter at the site, else the site's, as the environment.
 
     Blocks for one command at the site; raises PreconditionError if there is no such interpreter.
     """
@@ -95,10 +95,10 @@ def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces,
 
 
 def image_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces | None) -> SiteBuild:
-    """Return the environment in the image of a job; no request is made.
+    """Return the environment in a job's image. Makes no request.
 
     Args:
-        places: None: the code is in the image too.
+        places: None if the code is in the image too.
     """
     python = Path(profile.env.python)
     entries = entries_at_site(pin, places) if places is not None else ()
@@ -107,6 +107,6 @@ def image_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces 
 
 
 def entries_at_site(pin: EnvironmentPin, places: SitePlaces) -> tuple[Path, ...]:
-    """Return folders to prepend to PYTHONPATH, as paths at the site."""
+    """Return the folders at the site to prepend to PYTHONPATH."""
     found = path_entries(pin, places.project)
     return tuple(Path(os.path.normpath(places.there / os.path.relpath(each, places.project))) for each in found)

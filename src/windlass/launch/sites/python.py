@@ -1,4 +1,4 @@
-"""Pin of an interpreter at a site over ssh, which is inspected there."""
+"""Pin of an interpreter at a site, which is inspected over ssh."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.sites import Profile
 
 __all__ = ["pin_site_python"]
 
-# Prints the interpreter of a path or of a virtual environment; `~` is the home at the site.
+# Prints the interpreter at a path or in a virtual environment; `~` is the home folder at the site.
 _FIND = r"""
 case $0 in "~") p=$HOME;; "~/"*) p=$HOME${0#"~"};; *) p=$0;; esac
 for each in "$p" "$p/bin/python" "$p/bin/python3"; do
@@ -23,14 +23,14 @@ _TIMEOUT_S = 120.0
 
 
 def pin_site_python(python: str, profile: Profile) -> EnvironmentPin:
-    """Inspect an interpreter at a site, by two commands there.
+    """Inspect an interpreter with two commands at the site.
 
     Args:
-        python: path at the site of a program or a virtual environment; may start with `~/`.
+        python: path of a program or virtual environment at the site; may start with `~/`.
 
     Raises:
         UsageError: the path is not absolute.
-        NotFoundError, PreconditionError: it does not exist, or is not Python >= 3.9.
+        NotFoundError, PreconditionError: the interpreter does not exist, or is not Python >= 3.9.
         UnreachableError: the site cannot be reached.
     """
     if not python.startswith(("/", "~/")):

@@ -1,4 +1,4 @@
-"""Environments at a site: built there before the run is queued, or by a job."""
+"""Environments at a site, built before the run is queued or by a job."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def ensure_site_environment(
     qos: str = "",
     log: Callable[[str], None],
 ) -> SiteBuild:
-    """Return the environment of a run at a site, built if needed; idempotent, safe for many clients. Blocks.
+    """Return a run's environment at a site, building it if needed. Blocking; idempotent; safe for concurrent clients.
 
-    With `env.build: compute` it does not block: it queues a build job, or finds the queued one.
+    With `env.build: compute` it does not block: it queues a build job, or finds one in the queue.
 
     Args:
-        partition: partition of the tasks; its `arch` and `cuda` are used.
-        account, qos: those of the tasks; a build job in another partition does not get the QOS.
+        partition: the tasks' partition; its `arch` and `cuda` are used.
+        account, qos: the tasks' settings; a build job in another partition does not get the QOS.
 
     Raises:
-        PreconditionError: it cannot be built (`env-build-failed`, `modules-failed`, `driver-too-old`, ...); no
-            job of the run has been queued.
+        PreconditionError: the build failed (`env-build-failed`, `modules-failed`, `driver-too-old`, ...); no job
+            of the run has been queued.
         UnreachableError: the site cannot be reached; a build in progress continues, and the next call finds it.
     """
     if pin.kind != "uv":
@@ -96,21 +96,21 @@ def _read_lock(pin: EnvironmentPin, project: Path) -> str:
 
 
 def _today() -> str:
-    import time  # lazy: only a profile with a driver asks
+    import time  # lazy: only needed for a profile with a driver
 
     return time.strftime("%Y-%m-%d", time.gmtime(SystemClock().now()))
 
 
 def _machine(shell: SiteShell) -> str:
-    """Return the architecture of the login node, a guess for partitions without `arch`."""
+    """Return the architecture of the login node, as a guess for partitions without `arch`."""
     return shell.run(["uname", "-m"]).out.strip()
 
 
 def _uv(profile: Profile, shell: SiteShell) -> str:
-    """Return the uv program: this installation's, if the site is this machine and the profile has none."""
+    """Return the profile's uv program, or on this machine the installed one."""
     if not shell.is_local or profile.env.uv != "uv":
         return profile.env.uv
-    from windlass.pin.environment.uv_tool import find_uv  # lazy: brings uv
+    from windlass.pin.environment.uv_tool import find_uv  # lazy: imports uv
 
     return find_uv()
 
@@ -131,7 +131,7 @@ def _builder(
 
 
 def _own_settings(shell: SiteShell) -> dict[str, str]:
-    """The user's settings of uv and of proxies, where the site is this machine: the site shell passes few variables on."""
+    """Return uv and proxy variables if the site is this machine, since the site shell passes on few."""
     if not shell.is_local:
         return {}
     return {
@@ -212,7 +212,7 @@ def _described(
 
 
 def _staged(build: SiteBuild, profile: Profile, places: SitePlaces, key: str) -> SiteBuild:
-    """Replace paths by those of the nodes' own copies; the overlay of the checkout's packages stays shared."""
+    """Replace paths by those of the node-local copies, except the overlay of the checkout's packages."""
     local = Path(profile.fs.node_local.replace("${user}", places.user)) / f"windlass-{places.user}" / key
     shared = build.built.bin
     bins = tuple(local / "bin" if each == shared else each for each in build.built.bins)

@@ -1,4 +1,4 @@
-"""Image of an experiment: pinned for a plan, built or pulled for a launch or on request."""
+"""Image of an experiment: pinned for a plan, and built or pulled for a launch or on request."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def pin_image(
     home: Home,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin `env.image` for a place; nothing is built or written. `log` gets a line before a registry is asked.
+    """Pin `env.image` for a place; nothing is built or written. `log` gets a line before a registry is queried.
 
     Raises:
-        PreconditionError: the image must be built, and a place without an engine needs a registry for it.
-        WindlassError: no such Dockerfile or image.
+        PreconditionError: the image must be built, and the place has no engine and no registry is set.
+        WindlassError: there is no such Dockerfile or image.
     """
     from windlass.pin.image import pin_built, pin_named  # lazy: most experiments have no image
     from windlass.pin.image.pinning import is_image_file  # lazy: as above
 
     if site.profile is None and site.backend != "docker":
-        return NO_IMAGE  # no containers at this place; the plan reports that
+        return NO_IMAGE  # the place has no containers; the plan reports that
     image = experiment.env.image
     if site.backend == "beaker" and image.name.startswith("beaker:"):
         return ImagePin(kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network)
@@ -90,7 +90,7 @@ def pin_image(
 
 
 def image_presence(plan: Plan) -> str:
-    """Describe whether this machine has the plan's image; empty for other places. One call of the engine."""
+    """Describe whether this machine has the plan's image; empty for other places. Calls the engine once."""
     pin = plan.pins.image
     engine = _engine(plan.site) if pin.kind != "none" and plan.site.profile is None else None
     if engine is None:
@@ -106,15 +106,15 @@ def image_presence(plan: Plan) -> str:
 
 
 def ensure_run_image(plan: Plan, folder: Path, home: Home, *, log: Callable[[str], None]) -> BuiltImage | None:
-    """Build or pull the plan's image with this machine's engine; None if no engine is needed here.
+    """Build or pull the plan's image with this machine's engine; None if no engine is needed.
 
     Args:
-        folder: the user's code folder, whose repository has the pinned commit.
+        folder: the user's code folder; its repository has the pinned commit.
     """
     pin = plan.pins.image
     if pin.kind == "none" or (pin.kind == "named" and plan.site.profile is not None):
         return None
-    if plan.site.profile is not None and not pin.registry:  # the pin of a rerun may come from a run on this machine
+    if plan.site.profile is not None and not pin.registry:  # a rerun's pin may come from a run on this machine
         raise _needs_registry(pin.dockerfile, plan.site)
     from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
 
@@ -140,7 +140,7 @@ def _needs_registry(dockerfile: str, site: Site) -> PreconditionError:
 
 
 def reference_at(plan: Plan, built: BuiltImage | None) -> str:
-    """Return the image reference for containers of a plan: by digest if it is known."""
+    """Return the image reference for a plan's containers, by digest if it is known."""
     pin, profile = plan.pins.image, plan.site.profile
     if profile is None:
         return built.reference if built is not None else ""
@@ -156,7 +156,7 @@ def _address(name: str) -> str:
 
 
 def _engine(site: Site) -> ImageEngine | None:
-    """Return the engine whose images a plan prefers; None without one: registries are asked."""
+    """Return the engine whose images a plan prefers; None to query registries."""
     from windlass.pin.image import find_engine  # lazy: most experiments have no image
 
     try:
@@ -170,7 +170,7 @@ def _kind(site: Site) -> str:
 
 
 def _platform(site: Site) -> str:
-    """Return the platform of the site's nodes from its profile; empty: this machine's."""
+    """Return the platform of the site's nodes from its profile; empty for this machine."""
     profile = site.profile
     partition = profile.partitions.get(site.partition) if profile is not None else None
     arch = partition.arch if partition is not None else ""
@@ -202,7 +202,7 @@ def _source(image: spec.Image) -> ImageSource:
 def _secrets(pin: ImagePin, home: Home) -> dict[str, bytes]:
     if not pin.secrets:
         return {}
-    from windlass.secrets import open_secrets  # lazy: few images need any
+    from windlass.secrets import open_secrets  # lazy: few images need secrets
 
     return open_secrets(home.path).require(pin.secrets)
 
@@ -222,11 +222,11 @@ def build_image(
     """Build or pull the image of an experiment file, without a launch. Blocking, idempotent.
 
     Args:
-        on: the engine (`docker` or `podman`); empty: the first one that is installed.
+        on: the engine (`docker` or `podman`); the first installed one if empty.
 
     Raises:
         SpecError: the file has no `env.image`.
-        WindlassError: as for a launch.
+        WindlassError: the build or pull failed.
     """
     from windlass.pin.code import pin_code  # lazy: the rest of this module is part of every launch
     from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
@@ -253,7 +253,7 @@ def build_image(
 
 
 def runs_of(record: ImageRecord, home: Home) -> list[str]:
-    """Return ids of the runs whose plan pins an image; reads the plan of every run."""
+    """Return the ids of runs whose plan pins an image. Reads the plan of every run."""
     from windlass.runs.store import RunFolder, run_ids  # lazy: as above
 
     return [run for run in run_ids(home) if _is_of(_image_of(RunFolder(home.runs / run)), record)]
@@ -284,11 +284,11 @@ def _image_of_run(word: str, home: Home) -> dict[str, object]:
     try:
         return _image_of(find(home, word))
     except WindlassError:
-        return {}  # not a run either
+        return {}  # it is not a run
 
 
 def _image_of(run: RunFolder) -> dict[str, object]:
-    """Return the image pin in a run's plan; empty for an incomplete or damaged run."""
+    """Return the image pin of a run's plan; empty if the run is incomplete or damaged."""
     try:
         pins = run.plan().get("pins")
     except WindlassError:
@@ -303,7 +303,7 @@ def _commit(word: str, folder: Path) -> str:
     try:
         return pin_code(folder, revision=word).commit
     except WindlassError:
-        return ""  # not a revision of this repository
+        return ""  # it is not a revision of this repository
 
 
 def _is_of(pin: dict[str, object], record: ImageRecord) -> bool:

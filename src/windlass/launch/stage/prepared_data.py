@@ -1,4 +1,4 @@
-"""Prepared data at a place: existing builds, expected sizes, and checks."""
+"""Prepared data at a place: existing builds, expected sizes and checks."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def with_built(
     code_folder: Path | None,
     origins: Mapping[str, SourcePlace] | None = None,
 ) -> Pins:
-    """Return the pins with prepared data added: keys, and builds that exist at the site.
+    """Return the pins with prepared data added: its keys, and builds that exist at the site.
 
     Args:
-        code_folder: the user's code; None: use the code of existing build pins.
+        code_folder: the user's code; None to use the code of existing build pins.
 
     Raises:
         SpecError: a build is invalid.
-        PreconditionError, UnreachableError: its code cannot be read, or the site cannot be reached.
+        PreconditionError, UnreachableError: the code cannot be read, or the site cannot be reached.
     """
     if not any(source.is_built for source in experiment.data.values()):
         return pins
@@ -63,15 +63,15 @@ def with_built(
 
 
 def builds_alone(experiment: Experiment, names: Sequence[str] = ()) -> Experiment:
-    """Return the experiment with a single task that needs its prepared data, so that a launch builds only that.
+    """Return the experiment with a single task that needs its prepared data, so that only that is built.
 
-    The keys are those of the whole experiment.
+    The keys are those of the complete experiment.
 
     Args:
-        names: names of data to build; empty: all.
+        names: names of data to build; all if empty.
 
     Raises:
-        NotFoundError: the experiment builds no such data.
+        NotFoundError: the experiment builds no data of that name.
         SpecError: a build is invalid.
     """
     built = [name for name, source in experiment.data.items() if source.is_built]
@@ -87,12 +87,12 @@ def builds_alone(experiment: Experiment, names: Sequence[str] = ()) -> Experimen
 
 
 def places_of_builds(plan: Plan, state: Path) -> dict[str, Path]:
-    """Return the folder of each build below windlass's state at the place."""
+    """Return the folder of each build in windlass's folder at the place."""
     return {name: built_folder(state, pin.key) for name, pin in plan.pins.builds.items()}
 
 
 def check_built(plan: Plan, state: Path) -> None:
-    """Refuse a launch if prepared data was removed or damaged since the plan was made; reads no content."""
+    """Refuse a launch if prepared data was removed or rebuilt since planning. Reads no content."""
     for name, pin in plan.pins.builds.items():
         place = built_folder(state, pin.key).parent
         if not pin.is_hit:
@@ -110,7 +110,7 @@ def check_built(plan: Plan, state: Path) -> None:
 
 
 def check_builds_of(run: RunFolder, plan: Plan, home: Home) -> Iterator[Finding]:
-    """Compare prepared data with that of the run; reads every byte of it."""
+    """Compare prepared data with the run's record. Reads every byte of it."""
     for name, pin in plan.pins.builds.items():
         what, place = f"data {name}", built_folder(home.path, pin.key).parent
         ready = find_ready(place)
@@ -172,7 +172,7 @@ _Found = tuple[Mapping[str, object] | None, Mapping[str, object] | None]
 
 
 def _found(builds: Mapping[str, BuildPin], experiment: str, site: Site, home: Home) -> dict[str, _Found]:
-    """Return by name the notes of the finished build, and of the last build of that name."""
+    """Return by name the notes of the finished build, and of that name's last build."""
     profile = site.profile
     if profile is not None and profile.ssh:
         from windlass.backends.site_shell import shell_for  # lazy: most places are this machine

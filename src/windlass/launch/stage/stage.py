@@ -1,4 +1,4 @@
-"""Staging of a run, before any job is submitted: checkout, environment and data, here or at the site."""
+"""Staging of a run before any job is submitted: checkout, environment and data."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def _check_data(prepared: Prepared) -> None:
 
     places = DataPlaces.of(prepared.home.path)
     for pin in prepared.plan.pins.data.values():
-        if not pin.is_stored:  # stored data is checked when it is placed
+        if not pin.is_stored:  # stored data is checked when it is staged
             check_data(pin, prepared.base, cache=prepared.home.cache / "digests", places=places)
 
 
 def _check_out(prepared: Prepared, run: RunFolder) -> Path:
-    """Check out the code for the run and return its folder; code in place is not copied."""
+    """Check out the run's code and return its folder; code that runs in place is not copied."""
     return checkout(prepared.plan.pins.code, prepared.code_folder, run.code, store=prepared.home.cache / "code.git")
 
 
@@ -92,7 +92,7 @@ def _stage_here(prepared: Prepared, run: RunFolder, code: Path, log: Callable[[s
 
 
 def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
-    """Return the image of the tasks, built if needed; None without one, or if the site gets it."""
+    """Return the tasks' image, built if needed; None if there is none or the site pulls it."""
     if prepared.plan.pins.image.kind == "none":
         return None
     from windlass.launch.stage.image import ensure_run_image  # lazy: most experiments have no image
@@ -101,12 +101,12 @@ def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
 
 
 def _code_in(prepared: Prepared, image: BuiltImage | None, code: Path) -> Path:
-    """Return the code folder as tasks see it: the checkout, or the image's working folder."""
+    """Return the tasks' code folder: the checkout, or the image's working folder."""
     return Path(image.workdir) if image is not None and prepared.plan.pins.image.has_own_code else code
 
 
 def _cwd_in(prepared: Prepared, image: BuiltImage | None) -> Path | None:
-    """Return the working folder of commands in a Beaker image with its own code: the image's own."""
+    """Return the image's working folder if a Beaker image contains the code."""
     plan = prepared.plan
     return Path() if plan.site.backend == "beaker" and plan.pins.image.has_own_code and image is None else None
 
@@ -122,7 +122,7 @@ def _data_here(prepared: Prepared) -> dict[str, Path]:
 
 
 def _built(prepared: Prepared, state: Path) -> dict[str, Path]:
-    """Return paths of prepared data; existing data on this machine is checked again."""
+    """Return paths of prepared data; check existing data on this machine again."""
     if not prepared.plan.pins.builds:
         return {}
     from windlass.launch.stage.prepared_data import (  # lazy: most experiments build no data
@@ -143,7 +143,7 @@ def _write(
     facts: Mapping[str, object],
     image: BuiltImage | None,
 ) -> None:
-    write_json(run.path / PLACES, encode(places), syncs_folder=False)  # synced with the next
+    write_json(run.path / PLACES, encode(places), syncs_folder=False)  # synced with the next write
     documents = [job_of(run, prepared.plan, task.name, 1, "") for task in prepared.plan.tasks]
     record = _provenance(prepared, run, documents, built, image)
     write_json(run.path / PROVENANCE, {**record, "site_environment": facts} if facts else record)
@@ -194,7 +194,7 @@ def _stage_at_site(
     image = _image(prepared, log)
     reference, facts = reference_at(prepared.plan, image), dict(build.facts)
     if prepared.plan.site.backend == "beaker":
-        from windlass.launch.beaker.image import image_by_id  # lazy: few sites are Beaker's
+        from windlass.launch.beaker.image import image_by_id  # lazy: few sites use Beaker
 
         reference, more = image_by_id(prepared.plan, reference, log)
         facts |= more
@@ -220,7 +220,7 @@ def _stage_at_site(
 def _ship(
     prepared: Prepared, run: RunFolder, profile: Profile, shell: SiteShell
 ) -> tuple[dict[str, Path], Path, Path, Path]:
-    """Send checkout and data; return paths at the site of data, run, state and zipapp."""
+    """Send checkout and data; return the site's paths of data, run, state and zipapp."""
     from windlass.launch.beaker.storage import state_of_jobs  # lazy: as below
     from windlass.launch.remote.mirror import (  # lazy: most sites are this machine
         data_at_site,
@@ -315,7 +315,7 @@ def _provenance(
 
 
 def _image_facts(image: BuiltImage, run: RunFolder) -> dict[str, object]:
-    """Return facts on an image for the record; copies its bill of materials out of the cache to the run."""
+    """Return facts about an image for the record; copy its cached bill of materials to the run."""
     facts = image.provenance()
     if image.sbom and Path(image.sbom).is_file():
         write_atomic(run.path / BILL, Path(image.sbom).read_bytes())

@@ -1,4 +1,4 @@
-"""Log lines while data is fetched for a plan: at its start, every ten seconds, and at its end."""
+"""Log lines while data is fetched for a plan: at the start, every ten seconds, and at the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _EVERY_S = 10.0
 
 @contextmanager
 def progress_of(what: str, log: Callable[[str], None], clock: Clock | None = None) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the bytes of each piece, from any thread; without any, nothing is logged.
+    """Yield a thread-safe function to call with the bytes of each piece; no call, no log line.
 
     Args:
         what: name of the data, as in "fetching WHAT".
-        log: gets a line at the first piece, one every ten seconds, and one at the end.
+        log: called with a line at the first piece, every ten seconds, and at the end.
     """
     transfer = _Transfer(what, log, clock or SystemClock())
     yield transfer.advance

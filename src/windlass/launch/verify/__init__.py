@@ -1,1 +1,1 @@
-"""Verification of a run: compare it with its record, or execute it again."""
+"""Verification of a run: comparison with its record, and re-execution."""

@@ -1,4 +1,4 @@
-"""Differences of two runs, with the files of code and data that differ."""
+"""Differences between two runs, including changed code and data files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_LISTED = 10
 
 
 def explained(run_a: RunFolder, run_b: RunFolder, home: Home) -> list[Difference]:
-    """Return the differences of two runs by cause, with files of code and data if they are known.
+    """Return the differences between two runs by cause, with code and data files if known.
 
     Raises:
         NotFoundError: a run has no plan.
@@ -30,7 +30,7 @@ def explained(run_a: RunFolder, run_b: RunFolder, home: Home) -> list[Difference
     found = diff(run_a, run_b)
     try:
         plans = plan_here(run_a), plan_here(run_b)
-    except WindlassError:  # of another version: the comparison of plain values is still valid
+    except WindlassError:  # another version: the comparison of plain values is still valid
         return found
     return [_explained(difference, run_a, plans, home) for difference in found]
 
@@ -61,7 +61,7 @@ def _with_files(difference: Difference, run: RunFolder, plans: tuple[Plan, Plan]
 
 
 def _data_files(changes: list[FileChange], plans: tuple[Plan, Plan]) -> set[str]:
-    """Return changed files that are data of the experiment; they are reported as data."""
+    """Return changed files that are data of the experiment, to report them as data."""
     pins = [(pin, plans[1].pins.data.get(name)) for name, pin in plans[0].pins.data.items()]
     sources = [
         pin.source.removeprefix("file:").removeprefix("./").rstrip("/")
@@ -82,7 +82,7 @@ def _listed(changes: list[FileChange]) -> tuple[str, ...]:
 
 
 def _with_entries(difference: Difference, name: str, plans: tuple[Plan, Plan], home: Home) -> Difference:
-    """Add the files of two folders of data, if their manifests or versions are here."""
+    """Add the changed files of two data folders, if their manifests or versions are available."""
     pins = [plan.pins.data.get(name) for plan in plans]
     if any(pin is None or pin.kind != "folder" for pin in pins):
         return difference
@@ -100,7 +100,7 @@ def _with_entries(difference: Difference, name: str, plans: tuple[Plan, Plan], h
 
 
 def _manifest(home: Home, digest: str) -> Mapping[str, str] | None:
-    """Return a folder's entries by path; None if neither manifest nor version is here."""
+    """Return a folder's entries by path; None if neither manifest nor version is available."""
     try:
         lines = read_json(home.cache / "digests" / "manifests" / f"{digest}.json")
     except (OSError, ValueError):
@@ -109,7 +109,7 @@ def _manifest(home: Home, digest: str) -> Mapping[str, str] | None:
 
 
 def _stored(home: Home, digest: str) -> list[str] | None:
-    from windlass.store import LocalStore  # lazy: most data are the user's own files
+    from windlass.store import LocalStore  # lazy: most data is not in the store
 
     try:
         return [str(entry) for entry in LocalStore.of(home.path).read(digest).entries]

@@ -1,4 +1,4 @@
-"""Result of checking one part of a run."""
+"""Results of checking parts of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
     """Result of checking one part of a run.
 
     Attributes:
-        what: the part: `code`, `data prompts`, `outputs train`.
+        what: name of the part, such as `code`, `data prompts` or `outputs train`.
         status: `changed`: its source has changed, but the pinned content still exists.
         files: names of changed files, if known.
     """
@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def link(self) -> ProvenanceLink:
-        """Part of the provenance that it belongs to."""
+        """Return the part of the provenance that the finding belongs to."""
         first = self.what.partition(" ")[0]
         return _LINK_OF.get(first) or ProvenanceLink(first)
 

@@ -1,4 +1,4 @@
-"""Image that a run used, compared with the current images of the engine."""
+"""Comparison of the image that a run used with the engine's current images."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ImageAsRun:
     """Current state of an image that a run used.
 
     Attributes:
-        state: `there`; `pullable`: not here, but a registry has it by digest; `rebuilt`: another image has its name;
+        state: `there`; `pullable`: missing, but a registry has it by digest; `rebuilt`: another image has its name;
             `missing`: no image has its name.
         engine: `docker` or `podman`.
         used: shortened id of the image that the run used.
-        now: shortened id of the image that has its name now; empty if there is none.
+        now: shortened id of the image that now has its name; empty if there is none.
     """
 
     state: Literal["there", "pullable", "rebuilt", "missing"]
@@ -35,7 +35,7 @@ class ImageAsRun:
 
     @property
     def sentence(self) -> str:
-        """Sentence for the user; empty if the image is there."""
+        """Return a sentence for the user; empty if the image exists."""
         if self.state == "rebuilt":
             return f"rebuilt: the run used {self.used}, which is no longer in {self.engine}; its name now refers to {self.now}"
         if self.state == "missing":
@@ -46,7 +46,7 @@ class ImageAsRun:
 
 
 def image_as_run(run: RunFolder, plan: Plan) -> ImageAsRun | None:
-    """Look up a run's image with one or two calls of the engine; None if no local engine ran it.
+    """Look up a run's image in one or two engine calls; None if no local engine ran it.
 
     Raises:
         WindlassError: the engine cannot be reached.
@@ -55,7 +55,7 @@ def image_as_run(run: RunFolder, plan: Plan) -> ImageAsRun | None:
     used = str(record.get("image_id", ""))
     if pin.kind == "none" or plan.site.backend != "docker" or not used or is_imported(run):
         return None
-    from windlass.pin.image import find_engine  # lazy: only runs in containers
+    from windlass.pin.image import find_engine  # lazy: only needed for runs in containers
     from windlass.pin.image.ensuring import name_of
 
     engine = find_engine(plan.site.name)
@@ -73,9 +73,9 @@ def image_as_run(run: RunFolder, plan: Plan) -> ImageAsRun | None:
 
 
 def _record(run: RunFolder) -> Mapping[str, object]:
-    """Return the image section of the run's provenance."""
+    """Return the image section of a run's provenance."""
     try:
         record = run.provenance().get("image")
     except WindlassError:
-        return {}  # reported by another check
+        return {}  # another check reports this
     return record if isinstance(record, Mapping) else {}

@@ -40,14 +40,14 @@ _LINK_OF_AREA = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reexecution:
-    """Options of a re-execution and its comparison.
+    """Options of a re-execution and of the comparison.
 
     Attributes:
         how: place and overrides of the new run.
-        tolerances: for reported metrics and numbers in JSON outputs; without any, bytes are compared.
-        ignored: patterns of output paths that are not compared.
+        tolerances: tolerances for reported metrics and numbers in JSON outputs; if empty, bytes are compared.
+        ignored: patterns of output paths to ignore.
         against: run to compare with, instead of a new one.
-        compares_sources: report changes of the user's own code, lock file or image tags since the run.
+        compares_sources: report changes to the user's own code, lock file or image tags since the run.
     """
 
     how: Rerun = Rerun(note="verification of")
@@ -62,7 +62,7 @@ class Verification:
     """Result of a verification.
 
     Attributes:
-        again: id of the run that was compared with; empty: nothing was executed.
+        again: id of the run used for comparison; empty if nothing was executed.
         differences: between the two runs, except outputs.
     """
 
@@ -73,17 +73,17 @@ class Verification:
 
     @property
     def broken(self) -> tuple[ProvenanceLink, ...]:
-        """Parts that differ from their record, in order; the first is where to look."""
+        """Return the parts that differ from their record, in order; look at the first one first."""
         return broken_links(self.findings)
 
     @property
     def is_verified(self) -> bool:
-        """Return whether every part matches its record and, if executed again, the outputs match."""
+        """Return whether all parts match their record, and the outputs those of any re-execution."""
         return not self.broken
 
     @property
     def verdict(self) -> str:
-        """Result in one sentence."""
+        """Return the result as one sentence."""
         if self.broken:
             first = next(finding for finding in self.findings if finding.link is self.broken[0] and finding.is_broken)
             files = f"{', '.join(first.files[:3])}{', ...' if len(first.files) > 3 else ''}"
@@ -100,13 +100,13 @@ def prove(
     log: Callable[[str], None] = lambda line: None,
     on_finding: Callable[[Finding], None] = lambda finding: None,
 ) -> Verification:
-    """Check every part, execute the plan again and compare; blocks until the new run ends, which is kept.
+    """Check every part, execute the plan again and compare. Blocks until the new run ends.
 
-    Nothing is executed if a part before the outputs is missing, so that the same cannot be run again.
+    The new run is kept. Nothing is executed if an input is missing.
 
     Args:
-        log: gets progress lines.
-        on_finding: called with each result.
+        log: called with progress lines.
+        on_finding: called with each finding.
 
     Raises:
         PreconditionError: the run did not succeed, or has no outputs to compare.
@@ -180,7 +180,7 @@ def _execute(run: RunFolder, home: Home, wanted: Reexecution, log: Callable[[str
 
 
 def _await_outputs(run: RunFolder) -> None:
-    """Wait for the manifests of a run that just succeeded: they are written after its verdict."""
+    """Wait for the manifests of a run that just succeeded; they are written after its verdict."""
     deadline = time.monotonic() + _MANIFEST_S
     while time.monotonic() < deadline:
         facts = run.facts()
@@ -207,7 +207,7 @@ def _compared(run: RunFolder, again: RunFolder, wanted: Reexecution) -> Iterator
 
 
 def _recorded(facts: RunFacts) -> dict[str, str]:
-    """Return the digest of each task's output, without builds of data, which are checked on their own."""
+    """Return output digests by task, except for data builds, which are checked separately."""
     return {
         task: digest for task, (_, num_files, _, digest) in facts.outputs.items() if num_files and not built_name(task)
     }

@@ -1,7 +1,7 @@
-"""Checks of code, environment and image against their pins.
+"""Comparison of code, environment and image with their pins.
 
-A pin keeps its content (a commit, a lock file in it, an image by digest), so a source that has changed since is no
-failure while its history explains it; a source without such history is reported as `changed`.
+A pin keeps its content (a commit with its lock file, an image by digest), so a later change of the source is not a
+failure. A changed source without history is reported as `changed`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MAX_LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """A run and the paths of its sources.
+    """Run with the paths of its sources.
 
     Attributes:
-        base: folder that relative paths of the experiment are relative to; None: unknown.
-        compares_sources: compare the user's own folders too, not only the kept content of pins.
+        base: folder for the experiment's relative paths; None if unknown.
+        compares_sources: also compare the user's own folders, not only the pinned content.
     """
 
     run: RunFolder
@@ -44,12 +44,12 @@ class Present:
 
     @property
     def code_folder(self) -> Path:
-        """The user's own code folder."""
+        """Return the user's code folder."""
         return (self.base or Path.cwd()) / str(self.plan.experiment.get("code", "."))
 
     @property
     def store(self) -> Path:
-        """Repository of windlass, for snapshots of folders outside any repository."""
+        """Return windlass's repository, with snapshots of folders outside any repository."""
         return self.home.cache / "code.git"
 
     def env(self, key: str) -> str:
@@ -60,7 +60,7 @@ class Present:
 
     @property
     def own_files(self) -> dict[str, str]:
-        """Files in the code that are checked as environment or image, by path in the repository."""
+        """Return code files that are checked as environment or image, by path in the repository."""
         pins, found = self.plan.pins, {}
         root = PurePosixPath(pins.code.subdir)
         if pins.environment.kind == "uv":
@@ -74,7 +74,7 @@ class Present:
 
     @property
     def data_paths(self) -> set[str]:
-        """Paths of data inside the code, relative to the repository's root; they are checked as data."""
+        """Return paths in the repository that are checked as data."""
         repository = open_repository(self.code_folder) if self.code_folder.is_dir() else None
         root = (repository.toplevel if repository is not None else None) or self.code_folder
         paths = [
@@ -100,7 +100,7 @@ def _normal(path: PurePosixPath) -> str:
 
 
 def check_code(present: Present) -> Iterator[Finding]:
-    """Check that the pinned tree exists and the run's checkout matches it; report later changes."""
+    """Check that the pinned tree exists and matches the run's checkout; report later changes."""
     pin, folder = present.plan.pins.code, present.code_folder
     if pin.kind in ("in-place", "none"):
         yield Finding(what="code", status="skipped", message=f"not pinned ({pin.kind})")
@@ -122,7 +122,7 @@ def check_code(present: Present) -> Iterator[Finding]:
 
 
 def _kept(what: str, message: str, changed: list[str]) -> Finding:
-    """Return an `ok` result that names later changes in the folder, committed or not."""
+    """Return an `ok` finding that names later changes in the folder, committed or not."""
     if not changed:
         return Finding(what=what, status="ok", message=message)
     listed = ", ".join(changed[:_MAX_LISTED])
@@ -169,7 +169,7 @@ def _check_lock(present: Present, pin: EnvironmentPin) -> Finding:
         return Finding(what="environment", status="ok", message=found)
     project = present.code_folder / present.env("uv")
     now = _differing(project, wanted)
-    if now and present.plan.pins.code.kind in ("in-place", "none"):  # there is no other copy
+    if now and present.plan.pins.code.kind in ("in-place", "none"):  # this is the only copy
         return _lock_finding("changed", f"{found}; different in {project}", now)
     return _kept("environment", found, now)
 
@@ -187,7 +187,7 @@ def _differing(folder: Path, wanted: dict[str, str]) -> list[str]:
 
 
 def _check_interpreter(present: Present, pin: EnvironmentPin) -> Finding:
-    """Check an interpreter, which is used in place, so a change of its packages is a failure."""
+    """Check an interpreter; it is used in place, so changed packages are a failure."""
     from windlass.pin import pin_environment  # lazy: starts the interpreter
 
     try:
@@ -214,7 +214,7 @@ def _versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def check_image(present: Present) -> Iterator[Finding]:
-    """Check that Dockerfile and base images, or the named image, match the pin."""
+    """Check that the Dockerfile and its base images, or the named image, match the pin."""
     pin = present.plan.pins.image
     if pin.kind == "none":
         return
@@ -240,7 +240,7 @@ def check_image(present: Present) -> Iterator[Finding]:
 
 
 def _check_digests(present: Present, found: str) -> Finding:
-    from windlass.pin.image import find_engine  # lazy: only runs in containers
+    from windlass.pin.image import find_engine  # lazy: only needed for runs in containers
     from windlass.pin.image.pinning import resolve_digests  # lazy: as above
 
     pin, site = present.plan.pins.image, present.plan.site

@@ -1,4 +1,4 @@
-"""Comparison of each part of a run with its record; nothing is executed."""
+"""Comparison of each part of a run with its record, without executing anything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MAX_LISTED = 10
 
 
 def verify(run: RunFolder, *, compares_sources: bool = True) -> Iterator[Finding]:
-    """Yield a result for journal, plan, code, environment, image, data, checkpoints and outputs.
+    """Yield findings for journal, plan, code, environment, image, data, checkpoints and outputs.
 
-    Reads every byte of them.
+    Reads every byte.
 
     Args:
-        compares_sources: also compare the user's own code, lock file and image tags with the pins.
+        compares_sources: also compare the user's code, lock file and image tags with the pins.
     """
     yield _journal(run)
     try:
