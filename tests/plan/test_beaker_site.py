@@ -76,7 +76,7 @@ def test_a_spec_that_said_nothing_takes_nothing_away() -> None:
 def test_a_group_of_beaker_is_joined(group: str, groups: tuple[str, ...]) -> None:
     plan = beaker_plan(ONE, f"context.group={group}")
     assert plan.task("main").beaker.groups == groups
-    said = f"context.group={group}: the experiment joins this group of Beaker"
+    said = f"context.group={group}: the experiment joins this Beaker group"
     assert (said in plan.notes) is bool(groups)
 
 

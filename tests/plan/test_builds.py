@@ -229,7 +229,7 @@ def test_a_command_that_the_adapter_cannot_read_is_refused(run: str | list[str])
 
 def test_the_adapter_needs_to_know_whose_command() -> None:
     two = "{name: x, data: {c: {adapter: cache-dataset-only}}, tasks: {a: {run: 'p a.py ${data.c}'}, b: {run: p}}}"
-    with pytest.raises(SpecError, match=r"data.c does not name the task whose command it adapts"):
+    with pytest.raises(SpecError, match=r"data.c has an adapter but no `task`"):
         plan_of(two)
     with pytest.raises(SpecError, match=r"unknown task `aa` in data.c.task"):
         plan_of(two.replace("only}", "only, task: aa}"))

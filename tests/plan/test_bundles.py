@@ -91,9 +91,9 @@ def test_strategies_differ_in_what_they_leave() -> None:
             "engines.count is [1, 1], and must be a number from 0",
         ),
         (["tasks.main.bundles.engines.count=${nodez}"], "unknown name `nodez`"),
-        (["tasks.main.bundles.engines.count=${nodes / 2}"], "`/` may leave a fraction"),
+        (["tasks.main.bundles.engines.count=${nodes / 2}"], "`/` may return a fraction"),
         (["tasks.main.bundles.engines.count=${rank}"], "calculates with `rank`, which is known only in the job"),
-        (["params.tp=0.5"], "`params.tp` is `0.5`, and expressions need whole numbers"),
+        (["params.tp=0.5"], "`params.tp` is `0.5`, but expressions need whole numbers"),
     ],
 )
 def test_numbers_that_are_none(overrides: list[str], message: str) -> None:

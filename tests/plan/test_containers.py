@@ -134,7 +134,7 @@ def test_an_engine_needs_an_image() -> None:
 def test_what_starts_other_processes_outside_is_refused(cluster: Any) -> None:
     task = Task(run="python a.py", cluster=cluster, nodes=2)
     experiment = Experiment(name="x", env=Env(image=Image(name="base:1")), tasks={"main": task})
-    message = f"task `main` has `cluster: {cluster}`, which cannot start in the image `base:1`"
+    message = f"task `main` has `cluster: {cluster}`, which cannot start processes in the image `base:1`"
     assert ("image-launcher", message) in refused(experiment)
 
 

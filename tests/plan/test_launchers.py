@@ -132,10 +132,10 @@ def test_processes_per_node(gpus: int, procs: int | None, command: str, expected
         ),
         ("python", "tasks.t.run starts python without a script [launcher-command]"),
         ("python -m torch.distributed.launch t.py", "tasks.t.run uses torch.distributed.launch [launcher-command]"),
-        ("torchrun --nnodes 3 t.py", "`--nnodes 3` in tasks.t.run is filled in by windlass [launcher-command]"),
+        ("torchrun --nnodes 3 t.py", "`--nnodes 3` in tasks.t.run is set by windlass [launcher-command]"),
         (
             "torchrun --rdzv_backend=c10d t.py",
-            "`--rdzv-backend c10d` in tasks.t.run is filled in by windlass [launcher-command]",
+            "`--rdzv-backend c10d` in tasks.t.run is set by windlass [launcher-command]",
         ),
         ("torchrun --standalone t.py", "`--standalone` in tasks.t.run contradicts nodes=2 [launcher-command]"),
         (
@@ -221,7 +221,7 @@ def test_accelerate_on_one_process_is_left_simple() -> None:
         (
             "accelerate launch --machine_rank 0 t.py",
             4,
-            "`--machine_rank 0` in tasks.t.run is filled in by windlass [launcher-command]",
+            "`--machine_rank 0` in tasks.t.run is set by windlass [launcher-command]",
         ),
         (
             "accelerate launch --num_processes x t.py",
@@ -231,12 +231,12 @@ def test_accelerate_on_one_process_is_left_simple() -> None:
         (
             "accelerate launch t.py",
             0,
-            "accelerate starts one process per node on CPUs, and tasks.t asks for 2 that belong together [launcher-command]",
+            "accelerate starts one process per node on CPUs, and tasks.t asks for 2 in one group [launcher-command]",
         ),
         (
             "accelerate launch --cpu t.py",
             4,
-            "accelerate starts one process per node on CPUs, and tasks.t asks for 8 that belong together [launcher-command]",
+            "accelerate starts one process per node on CPUs, and tasks.t asks for 8 in one group [launcher-command]",
         ),
     ],
 )

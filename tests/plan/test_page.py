@@ -69,7 +69,7 @@ def test_what_is_not_pinned_is_said() -> None:
         return plan_page(plan_of("{name: x, run: f}", pins=Pins(code=code)))
 
     in_place = head(CodePin(kind="in-place", commit="a" * 40, is_dirty=True, dirty_files=("a.py", "b.py")))
-    assert "code         runs in place and is not pinned; it sits on commit aaaaaaaaaaaa, edited:\n" in in_place
+    assert "code         runs in place and is not pinned; its base is commit aaaaaaaaaaaa, edited:\n" in in_place
     assert "               b.py\n" in in_place
     snapshot = head(
         CodePin(kind="snapshot", tree="7" * 40, base="b" * 40, dirty_files=tuple(f"f{i}" for i in range(10)))

@@ -38,11 +38,11 @@ def test_what_is_no_plan_is_refused(broken: object) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tasks": 3}, "the plan is broken: expected a list, not 3"),
-        ({"extra": 3}, "the plan is broken: Plan has no field `extra`"),
-        ({"name": 3}, "the plan is broken: expected str, not 3"),
+        ({"tasks": 3}, "the plan is invalid: expected a list, not 3"),
+        ({"extra": 3}, "the plan is invalid: Plan has no field `extra`"),
+        ({"name": 3}, "the plan is invalid: expected str, not 3"),
         ({"name": "other"}, "the plan was changed: it states the hash"),
-        ({"pins": None}, "the plan is broken: expected the fields of Pins, not None"),
+        ({"pins": None}, "the plan is invalid: expected the fields of Pins, not None"),
     ],
 )
 def test_a_changed_plan_is_refused(change: dict[str, object], message: str) -> None:

@@ -274,13 +274,13 @@ BAD = [
     ),
     (
         "{name: x, tasks: {t: {run: f, disk: 1TiB}}}",
-        "tasks.t.disk=1TiB is not supported on `local`: disk space is neither reserved nor limited here",
+        "tasks.t.disk=1TiB is not supported on `local`: disk space is neither reserved nor limited on this machine",
         "unsupported-setting",
         "remove it: ~tasks.t.disk, or run without it: --best-effort",
     ),
     (
         "{name: x, limit: {gpu_hours: 4800}, tasks: {t: {run: f, gpus: 1}}}",
-        "limit.gpu_hours=4800 is not supported on `local`: GPU-hours are not limited here",
+        "limit.gpu_hours=4800 is not supported on `local`: GPU-hours are not limited on this machine",
         "unsupported-setting",
         "remove it: ~limit.gpu_hours, or run without it: --best-effort",
     ),
@@ -356,8 +356,8 @@ def test_best_effort_says_what_it_ignores() -> None:
     assert plan.notes == (
         "env.image=a/b is ignored (--best-effort): containers run on `docker` and `podman`, and at sites that have them",
         "tasks.t.gpus.type=gh200 is ignored (--best-effort): the type of this machine's GPUs is not known",
-        "tasks.t.hosts=n1,n2 is ignored (--best-effort): the only host here is this machine",
-        "limit.gpu_hours=5 is ignored (--best-effort): GPU-hours are not limited here",
+        "tasks.t.hosts=n1,n2 is ignored (--best-effort): this machine is the only host",
+        "limit.gpu_hours=5 is ignored (--best-effort): GPU-hours are not limited on this machine",
     )
 
 
@@ -366,7 +366,7 @@ def test_wishes_that_the_place_satisfies_are_noted() -> None:
     assert plan_of(text).notes == (
         "context.priority=high: no other user's runs compete for this machine",
         "context.account=lab/a: recorded; this machine has no accounts",
-        "limit.jobs=3: a task is one job here, however long it runs",
+        "limit.jobs=3: a task is a single job on this machine, however long it runs",
         "limit.gpu_hours=4: no task takes a GPU",
     )
 

@@ -1,6 +1,6 @@
-"""Dataclasses to and from YAML 1.2, with overrides, and errors with place and remedy.
+"""Conversion of dataclasses to and from YAML 1.2, with overrides and precise errors.
 
-Knows nothing of experiments: `spec` and the trainer are two users of the same machinery.
+Independent of experiments: used by `spec` and by the trainer.
 """
 
 from __future__ import annotations

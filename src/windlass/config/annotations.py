@@ -1,6 +1,6 @@
 """Annotations of a field beyond its type: `Annotated[float, DurationText(), Doc("...")]`.
 
-Marks without fields are plain classes: to make a dataclass takes half a millisecond of every start.
+Markers without fields are plain classes: creating a dataclass costs half a millisecond at every start.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class SizeText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Bounds of a number, `min` and `max` included, `above` not; seconds or bytes where there is a unit.
+    """Bounds of a number: `min` and `max` are inclusive, `above` is exclusive.
 
-    A number with bounds is finite, unless `is_endless` says that infinity is meant.
+    Values with a unit are in seconds or bytes. A bounded number must be finite, unless `is_endless` allows infinity.
     """
 
     min: float | None = None
@@ -63,7 +63,7 @@ class Range:
     is_endless: bool = False
 
     def holds(self, value: float) -> bool:
-        """Return whether `value` is in the range; NaN never is."""
+        """Return whether `value` is in the range; False for NaN."""
         return (
             (self.is_endless or abs(value) != inf)
             and (self.min is None or value >= self.min)
@@ -74,7 +74,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text that must match `regex` as a whole; `rule` is a sentence that says so."""
+    """Text that must fully match `regex`; `rule` describes it in a sentence."""
 
     regex: str
     rule: str
@@ -87,24 +87,24 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """Text that may name an experiment, a task, a folder (see core.names)."""
+    """Text that is valid as the name of an experiment, task or folder (see core.names)."""
 
     is_dotted: bool = True
 
     @property
     def rule(self) -> str:
-        """Rule as a sentence."""
+        """Return the rule as a sentence."""
         return f"a name consists of {NAME_RULE if self.is_dotted else _DOTLESS_RULE}"
 
     @property
     def regex(self) -> str:
-        """Rule as a regular expression, for JSON Schema."""
+        """Return the rule as a regular expression, for JSON Schema."""
         dot = "." if self.is_dotted else ""
         return f"[a-z0-9](?:[a-z0-9{dot}_-]{{0,62}}[a-z0-9])?"
 
     @property
     def code(self) -> str:
-        """Error code of an invalid name."""
+        """Return the error code of an invalid name."""
         return "bad-name"
 
     def holds(self, text: str) -> bool:
@@ -114,7 +114,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Values of a choice that are accepted here, refused later, and never suggested."""
+    """Values of a choice that are decoded, refused later and never suggested."""
 
     values: tuple[str, ...]
 
@@ -126,20 +126,20 @@ class ScalarText:
 
 
 class OneOrMany:
-    """Tuple that may be written as its single item."""
+    """Tuple that may be written as a single item."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Key in the file where it is not a Python name (`from`, `as`)."""
+    """Key in the file that is not a valid Python name (`from`, `as`)."""
 
     name: str
 
 
 class Free:
-    """Any JSON-like value, kept as it is; use `JsonValue`."""
+    """Any JSON-like value, kept unchanged; use `JsonValue`."""
 
     __slots__ = ()
 
@@ -150,4 +150,4 @@ else:
     JsonValue = Annotated[object, Free()]
 
 Diagnostic: TypeAlias = tuple[str, str, str, str]
-"""Problem that a dataclass's `check` yields: dotted path relative to it, message, slug, hint."""
+"""Problem yielded by a dataclass's `check`: relative dotted path, message, slug, hint."""

@@ -1,4 +1,4 @@
-"""Paths that an override may set, for shell completion."""
+"""Paths that an override can set, for shell completion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def override_paths(schema: type[object], data: Mapping[str, object] | None = Non
     """Return the dotted paths of all fields, in order.
 
     Args:
-        data: plain data of a file; its own keys (task names, parameters) stand where a schema alone has `NAME`.
+        data: plain data of a file; its keys (task names, parameters) replace the schema's placeholder `NAME`.
     """
     found = dict.fromkeys(_paths(RecordType(schema), (), {} if data is None else data, data is None))
     return list(found)

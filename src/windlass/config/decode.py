@@ -1,4 +1,4 @@
-"""Decode a document into a dataclass; all problems at once, with place and valid form."""
+"""Decode a document into a dataclass, collecting all problems with place and valid form."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _FAILED: Final = _Failed.FAILED
 
 
 class DocumentDecoder:
-    """DocumentDecoder of one document; collects `problems` and `origins`."""
+    """Decoder of one document; collects `problems` and `origins`."""
 
     def __init__(self, root: type[object]) -> None:
         self._root = root
@@ -62,7 +62,7 @@ class DocumentDecoder:
         """Return the value of the document; valid only if no problem was found.
 
         Args:
-            path: where in a larger document the tree stands, for messages and origins.
+            path: position of the tree in a larger document, for messages and origins.
         """
         return self._any(node, RecordType(self._root), path)
 
@@ -122,7 +122,7 @@ class DocumentDecoder:
         return self._construct(cls, values, node.place, path) if is_whole else _FAILED
 
     def _excuse(self, key: str, cls: type[object], path: _Path) -> None:
-        """Do not also report the key that a misspelt key was meant to set as missing."""
+        """Suppress the missing-key problem of the key that a misspelt key was meant to be."""
         shorthands = key_shorthands(cls)
         close = nearest(key, [*fields_of(cls), *shorthands])
         if close:
@@ -182,7 +182,7 @@ class DocumentDecoder:
         return values if is_whole else _FAILED
 
     def _suggest_sibling(self, node: MappingNode, key: str, path: _Path, start: int) -> None:
-        """Name the entry that an override with a misspelt name was meant for."""
+        """Suggest the entry that an override with a misspelt name was meant for."""
         close = nearest(key, [entry.key for entry in node.entries if entry.place.source != COMMAND_LINE])
         for index in range(start, len(self.problems)):
             problem = self.problems[index]
@@ -212,7 +212,7 @@ class DocumentDecoder:
         if len(options) == 1:
             return self._any(node, options[0], path)
         if isinstance(node, ScalarNode) and isinstance(node.value, int):
-            # A whole number stays one where the union has both.
+            # A whole number stays an integer if the union has both.
             options.sort(key=lambda option: not isinstance(option, IntegerType))
         for option in options:
             trial = DocumentDecoder(self._root)
@@ -243,7 +243,7 @@ class DocumentDecoder:
         return self._wrong_choice(entry.node, ChoiceType(tuple(kinds)), (*path, "kind"))
 
     def _name_kinds(self, start: int, node: MappingNode, chosen: RecordType, options: Sequence[RecordType]) -> None:
-        """Name the kind of each key that only another kind has."""
+        """Add to each unknown key's problem the kinds that have that key."""
         for entry in node.entries:
             kinds = kinds_with(entry.key, options) if entry.key not in fields_of(chosen.cls) else []
             for index in range(start, len(self.problems)):
@@ -294,7 +294,7 @@ class DocumentDecoder:
 
     def _choice(self, scalar: ScalarNode, field_type: ChoiceType, path: _Path) -> object:
         for value in field_type.values:
-            # True == 1 in Python, never in a file.
+            # True == 1 in Python, but not in a file.
             if scalar.value == value and type(scalar.value) is type(value):
                 return value if field_type.enum is None else field_type.enum(value)
         return self._wrong_choice(scalar, field_type, path)
@@ -320,7 +320,7 @@ class DocumentDecoder:
 
 
 def _stand_in(field: Field) -> object:
-    """Return a stand-in for an invalid field, so that other problems are found too."""
+    """Return a stand-in for an invalid field, so that further problems are found."""
     if not field.is_required:
         return field.default()
     options = field.type.options if isinstance(field.type, OneOfType) else (field.type,)

@@ -23,7 +23,7 @@ ABSENT = Absent.ABSENT
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Path whose value differs; both sides are plain data."""
+    """Change of the value at a path; both sides are plain data."""
 
     path: str
     before: object
@@ -51,7 +51,7 @@ def diff(before: object, after: object) -> list[Change]:
 
 
 def _equal(first: object, second: object) -> bool:
-    # By repr, so that 1, 1.0 and true differ and NaN equals itself, at any depth.
+    # By repr, so that at any depth 1, 1.0 and true differ, and NaN equals itself.
     return repr(first) == repr(second)
 
 

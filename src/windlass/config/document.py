@@ -1,4 +1,4 @@
-"""Document as a tree of scalar, sequence and mapping nodes with their places."""
+"""Document as a tree of scalar, sequence and mapping nodes, with source places."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """Scalar: its value by YAML 1.2, and its text as written."""
+    """Scalar: its YAML 1.2 value, and its text as written."""
 
     value: bool | int | float | str | None
     text: str
@@ -53,7 +53,7 @@ class SequenceNode:
 
 @dataclass(frozen=True, slots=True)
 class MappingEntry:
-    """Key, its place, and its value."""
+    """Key with its place and value."""
 
     key: str
     place: SourcePlace
@@ -72,7 +72,7 @@ class MappingNode:
         return next((entry for entry in self.entries if entry.key == key), None)
 
     def put(self, key: str, node: Node, place: SourcePlace) -> MappingNode:
-        """Return this mapping with `key` set, in its old position or at the end."""
+        """Return this mapping with `key` set, in its previous position or at the end."""
         entry = MappingEntry(key, place, node)
         if self.find(key) is None:
             return MappingNode((*self.entries, entry), self.place)
@@ -115,10 +115,10 @@ def printable(text: str) -> str:
 
 
 def node_of_data(data: object, source: str) -> Node:
-    """Return the node of plain Python data; places name the path instead of a line.
+    """Return the node of plain Python data, whose places have paths instead of lines.
 
     Raises:
-        ValueError: nested deeper than a file may be (or holding itself).
+        ValueError: the data is nested too deeply or contains itself.
     """
     return _tree(data, source, "", 0)
 

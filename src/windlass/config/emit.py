@@ -1,6 +1,6 @@
 """Emit a value as short YAML 1.2 that loads as the same value.
 
-Own emitter: PyYAML's quotes by YAML 1.1, so that the text `1e-6` would come back as a number.
+PyYAML is not used because it quotes by YAML 1.1 rules: the text `1e-6` would be read back as a number.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from windlass.config.yaml_reader.scalars import resolve_scalar
 __all__ = ["to_yaml", "yaml_of_data"]
 
 _WIDTH = 100
-# The scanner looks for the `:` of a key no further than 1024 characters away.
+# The scanner looks for the `:` of a key within 1024 characters.
 _MAX_SIMPLE_KEY = 1000
 _PLAIN_START = re.compile(r"[^\W_]|[_./$(+<^]")
 _NOT_PLAIN = re.compile(r"[\\\t]|: |:\Z| #| \Z")
 _FLOW_MARKS = re.compile(r"[,?\[\]{}]|:")  # a `?` within a list ends a word for one of PyYAML's two parsers
-# Text to us, but not to readers of YAML 1.1; quoted for their sake.
+# Text here, but not for YAML 1.1 readers; quoted for them.
 _OLD_WORDS = re.compile(r"(?:yes|no|on|off)\Z|[-+]?[0-9][0-9_:.,]*\Z|=\Z|<<\Z", re.IGNORECASE)
 _NAMED_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
 def to_yaml(value: object) -> str:
-    """Return the shortest file of a dataclass value; defaults are left out.
+    """Return the shortest YAML of a dataclass value, without defaults.
 
     Loading the text gives an equal value.
     """
@@ -130,7 +130,7 @@ def _escaped(character: str) -> str:
 
 
 def _is_literal(text: str) -> bool:
-    """Return whether a block of lines is more readable than escapes, and exact."""
+    """Return whether a literal block is exact and more readable than escapes."""
     lines = text.removesuffix("\n").split("\n")
     return (
         "\n" in text

@@ -1,4 +1,4 @@
-"""Encode a value as short plain data."""
+"""Encode a value as plain data in its short form."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def to_data(value: object, *, keep_defaults: bool = False, is_long: bool = False
 
     Args:
         keep_defaults: also write fields that equal their default.
-        is_long: write this dataclass itself as a mapping even if it has a short form (inner ones stay short).
+        is_long: write this dataclass as a mapping even if it has a short form; nested ones stay short.
     """
     cls = type(value)
     found = {}
     for key, field in fields_of(cls).items():
         inner = getattr(value, field.name)
-        # `kind` selects the dataclass in a union, so it is never left out.
+        # `kind` selects the dataclass in a union, so it is always written.
         if keep_defaults or is_long or field.is_required or key == "kind" or not _same(inner, field.default()):
             found[key] = plain(inner, field.type, keep_defaults=keep_defaults)
     return found
@@ -50,7 +50,7 @@ def _same(first: object, second: object) -> bool:
 
 
 def plain(value: object, field_type: FieldType, *, keep_defaults: bool = False) -> object:
-    """Return plain data of a value; a value that does not fit its type is left unchanged."""
+    """Return plain data of a value; a value that does not match its type is unchanged."""
     if isinstance(field_type, OneOfType):
         field_type = _option(value, field_type)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

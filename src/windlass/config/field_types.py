@@ -1,4 +1,4 @@
-"""Field types: annotations of dataclasses, read once."""
+"""Field types, parsed once from the annotations of dataclasses."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class FloatType:
 
 @dataclass(frozen=True, slots=True)
 class TextType:
-    """Text, possibly with a rule for its form."""
+    """Text, optionally with a rule for its form."""
 
     rule: Name | Pattern | None = None
     is_scalar: bool = False
@@ -87,7 +87,7 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceType:
-    """Choice of values; for an enum its members' values. Planned ones are never suggested."""
+    """Choice of values, or of an enum's values; planned values are never suggested."""
 
     values: tuple[str | int | bool, ...]
     enum: type[enum.Enum] | None = None
@@ -95,13 +95,13 @@ class ChoiceType:
 
     @property
     def offered(self) -> tuple[str | int | bool, ...]:
-        """Values that are supported."""
+        """Return the supported values."""
         return tuple(value for value in self.values if value not in self.planned)
 
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """List of items of one type; a tuple unless the annotation is `list`."""
+    """List of items of one type; decoded to a tuple unless the annotation is `list`."""
 
     item: FieldType
     is_one_or_many: bool = False
@@ -110,7 +110,7 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """Mapping of the user's own keys to values of one type."""
+    """Mapping of user-defined keys to values of one type."""
 
     key: TextType
     item: FieldType
@@ -118,7 +118,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """Dataclass; its fields by `fields_of`."""
+    """Dataclass; see `fields_of` for its fields."""
 
     cls: type[object]
 
@@ -161,7 +161,7 @@ _FIELDS: dict[type[object], Mapping[str, Field]] = {}
 
 
 def fields_of(cls: type[object]) -> Mapping[str, Field]:
-    """Return the fields of a dataclass by their key; raises TypeError for unsupported types."""
+    """Return the fields of a dataclass by key. Raises TypeError for unsupported types."""
     if cls not in _FIELDS:
         _FIELDS[cls] = _read_fields(cls)
     return _FIELDS[cls]
@@ -170,7 +170,7 @@ def fields_of(cls: type[object]) -> Mapping[str, Field]:
 def _read_fields(cls: type[object]) -> Mapping[str, Field]:
     if not dataclasses.is_dataclass(cls):
         raise TypeError(f"{cls.__qualname__} is not a dataclass")
-    # InitVar fields are Python conveniences and have no key.
+    # InitVar fields exist only in Python and have no key.
     hints = typing.get_type_hints(cls, include_extras=True)
     found = {}
     for field in dataclasses.fields(cls):
@@ -210,25 +210,25 @@ def _notes(hint: object) -> tuple[object, ...]:
 
 
 def key_shorthands(cls: type[object]) -> Mapping[str, str]:
-    """Return the keys that are short for a path, such as `run` for `tasks.main.run`."""
+    """Return the keys that stand for a longer path, such as `run` for `tasks.main.run`."""
     found: Mapping[str, str] = getattr(cls, "KEY_SHORTHANDS", {})
     return found
 
 
 def shorthand_type(cls: type[object]) -> FieldType | None:
-    """Return the type that `from_shorthand` takes; None without a short form."""
+    """Return the type that `from_shorthand` accepts; None if there is no short form."""
     method: object = getattr(cls, "from_shorthand", None)
     return None if method is None else field_type_of(typing.get_type_hints(method, include_extras=True)["value"])
 
 
 def tag_of(cls: type[object]) -> tuple[str | int | bool, ...]:
-    """Return the values of `kind` that select this dataclass in a union; empty: none."""
+    """Return the values of `kind` that select this dataclass in a union; may be empty."""
     field = fields_of(cls).get("kind")
     return field.type.values if field is not None and isinstance(field.type, ChoiceType) else ()
 
 
 def field_type_of(hint: object, notes: tuple[object, ...] = ()) -> FieldType:
-    """Read an annotation; raises TypeError for a type that has no form in a file."""
+    """Parse an annotation. Raises TypeError for a type that files cannot contain."""
     origin = typing.get_origin(hint)
     if origin is Annotated:
         return field_type_of(typing.get_args(hint)[0], (*_notes(hint), *notes))

@@ -1,7 +1,7 @@
-"""YAML and TOML files of other programs, read as those programs do, within limits.
+"""Reader of other programs' YAML and TOML files, as those programs read them, with limits.
 
-PyYAML and tomllib recurse once for each level, and raise ValueErrors of their own for numbers and dates; a mapping that
-merges others (`<<`) can take PyYAML for ever. Our own files go through `yaml_text`, which has places for all problems.
+PyYAML and tomllib recurse once per level and raise plain ValueErrors for numbers and dates, and mappings that merge
+other mappings (`<<`) can keep PyYAML busy forever. Windlass's files are read by `yaml_reader`, which reports places.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MAX_LEVELS = 100
 
 
 def load_foreign_yaml(text: str, *, source: str) -> Any:
-    """Load a text with PyYAML's safe loader.
+    """Load YAML text with PyYAML's safe loader.
 
     Raises:
-        yaml.YAMLError: it is not YAML.
-        SpecError: it is larger, deeper or expands further than our own files may (`yaml-limits`).
+        yaml.YAMLError: the text is not YAML.
+        SpecError: the text exceeds the limits on size, depth or expansion (`yaml-limits`).
     """
     import yaml  # lazy: PyYAML costs 25 ms
 
@@ -37,17 +37,17 @@ def load_foreign_yaml(text: str, *, source: str) -> Any:
         return yaml.safe_load(text)
     except RecursionError as error:
         raise yaml.YAMLError("nested too deep") from error
-    except ValueError as error:  # a number of 5,000 digits, or the 99th of a month
+    except ValueError as error:  # such as a number of 5,000 digits, or day 99 of a month
         raise yaml.YAMLError(str(error)) from error
 
 
 def load_toml(text: str) -> dict[str, Any]:
-    """Load a text with tomllib.
+    """Load TOML text with tomllib.
 
     Raises:
-        ValueError: it is not TOML, or larger or deeper than such files are.
+        ValueError: the text is not TOML, or exceeds the limits on size or depth.
     """
-    import tomllib  # lazy: it takes 5 ms
+    import tomllib  # lazy: takes 5 ms
 
     if len(text) > _MAX_TOML:
         raise ValueError(f"larger than {_MAX_TOML >> 20} MiB")

@@ -19,21 +19,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig(Generic[T]):
-    """Loaded value, with the place of each part."""
+    """Loaded value, with the source place of each part."""
 
     value: T
     origins: Mapping[str, SourcePlace]
 
 
 def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = ()) -> LoadedConfig[T]:
-    """Read YAML 1.2 into a dataclass, overrides applied.
+    """Read YAML 1.2 into a dataclass and apply overrides.
 
     Args:
         source: the file's name, for messages.
-        overrides: `a.b=value`, `--a.b=value`, `--a.b` (true) or `~a.b` (remove), later ones win.
+        overrides: `a.b=value`, `--a.b=value`, `--a.b` (true) or `~a.b` (remove); later overrides take precedence.
 
     Raises:
-        SpecError: with every problem of the text and the overrides.
+        SpecError: contains every problem in the text and the overrides.
     """
     if len(text) > MAX_TEXT:
         raise SpecError([too_large(SourcePlace(source), MAX_TEXT)])
@@ -52,19 +52,19 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     problems.extend(decoder.problems)
     consequences = [problem for problem in problems if is_empty and problem.place == SourcePlace(source)]
     if consequences:
-        # Fine where every field has a default; all there is to say where one has none.
+        # Valid if every field has a default; else this is the only problem to report.
         problems = [problem for problem in problems if problem not in consequences]
         problems.insert(0, Problem("the file is empty", "empty-file", SourcePlace(source), "write `key: value` lines"))
     raise_any(problems)
-    # `decode` gives a value of the schema whenever it finds no problem.
+    # `decode` returns a value of the schema if it finds no problem.
     return LoadedConfig(cast(T, value), decoder.origins)
 
 
 def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
-    """Read a dataclass from plain Python data, with the checks of a file.
+    """Read a dataclass from plain Python data, checked like a file.
 
     Raises:
-        SpecError: with every problem; places name the path in the data.
+        SpecError: contains every problem; places are paths in the data.
     """
     try:
         node = node_of_data(data, source)
@@ -78,13 +78,13 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
 
 
 def raise_any(problems: Sequence[Problem]) -> None:
-    """Raise all problems together, in the order of the file; command line last."""
+    """Raise all problems together, in file order, with those of the command line last."""
     if problems:
         raise SpecError(_printable(problem) for problem in sorted(problems, key=_position))
 
 
 def _printable(problem: Problem) -> Problem:
-    """Return the problem with control characters as escapes, so that none reaches a terminal."""
+    """Return the problem with control characters escaped, to protect terminals."""
     place = problem.place
     if place is not None and not place.excerpt.isprintable():
         place = SourcePlace(place.source, place.line, place.column, printable(place.excerpt))
@@ -92,7 +92,7 @@ def _printable(problem: Problem) -> Problem:
 
 
 def _position(problem: Problem) -> tuple[int, int, int]:
-    """Sort key: the file as a whole, then line by line, then the command line."""
+    """Return the sort key: the whole file first, then lines, then the command line."""
     place = problem.place
     if place is None or place.source == COMMAND_LINE:
         return 1, 0, 0

@@ -1,4 +1,4 @@
-"""Numbers of a document: integers, floats, durations and sizes, within their range."""
+"""Numbers in a document: integers, floats, durations and sizes, with range checks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DURATION_REGEX = r"^\s*(?:\d+(?:\.\d+)?\s*(?:ms|min|s|m|h|d|w)\s*)+$"
 SIZE_REGEX = r"^\s*\d+(?:\.\d+)?\s*(?:[kKMGTP](?:i?B|i)?|B)\s*$"
 _CLOCK = re.compile(r"(\d{1,4}):(\d\d)(?::(\d\d))?\Z", re.ASCII)
 _DAYS_CLOCK = re.compile(r"(\d{1,4})-(\d{1,2}):(\d\d):(\d\d)\Z", re.ASCII)
-# Above this a float no longer holds every whole number, and text and value would not agree.
+# Above this, floats cannot represent every integer, so text and value would differ.
 _MAX_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidNumber:
-    """Problem of a number; its message follows the name of the field."""
+    """Problem with a number; the message follows the field name."""
 
     message: str
     code: str
@@ -38,7 +38,7 @@ class InvalidNumber:
 
 
 def read_integer(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | None:
-    """Read a whole number or bytes; None if the scalar has another type."""
+    """Read an integer or a size; None if the scalar has another type."""
     if field_type.is_size:
         return _size(scalar, field_type)
     if isinstance(scalar.value, bool) or not isinstance(scalar.value, int):
@@ -47,7 +47,7 @@ def read_integer(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNu
 
 
 def read_float(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumber | None:
-    """Read a number or seconds; None if the scalar has another type."""
+    """Read a float or a duration; None if the scalar has another type."""
     if field_type.is_duration:
         return _duration(scalar, field_type)
     if isinstance(scalar.value, bool) or not isinstance(scalar.value, int | float):
@@ -118,7 +118,7 @@ def _size(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | 
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as text that reads back as the same number of seconds."""
+    """Return a duration as text that parses to an equal number of seconds."""
     if not 0 <= seconds * 1000 < _MAX_EXACT:
         return f"{seconds!r}s"
     exact = format_duration(seconds)

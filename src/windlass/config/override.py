@@ -1,8 +1,8 @@
-"""Overrides such as `tasks.train.nodes=2`, applied to the document before it is decoded.
+"""Overrides such as `tasks.train.nodes=2`, applied to a document before decoding.
 
 Grammar: `PATH=VALUE`, `--PATH=VALUE`, `--PATH` (true), `~PATH` (remove). A path is keys and list positions joined by
-dots; a key with a dot is quoted. A value is YAML when it begins with a quote, `[` or `{`; else the whole rest is one
-plain scalar, so that `why=faster: yes #2` keeps every character.
+dots; a key with a dot is quoted. A value is YAML if it begins with a quote, `[` or `{`; otherwise the whole rest is
+one plain scalar, so that `why=faster: yes #2` keeps every character.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Override:
-    """Parsed override; `node` is None if it removes. `yielding`: sources a new `kind` may drop."""
+    """Parsed override; `node` is None for a removal. `yielding`: sources a new `kind` may drop."""
 
     parts: _Parts
     node: Node | None
@@ -70,10 +70,10 @@ class _Refused(Exception):
 
 
 def parse_override(text: str) -> tuple[str, object]:
-    """Return path and plain value of an override; the value of a removal is None.
+    """Return the path and plain value of an override; the value is None for a removal.
 
     Raises:
-        SpecError: it has no legal form.
+        SpecError: the override is malformed.
     """
     try:
         override = _read(text)
@@ -88,7 +88,7 @@ def apply_overrides(
     """Apply all overrides in order; return the document and the problems.
 
     Args:
-        yielding: sources whose values go where an override selects another `kind` that has no such field.
+        yielding: sources whose values are dropped if an override selects another `kind` without such a field.
     """
     problems: list[Problem] = []
     for text in overrides:
@@ -98,7 +98,7 @@ def apply_overrides(
         except _Refused as refused:
             problems.append(refused.problem)
             continue
-        # The root is a mapping, and stays one.
+        # The root is always a mapping.
         node = changed if isinstance(changed, MappingNode) else node
     return node, problems
 
@@ -170,7 +170,7 @@ def _nothing_to_remove(override: _Override, node: Node | None, depth: int) -> _R
 
 
 def _empty(field_type: FieldType, override: _Override) -> Node:
-    """Return an empty collection to start from where the file has nothing."""
+    """Return an empty collection, for a path that the file does not set."""
     options = _options(field_type)
     if any(isinstance(option, ListType) for option in options) and not any(
         isinstance(o, RecordType | MapType) for o in options
@@ -190,7 +190,7 @@ def _options(field_type: FieldType) -> list[FieldType]:
 def _open(
     node: Node, field_type: FieldType, override: _Override, depth: int
 ) -> tuple[MappingNode | SequenceNode, FieldType]:
-    """Return the collection to change, short forms written out, and its type."""
+    """Return the collection to change, with short forms expanded, and its type."""
     options = _options(field_type)
     for option in options:
         if isinstance(option, RecordType) and not isinstance(node, MappingNode):
@@ -212,7 +212,7 @@ def _open(
 
 
 def _tagged(node: MappingNode | SequenceNode, options: Sequence[FieldType]) -> FieldType:
-    """Return the dataclass that `kind` selects; the first one if none matches."""
+    """Return the dataclass that `kind` selects, or the first one if none matches."""
     kind = node.find("kind") if isinstance(node, MappingNode) else None
     value = kind.node.value if kind is not None and isinstance(kind.node, ScalarNode) else None
     for option in options:
@@ -250,7 +250,7 @@ def _change_entry(node: MappingNode, field_type: FieldType, override: _Override,
     entry = node.find(part)
     if entry is None and override.node is None:
         raise _nothing_to_remove(override, node, depth)
-    # A key that the dataclass does not have is set all the same: the decoder refuses it together with all others.
+    # An unknown key is set anyway: the decoder refuses it together with all other problems.
     inner = _inner_type(field_type, part)
     is_whole = depth + 1 == len(override.parts)
     held = None if entry is None else entry.node
@@ -263,9 +263,9 @@ def _change_entry(node: MappingNode, field_type: FieldType, override: _Override,
 
 
 def _alternatives(node: MappingNode, field_type: FieldType, part: str) -> list[str]:
-    """Return keys of the file that an override replaces, such as `env.uv` by `env.image`.
+    """Return keys of the file that an override replaces, such as `env.uv` for `env.image`.
 
-    A dataclass lists such keys in `ALTERNATIVES`. Two overrides do not replace each other: the dataclass refuses them.
+    A dataclass lists such keys in `ALTERNATIVES`. Two overrides do not replace each other; the dataclass refuses both.
     """
     keys = getattr(field_type.cls, "ALTERNATIVES", ()) if isinstance(field_type, RecordType) else ()
     others = [entry for key in keys if part in keys and key != part and (entry := node.find(key)) is not None]
@@ -273,7 +273,7 @@ def _alternatives(node: MappingNode, field_type: FieldType, part: str) -> list[s
 
 
 def _assumed(held: Node | None, field_type: FieldType, part: str, override: _Override) -> Node | None:
-    """Return the node that an override changes, with its implied `kind`."""
+    """Return the node that an override changes, with the implied `kind`."""
     is_nothing = held is None or (isinstance(held, ScalarNode) and held.value is None)
     if is_nothing and override.node is None:
         return held
@@ -294,10 +294,10 @@ def _inner_type(field_type: FieldType, part: str) -> FieldType:
 def _without_shorthand_keys(
     node: MappingNode, cls: type[object], override: _Override, depth: int
 ) -> tuple[MappingNode, _Override]:
-    """Write out keys such as `run` in the document and in the override's path."""
+    """Expand keys such as `run` in the document and in the override's path."""
     target = key_shorthands(cls).get(override.parts[depth])
     moved, conflicts = move_shorthand_keys(node, cls)
-    # A conflict stays in the document for the decoder to report with everything else.
+    # A conflict stays in the document, so that the decoder reports it with all other problems.
     node = node if conflicts else moved
     if target is None:
         return node, override

@@ -15,12 +15,12 @@ _SEGMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^.\"']+", re.DOT
 
 
 def join_path(parts: Sequence[str]) -> str:
-    """Join the parts of a path with dots, with quotes where needed."""
+    """Join the parts of a path with dots, quoting parts if needed."""
     return ".".join(part if _BARE.match(part) and not part.startswith("--") else json.dumps(part) for part in parts)
 
 
 def split_path(text: str) -> tuple[str, ...]:
-    """Split a dotted path; raises ValueError with the valid form."""
+    """Split a dotted path. Raises ValueError with the valid form."""
     parts, position = [], 0
     while True:
         match = _SEGMENT.match(text, position)

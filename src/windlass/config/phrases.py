@@ -1,4 +1,4 @@
-"""Phrases of error messages: accepted values, and probable intentions."""
+"""Phrases for error messages: accepted values, and probable intentions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_SEARCH_DEPTH = 5
 
 
 def accepted(field_type: FieldType) -> str:
-    """Describe the values of a field: `a whole number`, `text or a list`."""
+    """Describe the values of a field, such as `a whole number` or `text or a list`."""
     words = list(dict.fromkeys(_accepted(field_type)))
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
@@ -79,7 +79,7 @@ def _accepted_scalar(field_type: FieldType) -> str:
 
 
 def one_of(values: Sequence[object]) -> str:
-    """Return `a` or `one of a, b, c`."""
+    """Format values as `a` or `one of a, b, c`."""
     words = [("true" if value else "false") if isinstance(value, bool) else str(value) for value in values]
     return f"one of {', '.join(words)}" if len(words) > 1 else f"`{words[0]}`"
 
@@ -121,7 +121,7 @@ def _unit_hint(text: str, field_type: FieldType) -> str:
             return f"add a unit: `{text}s`, `{text}m`, `{text}h` or `{text}d`"
         if isinstance(option, IntegerType) and option.is_size:
             return f"add a unit: `{text}MiB`, `{text}GiB` or `{text}TiB`"
-        # A dataclass whose short form is a number and one of these words says so by this name.
+        # A dataclass whose short form is a number and one of these words has this attribute.
         units: Sequence[str] = getattr(option.cls, "UNITS", ()) if isinstance(option, RecordType) else ()
         if units:
             return f"add a unit: {', '.join(f'`{text}{unit}`' for unit in units[:-1])} or `{text}{units[-1]}`"
@@ -158,7 +158,7 @@ def _takes(field_type: FieldType, kind: type[object]) -> bool:
 
 
 def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], root: type[object]) -> Problem:
-    """Return the problem of an unknown key, with the key that was probably meant."""
+    """Return the problem for an unknown key, with the key that was probably meant."""
     key, place = entry.key, entry.place
     known = [*fields_of(cls), *key_shorthands(cls)]
     where = f" in {join_path(path)}" if path else " at the top level"
@@ -166,7 +166,7 @@ def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], roo
     if foreign:
         return Problem(f"unknown key `{key}`{where}", "unknown-key", place, foreign)
     close = nearest(key, known)
-    # A slip of the finger beats a key of that very name elsewhere, which beats a vague likeness.
+    # Precedence: a likely typo, then a key with exactly this name elsewhere, then a similar key.
     is_slip = bool(close) and abs(len(close) - len(key)) <= 1 and _likeness(key, close) >= 0.8
     elsewhere = "" if is_slip else _misplaced_hint(key, root)
     hint = elsewhere or (f"did you mean `{close}`?" if close else f"the keys here are: {', '.join(known)}")
@@ -174,7 +174,7 @@ def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], roo
 
 
 def _foreign_hint(entry: MappingEntry, path: Sequence[str], root: type[object]) -> str:
-    """Return our names for keys of other programs, by `FOREIGN_KEYS` of the root class."""
+    """Return a hint with our names for other programs' keys, from the root's `FOREIGN_KEYS`."""
     names: Mapping[str, str] = getattr(root, "FOREIGN_KEYS", {})
     found = [(key, names[key]) for key in _paths_below(entry, path) if key in names]
     return "; ".join(f"`{theirs}` is `{ours}` here" for theirs, ours in found)
@@ -189,13 +189,13 @@ def _paths_below(entry: MappingEntry, path: Sequence[str]) -> Iterator[str]:
 
 
 def _likeness(first: str, second: str) -> float:
-    import difflib  # lazy: only a mistake needs it
+    import difflib  # lazy: only needed for errors
 
     return difflib.SequenceMatcher(None, first, second).ratio()
 
 
 def name_hint(text: str, rule: Name | Pattern) -> str:
-    """Return the rule, and a similar valid text if there is one."""
+    """Return a hint with the rule, and a similar valid text if there is one."""
     if isinstance(rule, Name):
         mended = re.sub("[^a-z0-9._-]+" if rule.is_dotted else "[^a-z0-9_-]+", "-", text.lower())[:64].strip("-._")
         if mended and rule.holds(mended):
@@ -204,13 +204,13 @@ def name_hint(text: str, rule: Name | Pattern) -> str:
 
 
 def _misplaced_hint(key: str, root: type[object]) -> str:
-    """Return where a misplaced key belongs, such as `nodes` at the top; empty: nowhere."""
+    """Return a hint for a misplaced key, such as `nodes` at the top level; may be empty."""
     found = min(_places_of(key, RecordType(root), (), 0), key=len, default=())
     return f"`{key}` belongs elsewhere: `{'.'.join(found)}`" if found else ""
 
 
 def _places_of(key: str, field_type: FieldType, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of fields called `key`, at any depth."""
+    """Yield the paths of fields named `key`, at any depth."""
     if depth > _MAX_SEARCH_DEPTH:
         return
     for option in _flat(field_type):

@@ -35,7 +35,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(schema: type[object]) -> dict[str, object]:
-    """Return the JSON Schema of the files that `load` accepts for a dataclass."""
+    """Return the JSON Schema of files that `load` accepts for a dataclass."""
     definitions: dict[str, object] = {}
     root = _of(RecordType(schema), definitions)
     return {"$schema": _DIALECT, "title": schema.__name__, **root, "$defs": definitions}
@@ -93,7 +93,7 @@ def _bounds(field_type: IntegerType | FloatType) -> dict[str, object]:
 def _record(field_type: RecordType, definitions: dict[str, object]) -> dict[str, object]:
     name = field_type.cls.__name__
     if name not in definitions:
-        # Set before the fields are read, so that a dataclass may hold itself.
+        # Set before the fields are read, so that a dataclass may contain itself.
         definitions[name] = {}
         definitions[name] = _definition(field_type.cls, definitions)
     reference: dict[str, object] = {"$ref": f"#/$defs/{name}"}

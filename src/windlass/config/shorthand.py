@@ -1,4 +1,4 @@
-"""Short forms: a scalar for a whole dataclass, a key for a deeper path."""
+"""Short forms: a scalar for a dataclass, or a key for a longer path."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = ["long_form", "move_shorthand_keys"]
 
 
 def long_form(node: Node, cls: type[object]) -> MappingNode | None:
-    """Write out a short form as a mapping; None if the dataclass has no such form.
+    """Expand a short form to a mapping; None if the dataclass has no such form.
 
     Raises:
-        ValueError: with the accepted forms.
+        ValueError: the value is invalid; the message gives the accepted forms.
     """
     field_type = shorthand_type(cls)
     if field_type is None or not _is_exactly(node, field_type):
@@ -59,7 +59,7 @@ def _is_exactly(node: Node, field_type: FieldType) -> bool:
 
 
 def _placed(node: Node, place: SourcePlace) -> Node:
-    """Return the node with everything at one place."""
+    """Return the node with all its parts at one place."""
     if isinstance(node, ScalarNode):
         return ScalarNode(node.value, node.text, place)
     if isinstance(node, SequenceNode):
@@ -70,7 +70,7 @@ def _placed(node: Node, place: SourcePlace) -> Node:
 
 
 def move_shorthand_keys(node: MappingNode, cls: type[object]) -> tuple[MappingNode, list[Problem]]:
-    """Move keys such as `run` to the path they are short for (`tasks.main.run`)."""
+    """Move keys such as `run` to the path they stand for (`tasks.main.run`)."""
     problems = []
     for key, target in key_shorthands(cls).items():
         entry = node.find(key)

@@ -1,4 +1,4 @@
-"""Unions by `kind`: the implied kind of a mapping, and the change to another kind."""
+"""Unions by `kind`: the implied kind of a mapping, and changing the kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windlass.core.errors import SourcePlace
 __all__ = ["DEFAULT", "assume_kind", "bare_kind", "kinds_with", "take_kind"]
 
 DEFAULT: Final = "default"
-"""Source of the places of default values."""
+"""Source name for places of default values."""
 
 
 def _options(field_type: FieldType) -> list[type[object]]:
@@ -25,8 +25,8 @@ def _options(field_type: FieldType) -> list[type[object]]:
 def assume_kind(node: Node, field_type: FieldType, *, default: object = None, name: str = "") -> Node:
     """Add the implied `kind` to a mapping; return other nodes unchanged.
 
-    It is the kind of the field's default, unless a key is of another kind alone; in a mapping of names, a name that is
-    itself a kind; else that of a dataclass that says so (`IS_ASSUMED`), unless a key is of another kind alone.
+    The implied kind is that of the field's default; in a mapping of names, a name that is a kind; else that of a
+    dataclass with `IS_ASSUMED`. A default or assumed kind is not used if a key belongs only to another kind.
     """
     options = _options(field_type)
     if not isinstance(node, MappingNode) or len(options) < 2 or node.find("kind") is not None:
@@ -44,9 +44,9 @@ def assume_kind(node: Node, field_type: FieldType, *, default: object = None, na
 
 
 def bare_kind(node: Node, field_type: FieldType, *, name: str) -> Node:
-    """Add the `kind` whose dataclass has exactly these entries as its `BARE`.
+    """Add the `kind` of the dataclass whose `BARE` has exactly these entries.
 
-    A `name` that is itself a kind stays that kind where it needs no other key.
+    A `name` that is a kind keeps that kind if it needs no other key.
     """
     if not isinstance(node, MappingNode):
         return node
@@ -78,10 +78,10 @@ def _is_of_another(node: MappingNode, cls: type[object], options: Sequence[type[
 
 
 def take_kind(node: MappingNode, kind: object, field_type: FieldType, yielding: Container[str]) -> MappingNode:
-    """Change the kind of a mapping: drop defaults and fields of the old kind.
+    """Change the kind of a mapping, dropping defaults and fields of the old kind.
 
     Args:
-        yielding: sources whose values give way; what another source wrote stays, for the decoder to refuse.
+        yielding: sources whose values may be dropped; other values stay, and the decoder refuses them.
     """
     target = next((cls for cls in _options(field_type) if kind in tag_of(cls)), None)
     old = node.find("kind")

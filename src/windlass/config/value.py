@@ -1,4 +1,4 @@
-"""Values made in Python, with overrides: checked like a file, with origins."""
+"""Python values with overrides, checked like a file and with origins."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ T = TypeVar("T")
 def with_overrides(
     value: T, overrides: Sequence[str] = (), *, source: str, yielding: Container[str] = (DEFAULT,)
 ) -> LoadedConfig[T]:
-    """Apply overrides to a value and check all of it: types, ranges, `check` methods.
+    """Apply overrides to a value and check it completely: types, ranges, `check` methods.
 
     Args:
-        source: what made the value, for messages; the origin of every field that is not its default.
-        yielding: sources whose values go where an override selects another `kind` that has no such field.
+        source: creator of the value, for messages; the origin of every field that differs from its default.
+        yielding: sources whose values are dropped if an override selects another `kind` without such a field.
 
     Returns:
         Origins by dotted path: `source`, "default" or "command line" in each place's `source`.
 
     Raises:
-        SpecError: with every problem of the value and the overrides.
+        SpecError: contains every problem in the value and the overrides.
     """
     try:
         full = node_of_data(to_data(value, keep_defaults=True), source)
@@ -39,7 +39,7 @@ def with_overrides(
     except (TypeError, ValueError) as error:
         raise SpecError([Problem(str(error), "wrong-type", SourcePlace(source), "")]) from error
     node = _marked(full, written)
-    assert isinstance(node, MappingNode)  # data of a dataclass is a mapping
+    assert isinstance(node, MappingNode)  # the data of a dataclass is a mapping
     changed, problems = apply_overrides(node, type(value), overrides, yielding=yielding)
     decoder = DocumentDecoder(type(value))
     decoded = decoder.decode(changed)

@@ -1,4 +1,4 @@
-"""The pure planner: decides what a launch will run."""
+"""Pure planner that decides what a launch will run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Builds made from the command of a training task whose script can prepare its data and exit.
+"""Data builds derived from a training task whose script can prepare its data and exit.
 
-`cache-dataset-only`: the script takes `--cache_dataset_only`, and `--dataset_local_cache_dir FOLDER` for where the
-cache goes. The launcher in front of the script goes, and so do flags that only matter while it trains.
+`cache-dataset-only`: the script accepts `--cache_dataset_only`, and `--dataset_local_cache_dir FOLDER` for the path of
+the cache. The launcher before the script is removed, as are flags that only affect training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUN_ONLY = {
     "--cache_dataset_only": False,
     "--dataset_local_cache_dir": True,
 }
-"""Flags that do not affect the data, and whether a value follows; the last two are replaced."""
+"""Flags that do not affect the data, and whether each takes a value; the last two are replaced."""
 
 _CONTROL = {"&&", "||", ";", "|", "&", "\n"}
 _EXPANDED = re.compile(r"(?<!\$)\$(?!\{)|`")
@@ -41,9 +41,7 @@ def adapted_command(name: str, source: DataSource, experiment: Experiment, diagn
         close = nearest(chosen, tasks) if chosen else ""
         hint = f"did you mean `{close}`?" if close else f"write `task: NAME`; the tasks are: {', '.join(tasks)}"
         message = (
-            f"unknown task `{chosen}` in data.{name}.task"
-            if chosen
-            else f"data.{name} does not name the task whose command it adapts"
+            f"unknown task `{chosen}` in data.{name}.task" if chosen else f"data.{name} has an adapter but no `task`"
         )
         diagnostics.add(f"data.{name}.task" if chosen else path, message, "unknown-task", hint)
         return None
@@ -58,7 +56,7 @@ def adapted_command(name: str, source: DataSource, experiment: Experiment, diagn
 
 
 def _script_words(command: Command) -> list[str] | None:
-    """Return interpreter, script and arguments; None without a script or for a complex shell line."""
+    """Return interpreter, script and arguments; None if there is no script or the line needs a shell."""
     words = _words_of_line(command) if isinstance(command, str) else list(command)
     at = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
     if at is None:
@@ -68,7 +66,7 @@ def _script_words(command: Command) -> list[str] | None:
 
 
 def _words_of_line(line: str) -> list[str]:
-    """Return the words of the only command that runs a script; empty if the shell would change them."""
+    """Return the words of the only command that runs a script; empty if a shell would change them."""
     scanner = shlex.shlex(line, posix=True, punctuation_chars="&|;<>()")
     scanner.whitespace_split = True
     scanner.commenters = ""
@@ -87,7 +85,7 @@ def _words_of_line(line: str) -> list[str]:
 
 
 def _without_flags(words: Sequence[str], flags: dict[str, bool | None]) -> Iterable[str]:
-    """Yield the words without these flags and their values; None: a value follows unless a flag does."""
+    """Yield the words without these flags and their values; None marks an optional value."""
     index = 0
     while index < len(words):
         word = words[index]

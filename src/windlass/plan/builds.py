@@ -1,7 +1,7 @@
 """Prepared data in a plan: the key of each build, and the task `data.NAME` that runs it.
 
-Such a task is like any other to all that comes after the planner. It is no part of the experiment as recorded and none
-of the plan's hash: there the key stands for it, so that a hit and a miss are the same work.
+After planning, such a task is like any other task. It is not part of the recorded experiment or of the plan's hash,
+which contain the key instead, so that the hash does not depend on whether the build exists.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VARYING = {*LATE_TOKENS, *IN_JOB_TOKENS} - set(_KEPT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Build:
-    """Build as declared: its unresolved command and the data that it reads."""
+    """Declared build: its unresolved command and the data that it reads."""
 
     command: Command
     source: DataSource
@@ -50,14 +50,14 @@ class _Build:
 
 
 def source_name(name: str, source: DataSource) -> str:
-    """Return the pin's name of `from`: another entry, or `NAME.from` for a source; empty: none."""
+    """Return the pin name of `from`: an entry, `NAME.from` for a source, or empty."""
     return f"{name}.from" if ":" in source.from_ else source.from_
 
 
 def pin_builds(
     experiment: Experiment, pins: Pins, code: Mapping[str, str], diagnostics: Diagnostics
 ) -> dict[str, BuildPin]:
-    """Return the pins of all builds that tasks need, inputs first. Pure.
+    """Return the pins of all builds that tasks need, in build order. Pure.
 
     Args:
         code: digest of the code that each build runs.
@@ -67,7 +67,7 @@ def pin_builds(
     for name in _in_order(builds, diagnostics):
         build = builds[name]
         if any(each in builds and each not in found for each in build.inputs):
-            continue  # refused already
+            continue  # already refused
         scope = build_scope(name, experiment)
         resolved = _resolved(build.command, scope, diagnostics, _command_path(name, build.source))
         variables = {
@@ -89,7 +89,7 @@ def pin_builds(
 
 
 def needed_builds(experiment: Experiment) -> set[str]:
-    """Return the names of built data that tasks read, with the builds these depend on."""
+    """Return the names of builds that tasks need, directly or for other builds."""
     builds = _declared(experiment, Diagnostics())
     todo = [name for task in experiment.tasks.values() for name in _named_by_task(task, experiment)]
     found: set[str] = set()
@@ -102,7 +102,7 @@ def needed_builds(experiment: Experiment) -> set[str]:
 
 
 def with_builds(experiment: Experiment, builds: Mapping[str, BuildPin]) -> Experiment:
-    """Add a task for each missing build that a task, or another build, waits for."""
+    """Add a task for each missing build that a task or another build needs."""
     if not builds:
         return experiment
     declared = _declared(experiment, Diagnostics())
@@ -138,7 +138,7 @@ def without_builds(experiment: Experiment) -> Experiment:
 
 
 def with_commands(experiment: Experiment) -> dict[str, DataSource]:
-    """Return the data with the commands of adapters written out; raises SpecError."""
+    """Return the data with adapters replaced by their commands. Raises SpecError."""
     diagnostics = Diagnostics()
     builds = _declared(experiment, diagnostics)
     diagnostics.raise_all()
@@ -151,7 +151,7 @@ def with_commands(experiment: Experiment) -> dict[str, DataSource]:
 
 
 def build_scope(name: str, experiment: Experiment) -> Scope:
-    """Return the scope of a build's command: only values that are the same in every run."""
+    """Return the scope of a build's command: only values that are equal in every run."""
     build = _declared(experiment, Diagnostics())[name]
     values = {**flat_params(experiment.params), "name": experiment.name}
     later = {*_KEPT, *(f"data.{each}" for each in build.inputs if not each.endswith(".from"))}
@@ -161,19 +161,19 @@ def build_scope(name: str, experiment: Experiment) -> Scope:
 
 
 def variables_of_build(name: str, experiment: Experiment) -> Mapping[str, str]:
-    """Return the experiment's variables that are the same in every run; a build gets only those."""
+    """Return the variables that are equal in every run; a build gets only those."""
     return _declared(experiment, Diagnostics())[name].variables
 
 
 def expected_inputs(name: str, experiment: Experiment, pins: Pins) -> int:
-    """Return the total size in bytes of a build's inputs, as far as known; 0: unknown."""
+    """Return the known total size in bytes of a build's inputs; 0 if unknown."""
     inputs = _declared(experiment, Diagnostics())[name].inputs
     sizes = [pins.data[each].size_bytes if each in pins.data else pins.builds[each].size_bytes for each in inputs]
     return sum(sizes)
 
 
 def describe_build(pin: BuildPin) -> str:
-    """Describe a build in words, for the page of a plan."""
+    """Describe a build for the plan page."""
     files = "1 file" if pin.num_files == 1 else f"{pin.num_files} files"
     if pin.is_hit:
         return f"key {pin.key[:12]}  hit: sha256:{pin.digest[:12]}  {size(pin.size_bytes)}, {files}"
@@ -217,19 +217,19 @@ def _command_path(name: str, source: DataSource) -> str:
 
 def _refuse_varying(command: Command, path: str, diagnostics: Diagnostics) -> None:
     for token in _tokens(_texts_of(command)):
-        if token in _VARYING or token.startswith("tasks."):  # names of data are looked at elsewhere
-            message = f"`${{{token}}}` in {path} differs from run to run, but many runs share what is built"
+        if token in _VARYING or token.startswith("tasks."):  # names of data are checked elsewhere
+            message = f"`${{{token}}}` in {path} differs from run to run, but the build is shared by many runs"
             hint = "remove it; a build writes to ${out} and reads its inputs, ${code} and ${params.NAME}"
             diagnostics.add(path, message, "unknown-token", hint)
 
 
 def _is_refused(token: str) -> bool:
-    """Return whether `_declared` refuses this token with a better message than the scope would."""
+    """Return whether `_declared` refuses this token, with a better message than the scope."""
     return token in _VARYING or token.startswith(("tasks.", "data."))
 
 
 def _in_order(builds: Mapping[str, _Build], diagnostics: Diagnostics) -> list[str]:
-    """Return the names, inputs first; refuse a cycle and leave its names out."""
+    """Return the names in build order; refuse cycles and omit their names."""
     edges = {name: [each for each in build.inputs if each in builds] for name, build in builds.items()}
     cycle = find_cycle(edges)
     if cycle:
@@ -273,7 +273,7 @@ def _data_named(texts: Iterable[str]) -> list[str]:
 
 
 def _tokens(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the names of the tokens in texts; a text that is refused anyway is skipped."""
+    """Yield the names of the tokens in texts; skip texts that are refused elsewhere."""
     for text in texts:
         try:
             pieces = parse_tokens(text)
@@ -283,7 +283,7 @@ def _tokens(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _is_steady(text: str, allowed: Iterable[str]) -> bool:
-    """Return whether a variable has the same value for a build in every run."""
+    """Return whether a variable has an equal value in every run."""
     names = [
         name
         for name in _tokens([text])

@@ -1,7 +1,7 @@
 """Check that a task's bundles of GPUs and CPUs fit on its nodes.
 
-Groups are placed in the order in which they are written, as a program does that makes one Ray placement group after
-the other: `pack` fills a node before it takes the next, `spread` and `strict-spread` take the emptiest node.
+Groups are placed in the order in which they are written, like by a program that creates Ray placement groups one by
+one: `pack` fills a node before it uses the next, `spread` and `strict-spread` use the emptiest node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_BUNDLES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleGroup:
-    """Bundle entry with its numbers calculated."""
+    """Bundle entry with evaluated numbers."""
 
     name: str
     count: int
@@ -35,7 +35,7 @@ class BundleGroup:
 
 @dataclass(slots=True)
 class _Node:
-    """Free resources of one node; `cpus` None: unknown."""
+    """Free resources of one node; `cpus` is None if unknown."""
 
     gpus: int
     cpus: int | None
@@ -46,12 +46,12 @@ class _Node:
 
 
 def bundles_of(name: str, experiment: Experiment, shape: TaskShape, diagnostics: Diagnostics) -> tuple[str, ...]:
-    """Return the bundles of a task with their totals, as lines of text; refuse bundles that do not fit.
+    """Return lines that describe a task's bundles; refuse bundles that do not fit.
 
-    CPUs are not checked where `shape.node_cpus` is unknown.
+    CPUs are not checked if `shape.node_cpus` is unknown.
     """
     task = experiment.tasks[name]
-    if not task.bundles or (shape.is_total and not shape.gpus):  # without a shape, refused already
+    if not task.bundles or (shape.is_total and not shape.gpus):  # already refused if there is no shape
         return ()
     scope = scope_of(name, experiment, shape)
     groups = tuple(_groups(f"tasks.{name}", task.bundles, scope, diagnostics))
@@ -79,7 +79,7 @@ def _groups(path: str, bundles: Mapping[str, Bundle], scope: Scope, diagnostics:
 
 
 def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str) -> int | None:
-    """Return a whole number from 0, or None after a problem."""
+    """Return a non-negative integer, or None after a problem."""
     if isinstance(value, int):
         return value
     text = value[2:-1].strip()
@@ -93,7 +93,7 @@ def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str)
 
 
 def _place(groups: tuple[BundleGroup, ...], shape: TaskShape) -> tuple[BundleGroup, str] | None:
-    """Return the first group that does not fit, and the reason; None: all fit."""
+    """Return the first group that does not fit, with the reason; None if all fit."""
     if any(group.count > _MAX_BUNDLES for group in groups):
         group = next(group for group in groups if group.count > _MAX_BUNDLES)
         return group, f"{group.name} is {group.count} bundles, and no more than {_MAX_BUNDLES} can be placed"
@@ -106,7 +106,7 @@ def _place(groups: tuple[BundleGroup, ...], shape: TaskShape) -> tuple[BundleGro
 
 
 def _place_group(group: BundleGroup, nodes: list[_Node]) -> int:
-    """Place as many bundles of a group as fit; return their number."""
+    """Place as many bundles of a group as fit, and return their number."""
     if group.strategy == "strict-pack":
         return next((_fill([node], group) for node in nodes if _room(node, group) >= group.count), 0)
     if group.strategy == "strict-spread":

@@ -1,6 +1,6 @@
-"""Capabilities of the backends: each setting is supported, satisfied or refused.
+"""Capabilities of backends: each setting is supported, satisfied or refused.
 
-Promise: no setting is dropped in silence. A test holds that every setting of the experiment file stands in every table.
+No setting is dropped silently: a test checks that every setting of the experiment file is in every table.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class SettingRule:
     """Rule for one setting at one backend.
 
     Attributes:
-        reason: why; finishes the sentence `limit.gpu_hours=8: ...`.
-        met: says why this value is satisfied although the setting is refused, or an empty string.
-        mapped: says what the place makes of this value, or an empty string where it makes nothing of it.
-        able: whether this place honours the setting although not every place of its kind does.
+        reason: reason for the treatment; completes the message `limit.gpu_hours=8: ...`.
+        met: returns why this value is satisfied although the setting is refused, or an empty string.
+        mapped: returns what the place maps this value to, or an empty string.
+        able: whether this place supports the setting although not every place of its kind does.
     """
 
     treatment: Treatment
@@ -65,7 +65,7 @@ def _takes_no_gpu(experiment: Experiment, _value: object) -> str:
 _HONOURED = SettingRule(treatment=Treatment.HONOURED)
 _NO_QUEUE = SettingRule(treatment=Treatment.SATISFIED, reason="no other user's runs compete for this machine")
 _RECORDED = SettingRule(treatment=Treatment.SATISFIED, reason="recorded; this machine has no accounts")
-_FOR_BEAKER = SettingRule(treatment=Treatment.REFUSED, reason="judged key by key: see windlass.plan.beaker.keys")
+_FOR_BEAKER = SettingRule(treatment=Treatment.REFUSED, reason="checked key by key: see windlass.plan.beaker.keys")
 _KEPT = ("beaker", "tasks.*.beaker")
 
 LOCAL_RULES: Mapping[str, SettingRule] = {
@@ -84,9 +84,11 @@ LOCAL_RULES: Mapping[str, SettingRule] = {
     "context.group": SettingRule(treatment=Treatment.SATISFIED, reason="recorded"),
     "limit.time": _HONOURED,
     "limit.per_job": _HONOURED,
-    "limit.jobs": SettingRule(treatment=Treatment.SATISFIED, reason="a task is one job here, however long it runs"),
+    "limit.jobs": SettingRule(
+        treatment=Treatment.SATISFIED, reason="a task is a single job on this machine, however long it runs"
+    ),
     "limit.gpu_hours": SettingRule(
-        treatment=Treatment.REFUSED, reason="GPU-hours are not limited here", met=_takes_no_gpu
+        treatment=Treatment.REFUSED, reason="GPU-hours are not limited on this machine", met=_takes_no_gpu
     ),
     **dict.fromkeys(("retry.interrupted", "retry.failed"), _HONOURED),
     **dict.fromkeys(("retain.ttl", "retain.checkpoints.last"), _HONOURED),
@@ -101,11 +103,13 @@ LOCAL_RULES: Mapping[str, SettingRule] = {
     **dict.fromkeys((f"tasks.*.{key}" for key in ("cpus", "memory", "cluster", "procs_per_node", "vars")), _HONOURED),
     **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _HONOURED),
     "tasks.*.shared_memory": SettingRule(
-        treatment=Treatment.REFUSED, reason="shared memory has the size this machine gives it"
+        treatment=Treatment.REFUSED, reason="shared memory has this machine's default size"
     ),
-    "tasks.*.disk": SettingRule(treatment=Treatment.REFUSED, reason="disk space is neither reserved nor limited here"),
+    "tasks.*.disk": SettingRule(
+        treatment=Treatment.REFUSED, reason="disk space is neither reserved nor limited on this machine"
+    ),
     "tasks.*.hosts": SettingRule(
-        treatment=Treatment.REFUSED, reason="the only host here is this machine", met=_only_this_host
+        treatment=Treatment.REFUSED, reason="this machine is the only host", met=_only_this_host
     ),
     "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="the features of this machine are not known"),
     **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _HONOURED),
@@ -113,7 +117,7 @@ LOCAL_RULES: Mapping[str, SettingRule] = {
         (f"tasks.*.{key}" for key in ("stall.floor", "stall.enabled", "ready_timeout", "grace", "compat")), _HONOURED
     ),
 }
-"""Every setting of the experiment file by its path, `*` for a name."""
+"""Paths of all settings of the experiment file, with `*` for a name."""
 
 
 def _mapped(setting: str) -> Callable[[QueueTarget, object], str]:
@@ -139,7 +143,7 @@ SLURM_RULES: Mapping[str, SettingRule] = {
     ),
     "context.preemptible": SettingRule(
         treatment=Treatment.SATISFIED,
-        reason="the site has no cheaper place for it, so the run is not preempted",
+        reason="the site has no preemptible queue, so the run is not preempted",
         mapped=_mapped("preemptible"),
     ),
     **dict.fromkeys(("context.account", "limit.jobs", "limit.gpu_hours"), _HONOURED),
@@ -149,7 +153,7 @@ SLURM_RULES: Mapping[str, SettingRule] = {
         able=lambda target: bool(target.there.gpu_type or target.there.gres),
     ),
     "tasks.*.shared_memory": SettingRule(
-        treatment=Treatment.REFUSED, reason="shared memory has the size that the node gives it"
+        treatment=Treatment.REFUSED, reason="shared memory has the node's default size"
     ),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "hosts", "features")), _HONOURED),
 }
@@ -159,12 +163,12 @@ DOCKER_RULES: Mapping[str, SettingRule] = {
     **dict.fromkeys(("env.image", "tasks.*.shared_memory"), _HONOURED),
     **dict.fromkeys(
         ("env.uv", "env.python", "env.groups", "env.extras"),
-        SettingRule(treatment=Treatment.IMPOSSIBLE, reason="a container brings its own environment; use `env.image`"),
+        SettingRule(treatment=Treatment.IMPOSSIBLE, reason="a container has its own environment; use `env.image`"),
     ),
 }
 
 _OWN_IMAGE = SettingRule(
-    treatment=Treatment.IMPOSSIBLE, reason="the image of a job brings its environment; use `env.image`"
+    treatment=Treatment.IMPOSSIBLE, reason="a job's image contains its environment; use `env.image`"
 )
 
 BEAKER_RULES: Mapping[str, SettingRule] = {
@@ -188,7 +192,7 @@ RULES: Mapping[str, Mapping[str, SettingRule]] = {
     "slurm": SLURM_RULES,
     "beaker": BEAKER_RULES,
 }
-"""Table of each backend."""
+"""Table of rules by backend."""
 
 
 def apply_rules(
@@ -202,13 +206,13 @@ def apply_rules(
     """Refuse unsupported settings; return notes on settings that are satisfied or ignored.
 
     Args:
-        target: what of a Slurm site the experiment gets.
+        target: queue target at a Slurm site.
     """
     notes: list[str] = []
     rules = RULES[site.backend]
     for pattern, path, value in settings(experiment):
         if pattern in _KEPT:
-            continue  # judged key by key
+            continue  # each key is checked by itself
         rule = rules[pattern]
         is_able = rule.able is not None and target is not None and rule.able(target)
         if rule.treatment is Treatment.HONOURED or is_able:
@@ -231,11 +235,11 @@ def apply_rules(
 def _judge_kept(
     experiment: Experiment, site: Site, diagnostics: Diagnostics, *, is_best_effort: bool, target: QueueTarget | None
 ) -> list[str]:
-    """Apply the rules to the keys under `beaker`, and to an image that only Beaker has."""
+    """Apply rules to the keys under `beaker`, and to an image that only Beaker has."""
     kept = [experiment.beaker, *(task.beaker for task in experiment.tasks.values())]
     if not any(kept) and not experiment.env.image.name.startswith("beaker:"):
         return []
-    from windlass.plan.beaker.keys import kept_keys  # lazy: few experiments keep anything for Beaker
+    from windlass.plan.beaker.keys import kept_keys  # lazy: few experiments have Beaker settings
 
     notes = []
     for key in kept_keys(experiment, site, target):

@@ -1,4 +1,4 @@
-"""Codec of frozen dataclasses: to JSON data and back, exactly, by their annotations."""
+"""Lossless codec between frozen dataclasses and JSON data, based on annotations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> object:
-    """Turn dataclasses and mappings into dicts, and tuples into lists."""
+    """Convert dataclasses and mappings to dicts, and tuples to lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -26,7 +26,7 @@ def encode(value: object) -> object:
 
 
 def decode(cls: type[T], data: object) -> T:
-    """Return the dataclass that `encode` encoded; raises TypeError or ValueError."""
+    """Return the dataclass that `encode` encoded. Raises TypeError or ValueError."""
     return cast(T, _decode(cls, data))
 
 

@@ -1,4 +1,4 @@
-"""Command lines that run a command in a container image, by the site's runtime; pure."""
+"""Command lines that run a command in a container with the site's runtime. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.spec import Experiment
 __all__ = ["OUTSIDE", "check_containers", "check_site_containers", "container_argv"]
 
 OUTSIDE = ("ray", "mpi", "srun")
-"""Launchers that run on the host, outside the container, and start the processes themselves."""
+"""Launchers that run on the host and start processes outside the container."""
 
 _NOT_A_FILE = "`env.image` is `{}`, and enroot starts image files only"
 
@@ -31,10 +31,10 @@ def check_containers(experiment: Experiment, site: Site, diagnostics: Diagnostic
 
 
 def check_site_containers(experiment: Experiment, profile: Profile, diagnostics: Diagnostics) -> None:
-    """Refuse what the site's container runtime cannot do with the experiment's image."""
+    """Refuse image settings that the site's container runtime does not support."""
     image, kind = experiment.env.image, profile.containers.kind
     if not image or kind == "none":
-        return  # without a runtime the image itself is refused
+        return  # without a runtime, the image itself is refused
     _check_launchers(experiment, diagnostics, "use `env.uv`, or start the cluster inside your own command")
     if kind == "enroot" and not image.name.startswith("/"):
         diagnostics.add("env.image", _NOT_A_FILE.format(image), "image-not-imported", _import_hint(str(image)))
@@ -51,14 +51,16 @@ def check_site_containers(experiment: Experiment, profile: Profile, diagnostics:
 
 def _import_hint(image: str) -> str:
     name = image.removeprefix("docker://")
-    return f"`enroot import -o image.sqsh docker://{name}` there, then name the file by its absolute path"
+    return f"`enroot import -o image.sqsh docker://{name}` there, then use the file's absolute path"
 
 
 def _check_launchers(experiment: Experiment, diagnostics: Diagnostics, hint: str) -> None:
     for name, task in experiment.tasks.items():
         if task.cluster in OUTSIDE:
             image = experiment.env.image
-            message = f"task `{name}` has `cluster: {task.cluster}`, which cannot start in the image `{image}`"
+            message = (
+                f"task `{name}` has `cluster: {task.cluster}`, which cannot start processes in the image `{image}`"
+            )
             diagnostics.add(f"tasks.{name}.cluster", message, "image-launcher", hint)
 
 
@@ -75,30 +77,30 @@ def container_argv(
     uses_gpus: bool = False,
     has_own_code: bool = False,
 ) -> tuple[str, ...]:
-    """Return `argv` wrapped so that it runs in `image`.
+    """Return `argv` wrapped to run in `image`.
 
     Args:
         image: a tag (`nvcr.io/nvidia/pytorch:25.10-py3`), an address with a scheme, or the absolute path of an image file.
-        folders: shown inside under their own path, besides the site's own `binds`; the working folder is always.
-        files: shown likewise.
-        variables: names of variables that must reach the inside; apptainer passes all of them anyway.
-        uses_gpus: the drivers' libraries must be there.
-        has_own_code: `cwd` is a folder of the image, over which nothing may be shown.
+        folders: mounted under their own path, besides the site's `binds` and the working folder.
+        files: mounted likewise.
+        variables: names of variables to pass into the container; apptainer passes all of them anyway.
+        uses_gpus: make the driver libraries available.
+        has_own_code: `cwd` is a folder of the image, over which nothing may be mounted.
 
     Raises:
-        PreconditionError: the site runs no containers, or not from a Dockerfile.
+        PreconditionError: the site has no container runtime, or the runtime cannot build a Dockerfile.
     Source: Apptainer user guide, "apptainer exec"; enroot, doc/cmd/start.md and doc/image-format.md.
     """
     if containers.kind == "none":
         raise PreconditionError(
-            f"`env.image` is `{image}`, and site `{site}` runs no containers",
-            hint="use `env.uv`, or let `containers.kind` of its profile name apptainer or enroot",
+            f"`env.image` is `{image}`, and site `{site}` does not run containers",
+            hint="use `env.uv`, or set `containers.kind` in its profile to apptainer or enroot",
             code="unsupported-setting",
         )
     if PurePath(image).name.startswith("Dockerfile"):
         raise PreconditionError(
             f"`env.image` is `{image}`, and {containers.kind} cannot build from a Dockerfile",
-            hint="build the image elsewhere, push it, and name its tag",
+            hint="build the image on another machine, push it, and use its tag",
             code="image-not-built",
         )
     shown = _shown(() if has_own_code else (cwd,), folders)
@@ -108,7 +110,7 @@ def container_argv(
 
 
 def _shown(own: Iterable[PurePath], folders: Iterable[PurePath]) -> list[str]:
-    """Return the folders without duplicates and without folders inside another one."""
+    """Return the folders without duplicates and nested folders."""
     found = sorted({str(folder) for folder in (*own, *folders)})
     kept: list[str] = []
     for folder in found:
@@ -150,23 +152,23 @@ def _enroot(
     mounts = [each for line in lines for each in ("--mount", line)]
     words = [*sorted(variables), *(["NVIDIA_VISIBLE_DEVICES=all"] if uses_gpus else [])]
     inside = [each for word in words for each in ("--env", word)]
-    # enroot has no option for the working folder, so a shell inside goes there first.
+    # enroot has no option for the working folder, so a shell inside changes to it first.
     enter = ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(cwd))
     start = (containers.program or "enroot", "start", *containers.options)
     return (*_with_requests("--mount", _both_sides(_REQUESTS)), *start, *mounts, *inside, image, *enter)
 
 
 def _both_sides(path: str, kind: str = "dir,rbind") -> str:
-    """Return an fstab line with colons; the mount point is created if the image has none."""
+    """Return an fstab line with colons; a missing mount point is created in the image."""
     return path if ":" in path and path != _REQUESTS else f"{path}:{path}:none:x-create={kind}"
 
 
 _REQUESTS = "${WINDLASS_CONTROL%/*}"
-"""Folder on the node's disk, as a shell expression, for requests to save and stop."""
+"""Shell expression of a node-local folder for requests to save and stop."""
 
 
 def _with_requests(option: str, value: str) -> tuple[str, ...]:
-    """Return the start of a command line whose option value only the node knows."""
+    """Return the start of a command line with an option value that only the node knows."""
     script = (
         'command -v "$0" >/dev/null || { echo "there is no $0 on $(uname -n)" >&2; exit 127; }; '
         f'verb=$1; shift; exec "$0" "$verb" {option} "{value}" "$@"'

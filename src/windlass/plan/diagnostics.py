@@ -1,4 +1,4 @@
-"""Problems of an experiment, collected while planning and reported together."""
+"""Problems with an experiment, collected while planning and reported together."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Diagnostics", "spec_error"]
 
 
 def spec_error(message: str, code: str, hint: str) -> SpecError:
-    """Return an error whose place the caller adds (see `Diagnostics.take`)."""
+    """Return an error whose source place the caller adds (see `Diagnostics.take`)."""
     return SpecError([Problem(message, code, None, hint)])
 
 
 class Diagnostics:
-    """Collection of problems that finds where each setting was written.
+    """Collector of problems that looks up where each setting was written.
 
     Args:
-        origins: dotted path of a setting to its place; a setting that is not in it gets the place of what holds it.
+        origins: place by dotted path of a setting; a missing setting gets the place of its parent.
     """
 
     def __init__(self, origins: Mapping[str, SourcePlace] | None = None) -> None:
@@ -29,16 +29,16 @@ class Diagnostics:
         self._problems: dict[Problem, None] = {}
 
     def add(self, path: str, message: str, code: str, hint: str = "") -> None:
-        """Add a problem of the setting at `path`; duplicates count once."""
+        """Add a problem with the setting at `path`; duplicates are dropped."""
         self._problems[Problem(message, code, self._place(path), hint)] = None
 
     def take(self, error: SpecError, path: str) -> None:
-        """Add the problems of an error, with their place."""
+        """Add the problems of an error, with their places."""
         for problem in error.problems:
             self._problems[replace(problem, place=problem.place or self._place(path))] = None
 
     def raise_all(self) -> None:
-        """Raise SpecError if there was any problem."""
+        """Raise SpecError if there are any problems."""
         if self._problems:
             raise SpecError(self._problems)
 

@@ -1,4 +1,4 @@
-"""Render job.json from a plan: late tokens get their values on one machine, in one run."""
+"""Render job.json from a plan, replacing late tokens with the values of one run."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ __all__ = ["RunPaths", "job_document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPaths:
-    """Paths of one run on the machine of its job; absolute.
+    """Absolute paths of one run on the machine of its job.
 
     Attributes:
         run: the run's id.
-        code: folder of the code in the run's own checkout; what `${code}` is.
-        cwd: where commands start; None: in `code`.
+        code: folder of the code in the run's checkout; the value of `${code}`.
+        cwd: working folder of commands; `code` if None.
         data: path of each data entry.
-        path: folders for the front of PATH; the environment's `bin` first.
-        python_path: folders and archives for the front of PYTHONPATH.
-        virtual_env: the environment's folder, for VIRTUAL_ENV; None: no virtual environment.
-        lease: folder with the table of leases; None: nothing is leased.
-        delivery: file with the secret values; None: there are none.
-        environment: file that is there when the environment is built; None: nothing to wait for.
-        build_lock: file that a build of it holds locked.
-        stage: folder on each node's own disk for a copy of it; None: it is used where it is.
-        build_job: the scheduler's id of a job that builds the environment, after which those of the run come.
-        image: what containers are started from; empty: as the plan names it.
-        engine: variables that say which container engine of this machine is meant.
-        state: folder where windlass keeps its state at a site.
+        path: folders to prepend to PATH, the environment's `bin` first.
+        python_path: folders and archives to prepend to PYTHONPATH.
+        virtual_env: the environment's folder, for VIRTUAL_ENV; None without a virtual environment.
+        lease: folder with the table of leases; None if nothing is leased.
+        delivery: file with the secret values; None without secrets.
+        environment: file that exists once the environment is built; None if there is nothing to wait for.
+        build_lock: file that a build of the environment keeps locked.
+        stage: node-local folder for a copy of the environment; None if it is not copied.
+        build_job: scheduler's id of the job that builds the environment, before the run's jobs.
+        image: image reference for containers; the plan's if empty.
+        engine: variables that select a container engine on this machine.
+        state: windlass's state folder at a site.
         user: the user's name at a site.
-        secrets: name of Beaker's secret by that of ours, at a place whose secrets are its own.
+        secrets: Beaker's secret name by windlass's secret name, at a Beaker site.
     """
 
     run: str
@@ -78,14 +78,14 @@ class RunPaths:
 
 
 def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, token: str) -> JobDocument:
-    """Return the document that one submission hands to its supervisors; pure.
+    """Return the job document of one submission, which its supervisors read. Pure.
 
     Args:
-        job: number of this submission of the task, from 1.
-        token: marks every process of the run on this machine.
+        job: number of this submission of the task, starting at 1.
+        token: identifies every process of the run on a machine.
 
     Raises:
-        PreconditionError: a path cannot stand where the command wants it.
+        PreconditionError: a path cannot be inserted at its position in the command.
         InternalError: a token has no value, or a path is not absolute.
     """
     values = _values(plan, task, places, job)
@@ -144,7 +144,7 @@ def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, toke
 
 
 def _building(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Wrap the command of a build in the program that publishes its output."""
+    """Wrap a build's command in the program that publishes its output."""
     name = built_name(task.name)
     if not name:
         return argv
@@ -159,16 +159,16 @@ def _building(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...
 
 
 def _place_of_build(name: str, places: RunPaths) -> Path:
-    """Return the folder of a build, which is named by its key."""
+    """Return the folder of a build, named after its key."""
     return places.data[name].parent
 
 
 def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
-    """Wrap the command in the experiment's image where the site runs containers."""
+    """Wrap the command in the experiment's image if the site runs containers."""
     image, profile = places.image or plan.image, plan.site.profile
     if not image or profile is None or plan.site.backend == "beaker":
         return argv
-    from windlass.plan.containers import container_argv  # lazy: most tasks run in none
+    from windlass.plan.containers import container_argv  # lazy: most tasks run without containers
     from windlass.supervise.remote.delivery import delivery_token  # lazy: as above
 
     cwd = places.cwd or places.code
@@ -194,7 +194,7 @@ def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
 
 
 def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> ContainerConfig:
-    """Return the container of a replica, if an engine on this machine runs it."""
+    """Return the container of a replica if a local engine runs it, else None."""
     if plan.site.backend != "docker":
         return ContainerConfig()
     name = built_name(task.name)
@@ -223,7 +223,7 @@ def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
 
 
 def _site_fields(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
-    """Return the fields of a job at a site: queue, chain, and how its machines find and fence one another."""
+    """Return the fields of a job at a site: queue, chain, rendezvous and fencing."""
     profile = site.profile
     if profile is None:
         return {}
@@ -254,7 +254,7 @@ def _site_fields(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict
 
 
 def _notice_s(profile: Profile, task: TaskPlan, *, is_beaker: bool) -> float:
-    """Return the time between the first signal and the kill."""
+    """Return the seconds between the first signal and the kill."""
     partition = profile.partitions.get(task.queue.partition)
     stated = partition.notice if partition is not None else None
     if is_beaker:
@@ -265,8 +265,8 @@ def _notice_s(profile: Profile, task: TaskPlan, *, is_beaker: bool) -> float:
 
 
 def _beaker_request(task: TaskPlan, places: RunPaths) -> BeakerRequest:
-    """Return the request to Beaker with the names of the workspace's secrets, which the launch has looked up."""
-    from windlass.plan.beaker.placement import beaker_image  # lazy: most sites are others
+    """Return the request to Beaker with the secret names that the launch looked up."""
+    from windlass.plan.beaker.placement import beaker_image  # lazy: most sites do not use Beaker
     from windlass.supervise.beaker.replica import SHOWN_PREFIX  # lazy: as above
 
     secrets = {SHOWN_PREFIX + use.name: places.secrets.get(use.name, use.name) for use in task.secrets}
@@ -282,10 +282,10 @@ _IN_CONTAINERS = (
     *("WINDLASS_RESUME", "WINDLASS_TOKEN", "WINDLASS_SECRET_NAMES", "WINDLASS_SECRET_FILES", "WINDLASS_LINK"),
     *("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
 )
-"""Variables set by supervisor and scheduler, for runtimes that pass only listed ones."""
+"""Variables set by the supervisor and the scheduler, for runtimes that only pass listed variables."""
 
 _WITH_HEAD = ("ray", "mpi")
-"""Launchers whose first replica runs the command while the others serve it."""
+"""Launchers whose first replica runs the command and whose other replicas serve it."""
 
 _SET_BY_SLURM = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
 """Variables that the scheduler sets in every process of a job."""
@@ -297,7 +297,7 @@ _BEAKER_NOTICE_S = 30.0
 
 
 def _fencing_for(stall_s: float) -> Fencing:
-    """Return limits that a file system stall of `stall_s` stays below: 180 gives 120, 150 and 600."""
+    """Return fencing limits that tolerate a file system stall; 180 s gives 120, 150 and 600."""
     return Fencing(renew_s=stall_s / 36, stop_s=stall_s * 2 / 3, kill_s=stall_s * 10 / 3, quiet_s=stall_s * 5 / 6)
 
 
@@ -323,13 +323,13 @@ def _out(task: TaskPlan, places: RunPaths) -> Path:
     name = built_name(task.name)
     if not name:
         return places.out(task.name)
-    from windlass.supervise.builds.built_data import generation_folder  # lazy: most tasks build nothing
+    from windlass.supervise.builds.built_data import generation_folder  # lazy: most tasks build no data
 
     return generation_folder(_place_of_build(name, places))
 
 
 def _origin(plan: Plan, name: str) -> str:
-    """Return the data that `from` of a build names; empty: none."""
+    """Return the name of the data that a build reads with `from`; may be empty."""
     data = plan.experiment.get("data")
     entry = data.get(name) if name and isinstance(data, Mapping) else None
     origin = str(entry.get("from", "")) if isinstance(entry, Mapping) else ""
@@ -337,7 +337,7 @@ def _origin(plan: Plan, name: str) -> str:
 
 
 def _site_tokens(plan: Plan, places: RunPaths) -> dict[str, str]:
-    """Return the tokens that the variables of a site may hold."""
+    """Return values of the tokens that a site's variables may contain."""
     profile = plan.site.profile
     if profile is None:
         return {}
@@ -351,7 +351,7 @@ def _check_paths(task: TaskPlan, values: Mapping[str, str]) -> None:
     for name, value in values.items():
         if "${" in value:
             raise PreconditionError(
-                f"task `{task.name}`: the path for `{name}` holds `${{`, which would be replaced in the job: {value}",
+                f"task `{task.name}`: the path for `{name}` contains `${{`, which would be replaced in the job: {value}",
                 hint="move windlass's home or the data to a path without `${`",
                 code="unsafe-insert",
             )
@@ -361,7 +361,9 @@ def _fill(text: str, values: Mapping[str, str], task: TaskPlan, *, is_shell: boo
     try:
         return fill_tokens(text, values, is_shell=is_shell)
     except KeyError as error:
-        raise InternalError(f"task `{task.name}` has the token ${{{error.args[0]}}}, which has no value") from error
+        raise InternalError(
+            f"task `{task.name}` contains the token ${{{error.args[0]}}}, which has no value"
+        ) from error
     except ValueError as error:
         hint = "move windlass's home or the data to a path without spaces and quotes"
         raise PreconditionError(f"task `{task.name}`: {error}", hint=hint, code="unsafe-insert") from error
@@ -372,7 +374,7 @@ def _is_in_job(text: str) -> bool:
 
 
 def _lease(task: TaskPlan, places: RunPaths) -> Lease:
-    """Return the lease of the whole gang; without GPUs too, so that its processes see none."""
+    """Return the lease of the whole gang; one without GPUs hides all GPUs."""
     if places.lease is None:
         return Lease()
     return Lease(

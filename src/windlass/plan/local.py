@@ -1,4 +1,4 @@
-"""Placement on one machine: the nodes of a task share it, locally or in containers."""
+"""Placement on one machine, shared by the nodes of a task, locally or in containers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windlass.spec import Experiment, Task
 __all__ = ["MAX_REPLICAS", "place_locally"]
 
 MAX_REPLICAS = 512
-"""Maximum replicas of a task on one machine; soak tests start and stop as many."""
+"""Maximum number of replicas of a task on one machine; covered by soak tests."""
 
 
 def place_locally(
@@ -43,7 +43,9 @@ def _place_task(name: str, task: Task, experiment: Experiment, site: Site, diagn
         node_cpus=int(task.cpus or 0),
     )
     _check_fit(shape, name, site, diagnostics)
-    time_s = None if built_name(name) else experiment.limit.time  # a limit is for what the data is built for
+    time_s = (
+        None if built_name(name) else experiment.limit.time
+    )  # a limit applies to the user's tasks, not to data builds
     return PlacedTask(
         shape=shape,
         time_s=None if time_s is None else float(time_s),
@@ -52,7 +54,7 @@ def _place_task(name: str, task: Task, experiment: Experiment, site: Site, diagn
 
 
 def _check_fit(shape: TaskShape, task: str, site: Site, diagnostics: Diagnostics) -> None:
-    """Refuse a gang that does not fit on the whole machine; suggest a shape that fits."""
+    """Refuse a gang that does not fit on the machine, and suggest a shape that fits."""
     machine = site.machine
     if machine is None:
         return

@@ -1,4 +1,4 @@
-"""Page of a plan, to check before a launch."""
+"""Text page of a plan, to review before a launch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OWN = ("WINDLASS_", "BEAKER_")
 
 
 def plan_page(plan: Plan, *, image_is: str = "") -> str:
-    """Return the page: commands, pins and site; tokens that are replaced later stay visible.
+    """Return the page with commands, pins and site; late tokens remain visible.
 
     Args:
-        image_is: whether the image is there already, in words.
+        image_is: text that describes whether the image already exists.
     """
     lines = [*_header(plan, image_is)]
     for task in plan.tasks:
@@ -56,7 +56,7 @@ def _header(plan: Plan, image_is: str) -> Iterator[str]:
 
 
 def _where(plan: Plan) -> str:
-    from windlass.plan.pins import built_name  # lazy: who only reads command lines needs no pins
+    from windlass.plan.pins import built_name  # lazy: not needed to read command lines
 
     partitions = {task.queue.partition for task in plan.tasks if task.queue.partition and not built_name(task.name)}
     return "/".join([plan.site.name, *sorted(partitions)])
@@ -81,7 +81,7 @@ def _code(plan: Plan) -> list[str]:
         base = f", differs from commit {pin.base[:12]} in" if pin.base and pin.dirty_files else ""
         return [f"snapshot {pin.tree[:12]}{folder}{base}", *(dirty if base else [])]
     start = (
-        f"runs in place and is not pinned; it sits on commit {pin.commit[:12]}"
+        f"runs in place and is not pinned; its base is commit {pin.commit[:12]}"
         if pin.commit
         else "runs in place and is not pinned"
     )
@@ -123,7 +123,7 @@ def _resources(task: TaskPlan) -> str:
 
 
 def _queue(task: TaskPlan) -> str:
-    """Describe the queue of a job."""
+    """Describe the queue request of a task."""
     queue = task.queue
     if task.beaker.workspace:
         return _beaker(task)
@@ -150,7 +150,7 @@ def _beaker(task: TaskPlan) -> str:
 
 
 def _jobs(task: TaskPlan) -> str:
-    """Describe walltime and number of the jobs of a chain."""
+    """Describe the walltime and the number of jobs of a chain."""
     queue, chain = task.queue, task.chain
     if chain.scheduler == "beaker" and chain.num_links == 1:
         return "one, started once"
@@ -165,7 +165,7 @@ def _jobs(task: TaskPlan) -> str:
 
 
 def _roles(task: TaskPlan) -> Iterator[tuple[str, Mapping[str, str], tuple[str, ...]]]:
-    """Yield the site's variables by the processes that get them."""
+    """Yield the site's variables by role."""
     yield "of the site", task.site_env, task.site_unset
     yield "its driver", task.driver_env, task.driver_unset
     if task.launcher == "ray":
@@ -193,7 +193,7 @@ def _own_variables(plan: Plan, task: str) -> frozenset[str]:
 
 
 def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
-    """Yield all variables of the experiment, then those that windlass adds."""
+    """Yield the experiment's variables, then those that windlass adds."""
     added = {name: value for name, value in env.items() if name not in own}
     shown = {name: value for name, value in sorted(env.items()) if name in own}
     shown |= {name: value for name, value in sorted(added.items()) if not name.startswith(_OWN)}
@@ -203,7 +203,7 @@ def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
 
 
 def _hidden(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the number of variables that are always the same."""
+    """Yield the number of variables that are always equal."""
     for prefix in _OWN:
         hidden = sum(name.startswith(prefix) for name in env)
         if hidden:

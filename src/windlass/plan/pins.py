@@ -1,4 +1,4 @@
-"""Pins of one plan, and the part of them that defines the work."""
+"""Pins of a plan, and the part of them that defines the work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pins:
     builds: Mapping[str, BuildPin] = field(default_factory=dict)
 
     def identity(self) -> dict[str, object]:
-        """Return the part that is equal wherever the same work is pinned: no paths, no platform."""
+        """Return the machine-independent part of the pins, without paths and platform."""
         return {
             "code": _code_identity(self.code),
             "environment": _environment_identity(self.environment),
@@ -40,7 +40,7 @@ class Pins:
 
 
 def built_name(task: str) -> str:
-    """Return the data that a task builds; empty for the user's own tasks."""
+    """Return the name of the data that a task builds; empty for the user's tasks."""
     return task.removeprefix(BUILDS) if task.startswith(BUILDS) else ""
 
 

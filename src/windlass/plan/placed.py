@@ -19,11 +19,11 @@ __all__ = ["PlacedTask", "Placement"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedTask:
-    """Task in the shape that it has at its site.
+    """Task with its shape at a site.
 
     Attributes:
-        time_s: running time, all attempts together; None for no limit.
-        bundles: its bundles and whether they fit, as lines of text.
+        time_s: total running time of all attempts; None for no limit.
+        bundles: lines that describe the bundles and how they fit.
     """
 
     shape: TaskShape
@@ -36,11 +36,11 @@ class PlacedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Experiment as it runs at one site.
+    """Experiment as placed at one site.
 
     Attributes:
-        experiment: reshaped where that was asked for.
-        target: partition and queue at a Slurm site, clusters at a Beaker site; None elsewhere.
+        experiment: the experiment, reshaped if requested.
+        target: partition and queue at a Slurm site, or clusters at a Beaker site; None elsewhere.
     """
 
     experiment: Experiment

@@ -17,18 +17,18 @@ __all__ = ["choose_site", "place_tasks", "split_place"]
 def place_tasks(
     experiment: Experiment, site: Site, diagnostics: Diagnostics, *, best_effort: bool, reshape: bool
 ) -> Placement:
-    """Decide shape and queue of every task at a site; unsupported settings go to `diagnostics`. Pure."""
+    """Choose the shape and queue of every task; add unsupported settings to `diagnostics`. Pure."""
     if site.backend == "beaker":
         from windlass.plan.beaker.placement import place_on_beaker as place  # lazy: a local plan needs no site profiles
     elif site.backend == "slurm":
         from windlass.plan.slurm.placement import place_on_slurm as place  # lazy: as above
     else:
-        from windlass.plan.local import place_locally as place  # lazy: the others need none of it
+        from windlass.plan.local import place_locally as place  # lazy: only needed for Beaker sites
     return place(experiment, site, diagnostics, best_effort=best_effort, reshape=reshape)
 
 
 def split_place(text: str) -> tuple[str, str]:
-    """Split an entry of `where` (`isambard/gpu`) into site and partition; it may be empty."""
+    """Split an entry of `where` (`isambard/gpu`) into site and partition, which may be empty."""
     name, _, partition = text.partition("/")
     return name, partition
 
@@ -41,16 +41,16 @@ def choose_site(
     reshape: bool = False,
     origins: Mapping[str, SourcePlace] | None = None,
 ) -> Site:
-    """Return the first site or partition that the experiment fits; pure.
+    """Return the first site or partition that the experiment fits. Pure.
 
-    A site of which no partition is named, and whose profile has no default one, stands for all its partitions. A single
-    candidate is returned as it is: `make_plan` says what is wrong with it.
+    A site without a named or default partition stands for all its partitions. A single candidate is returned unchecked;
+    `make_plan` reports its problems.
 
     Returns:
-        The place, with its partition and with why the ones before it were passed over.
+        The place, with its partition and the reasons why earlier places were rejected.
 
     Raises:
-        SpecError: no place fits; holds every problem of every place.
+        SpecError: no place fits; contains every problem of every place.
     """
     places = [place for site in candidates for place in _places(site)]
     if len(places) == 1:
@@ -72,7 +72,7 @@ def choose_site(
 
 def _places(site: Site) -> Iterator[Site]:
     profile = site.profile
-    if profile is None or profile.kind == "beaker":  # a job of Beaker may ask for several clusters at once
+    if profile is None or profile.kind == "beaker":  # a Beaker job may request several clusters at once
         yield site
         return
     if site.partition or profile.scheduler.partition or not profile.partitions:

@@ -1,4 +1,4 @@
-"""The plan: experiment, pins and site with a hash; exactly what is submitted."""
+"""Plan: experiment, pins and site with a hash, exactly as submitted."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _OF_THE_PLACE = (
     *("site_env", "site_unset", "driver_env", "driver_unset", "worker_env", "worker_unset"),
     *("queue", "chain", "bundles", "node_cpus", "shared_memory_bytes", "beaker"),
 )
-"""Fields of a task that depend on its site; they do not define the work."""
+"""Fields of a task that depend on its site and do not define the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
     """Task of a plan; all its replicas execute the same text.
 
-    `argv` and the values of `env` hold late tokens: paths (`${out}`), the run (`${run}`) and what only the job knows
-    (`${rank}`); `$${` in them is a literal `${`.
+    `argv` and the values of `env` contain late tokens: paths (`${out}`), the run (`${run}`) and values known only in the
+    job (`${rank}`). `$${` in them is a literal `${`.
 
     Attributes:
         is_shell: argv is `/bin/sh -c` around the user's line.
-        gpus, cpus, memory_bytes, shared_memory_bytes: per replica; 0 where nothing was asked for.
-        site_env, driver_env, worker_env: variables of the site, for all processes, for those that run the user's
-            command and for those that serve it; below `env`, and without what the user sets. Beside the late tokens
-            they may hold `${env.path}`, `${user}`, `${fs.shared}` and `${fs.node_local}`.
-        site_unset, driver_unset, worker_unset: variables that the site takes away, for the same processes.
-        queue: what one link asks the scheduler for; `name` is empty, and `state` may hold `${user}`.
-        chain: how links follow one another; `submit` and `mark` are empty.
-        bundles: the arithmetic of the task's bundles, in lines.
-        node_cpus: CPUs of a node that the task's own scheduler (Ray) may count; 0: not known.
-        beaker: what Beaker is asked for; empty elsewhere.
-        per_job_s, time_s: walltime of one attempt, and running time of all of a task together; None for no limit.
+        gpus, cpus, memory_bytes, shared_memory_bytes: per replica; 0 if not requested.
+        site_env, driver_env, worker_env: the site's variables for all processes, for those that run the user's
+            command and for those that serve it. `env` takes precedence. Besides late tokens they may contain
+            `${env.path}`, `${user}`, `${fs.shared}` and `${fs.node_local}`.
+        site_unset, driver_unset, worker_unset: variables that the site unsets, for the same processes.
+        queue: scheduler request of one link; `name` is empty, and `state` may contain `${user}`.
+        chain: settings of the chain of links; `submit` and `mark` are empty.
+        bundles: lines that describe the task's bundles.
+        node_cpus: CPUs of a node that the task's scheduler (Ray) may use; 0 if unknown.
+        beaker: request to Beaker; empty at other sites.
+        per_job_s, time_s: walltime of one attempt, and total running time of the task; None for no limit.
     """
 
     name: str
@@ -90,12 +90,12 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Experiment, pins, site and tasks, exactly as they are submitted.
+    """Experiment, pins, site and tasks, exactly as submitted.
 
     Attributes:
         experiment: the experiment after overrides, as plain data (`windlass.config.from_data` reads it).
-        overrides: as they were given, for the record.
-        notes: what the place satisfies trivially, or not at all with `--best-effort`.
+        overrides: overrides as given, for the record.
+        notes: settings that the place satisfies trivially, or ignores with `--best-effort`.
         is_debug: `--debug` was given.
         is_best_effort: `--best-effort` was given.
     """
@@ -115,8 +115,8 @@ class Plan:
     def plan_hash(self) -> str:
         """Hex sha256 of the pins, parameters, and each task's command, variables and resources.
 
-        Left out are the reason (`why`), the place, the account and notes; so the same work has the same hash on every
-        machine. Limits and retries count.
+        The reason (`why`), place, account and notes are excluded, so that the same work has the same hash on every
+        machine. Limits and retries are included.
         """
         identity = {
             "schema": _HASH_SCHEMA,
@@ -132,12 +132,12 @@ class Plan:
 
     @property
     def image(self) -> str:
-        """Container image of the tasks, as the user wrote it; empty: none."""
+        """Return the tasks' container image, as the user wrote it; may be empty."""
         return self.pins.image.name
 
     @property
     def secret_names(self) -> Mapping[str, str]:
-        """Names in the vault, by the variable that holds the secret in tasks."""
+        """Return names in the vault, by variable of the tasks."""
         env = self.experiment.get("env")
         written = env.get("secrets", ()) if isinstance(env, Mapping) else ()
         uses = written if isinstance(written, list | tuple) else [written]
@@ -145,7 +145,7 @@ class Plan:
         return {use.name: named.get(use.name, use.name) for task in self.tasks for use in task.secrets}
 
     def task(self, name: str) -> TaskPlan:
-        """Return the task of that name; raises NotFoundError."""
+        """Return the task with this name. Raises NotFoundError."""
         for task in self.tasks:
             if task.name == name:
                 return task
@@ -157,30 +157,30 @@ class Plan:
     def to_data(self) -> dict[str, object]:
         """Return the JSON form, with its schema and the hash."""
         data = encode(self)
-        assert isinstance(data, dict)  # encode makes one of every dataclass
+        assert isinstance(data, dict)  # `encode` returns a dict for a dataclass
         return {"schema": PLAN_SCHEMA, "plan_hash": self.plan_hash, **data}
 
     @classmethod
     def from_data(cls, data: object) -> Plan:
-        """Read the JSON form; raises PreconditionError if it has another version or was changed."""
+        """Read the JSON form. Raises PreconditionError if it was changed or has another version."""
         fields = dict(data) if isinstance(data, Mapping) else {}
         schema, stated = fields.pop("schema", None), fields.pop("plan_hash", None)
         if schema != PLAN_SCHEMA:
             message = f"the plan has another version: schema `{schema}`, expected `{PLAN_SCHEMA}`"
-            raise PreconditionError(message, hint="make the plan again: windlass plan", code="plan-broken")
+            raise PreconditionError(message, hint="plan again: windlass plan", code="plan-broken")
         try:
             plan = decode(cls, fields)
         except (TypeError, ValueError) as error:
-            message = f"the plan is broken: {error}"
-            raise PreconditionError(message, hint="make the plan again: windlass plan", code="plan-broken") from error
+            message = f"the plan is invalid: {error}"
+            raise PreconditionError(message, hint="plan again: windlass plan", code="plan-broken") from error
         if plan.plan_hash != stated:
             message = f"the plan was changed: it states the hash {stated}, its content has {plan.plan_hash}"
-            raise PreconditionError(message, hint="make the plan again: windlass plan", code="plan-broken")
+            raise PreconditionError(message, hint="plan again: windlass plan", code="plan-broken")
         return plan
 
 
 def _work(task: TaskPlan) -> dict[str, object]:
     data = encode(task)
-    assert isinstance(data, dict)  # encode makes one of every dataclass
-    data["after"] = [name for name in task.after if not built_name(name)]  # the pins hold the key of what they build
+    assert isinstance(data, dict)  # `encode` returns a dict for a dataclass
+    data["after"] = [name for name in task.after if not built_name(name)]  # the pins contain the keys of builds
     return {key: value for key, value in data.items() if key not in _OF_THE_PLACE}

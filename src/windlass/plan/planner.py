@@ -1,4 +1,4 @@
-"""The planner makes a plan of experiment, pins and site. Pure: no files, no clock."""
+"""Planner that makes a plan from experiment, pins and site. Pure: no files, no clock."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def make_plan(
     reshape: bool = False,
     origins: Mapping[str, SourcePlace] | None = None,
 ) -> Plan:
-    """Make the plan: decide everything that can be decided before a launch.
+    """Make a plan, which settles everything that can be decided before a launch.
 
     Args:
-        experiment: checked, overrides applied.
-        overrides: as given, for the record.
+        experiment: the checked experiment with overrides applied.
+        overrides: overrides as given, for the record.
         is_debug: set CUDA_LAUNCH_BLOCKING=1 in every process.
-        best_effort: note what the place cannot honour instead of refusing it.
-        reshape: give tasks that want more GPUs of a node than there are more nodes, with a note.
-        origins: where each setting was written (`Loaded.origins`), for messages.
+        best_effort: ignore unsupported settings with a note instead of refusing them.
+        reshape: use more nodes for tasks that need more GPUs than a node has, with a note.
+        origins: place of each setting (`LoadedConfig.origins`), for messages.
 
     Raises:
-        SpecError: with every problem found.
-        InternalError: data without a pin.
+        SpecError: contains every problem.
+        InternalError: data has no pin.
     """
     diagnostics = Diagnostics(origins)
     placed = place_tasks(_with_builds(experiment, pins), site, diagnostics, best_effort=best_effort, reshape=reshape)
@@ -136,7 +136,7 @@ def _pieces(text: str) -> tuple[str | Token, ...]:
 def _plan_task(
     name: str, placed: Placement, site: Site, diagnostics: Diagnostics, *, is_debug: bool, python_version: str
 ) -> tuple[TaskPlan | None, tuple[str, ...]]:
-    """Return the plan of one task (None after a problem) and notes."""
+    """Return the plan of one task, None after a problem, and notes."""
     built = built_name(name)
     experiment, path = placed.experiment, name if built else f"tasks.{name}"
     task, shape = experiment.tasks[name], placed.tasks[name].shape
@@ -154,14 +154,14 @@ def _plan_task(
         return None, ()
     env = {**windlass_variables(name, shape, experiment.name, is_debug=is_debug), **started.env}
     planned = _task_plan(name, task, experiment, placed.tasks[name], started, env | user)
-    if "beaker" in task.compat:  # what the place decides, so that the same work keeps its hash
+    if "beaker" in task.compat:  # decided by the place, so that the same work keeps its hash
         there = _beaker_variables(name, replace(shape, cpus=shape.cpus or shape.node_cpus), site)
         planned = replace(planned, site_env={key: value for key, value in there.items() if key not in user})
     return _with_site_variables(planned, task, placed, user, python_version=python_version)
 
 
 def _beaker_variables(task: str, shape: TaskShape, site: Site) -> dict[str, str]:
-    """Return the variables of `compat: beaker`; at a Beaker site Beaker sets its own."""
+    """Return the variables of `compat: beaker`; none at a Beaker site, where Beaker sets them."""
     if site.backend == "beaker":
         profile = site.profile
         return {} if profile is None else {"RESULTS_DIR": profile.beaker.results}

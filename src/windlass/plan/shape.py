@@ -1,4 +1,4 @@
-"""Shape of a task at a site: the number of nodes, and the resources of each."""
+"""Shape of a task at a site: the number of nodes, and the resources per node."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["TaskShape", "best_shape", "gpus_per_node", "reshape_overrides", "res
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskShape:
-    """Number of nodes, and the resources of each.
+    """Number of nodes, and the resources per node.
 
     Attributes:
-        gpus, cpus, memory_bytes: requested of each node; 0: nothing was requested.
-        is_total: the user wrote `total_gpus`.
-        node_cpus: CPUs of a node that the task may count on; 0: unknown.
+        gpus, cpus, memory_bytes: requested per node; 0 if not requested.
+        is_total: whether the user wrote `total_gpus`.
+        node_cpus: CPUs of a node that the task may use; 0 if unknown.
     """
 
     nodes: int
@@ -36,7 +36,7 @@ class TaskShape:
 
 
 def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
-    """Return the GPUs of one node; refuse a `total_gpus` that the nodes cannot share evenly."""
+    """Return the GPUs per node; refuse a `total_gpus` that cannot be divided among the nodes."""
     if task.total_gpus is None:
         return task.num_gpus
     num_nodes = task.num_nodes
@@ -51,9 +51,9 @@ def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
 
 
 def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
-    """Return (nodes, GPUs of each) on nodes of `per_node`; None if too many would stay idle.
+    """Return (nodes, GPUs per node) for nodes of `per_node` GPUs; None if too many would be idle.
 
-    All nodes get the same; as few nodes as that allows, each with more than half of its GPUs used.
+    All nodes get an equal number. The result has as few nodes as possible, each with more than half of its GPUs used.
     """
     if num_gpus <= per_node:
         return 1, num_gpus
@@ -62,7 +62,7 @@ def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
 
 
 def shape_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> TaskShape:
-    """Return a task's shape in a partition; `total_gpus` without `nodes` takes whole nodes."""
+    """Return a task's shape in a partition; `total_gpus` without `nodes` uses whole nodes."""
     path, per_node = f"tasks.{name}", target.there.gpus
     nodes, gpus = task.num_nodes, 0
     if task.total_gpus is None or task.nodes is not None:
@@ -96,9 +96,9 @@ def _refuse_uneven(path: str, total: int, per_node: int, target: QueueTarget, di
 
 
 def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:
-    """Return overrides that spread a task over nodes of `per_node`; empty: none needed or possible.
+    """Return overrides that spread a task over nodes of `per_node` GPUs; may be empty.
 
-    What else it wants of a node shrinks with the GPUs, so that all nodes together have as much as before.
+    Other resources per node shrink in proportion to the GPUs, so that their totals do not change.
     """
     reshaped_task = _reshaped(task, per_node)
     if reshaped_task is task:
@@ -119,10 +119,10 @@ def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:
 
 
 def reshaped(experiment: Experiment, per_node: int | None) -> tuple[Experiment, list[str]]:
-    """Spread every task that requests more GPUs of a node than exist over more nodes.
+    """Spread tasks that request more GPUs than a node has over more nodes.
 
     Returns:
-        The experiment, and a note on each task that was changed.
+        The experiment, and a note on each changed task.
     """
     if not per_node:
         return experiment, []
@@ -135,7 +135,7 @@ def reshaped(experiment: Experiment, per_node: int | None) -> tuple[Experiment, 
 
 
 def _reshaped(task: Task, per_node: int) -> Task:
-    """Return the task on nodes of `per_node` GPUs; unchanged if it fits or no shape does."""
+    """Return the task for nodes of `per_node` GPUs; unchanged if it fits or no shape fits."""
     total = task.total_gpus or task.num_gpus * task.num_nodes
     is_uneven = task.total_gpus is not None and (task.nodes is None or task.total_gpus % task.nodes != 0)
     best = best_shape(total, per_node) if per_node and total and not is_uneven else None

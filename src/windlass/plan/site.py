@@ -1,4 +1,4 @@
-"""Site of a plan: its name, its backend, and what is known of it."""
+"""Site of a plan: name, backend, and what is known about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LOCAL", "Site", "SiteResources"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteResources:
-    """Resources of one machine in total."""
+    """Total resources of one machine."""
 
     num_gpus: int
     num_cpus: float
@@ -25,7 +25,7 @@ class SiteResources:
 
 
 class _ProfileData(dict[str, JsonValue]):
-    """Profile as plain data that keeps its decoded form: decoding takes 18 ms."""
+    """Plain data of a profile that caches its decoded form: decoding takes 18 ms."""
 
     __slots__ = ("decoded",)
     decoded: Profile
@@ -37,11 +37,11 @@ class Site:
 
     Attributes:
         backend: `local`, `docker`, `slurm` or `beaker`.
-        machine: resources of a local site; None: unknown, so nothing is checked against it.
-        partition: the one that `where` names (`isambard/gpu`) or `choose_site` chose; empty: the site's default.
-        passed_over: why `choose_site` rejected the sites before this one.
+        machine: resources of a local site; None if unknown, so that nothing is checked.
+        partition: partition that `where` names (`isambard/gpu`) or `choose_site` chose; the site's default if empty.
+        passed_over: reasons why `choose_site` rejected earlier sites.
         profile_data: the site profile as plain data; empty for a local site.
-        folders: folders named by the experiment that exist on this machine, where that was checked.
+        folders: folders named by the experiment that exist on this machine, if that was checked.
     """
 
     name: str = "local"
@@ -67,7 +67,7 @@ class Site:
 
     @property
     def profile(self) -> Profile | None:
-        """Site profile, decoded at the first access; None for a local site."""
+        """Return the site profile, decoded at the first access; None for a local site."""
         data = self.profile_data
         if not data:
             return None

@@ -1,1 +1,1 @@
-"""Runs on this machine: their folders, their rows, their numbers, logs and outputs. All of it is read from the journals."""
+"""Runs on this machine: folders, index, metrics, logs and outputs, as read from journals."""

@@ -14,13 +14,13 @@ __all__ = ["Home", "cache_directory"]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Folder with runs, caches, vault and leases; each part is created, private, on first use."""
+    """Folder with runs, caches, vault and leases; each private part is created on first use."""
 
     path: Path
 
     @classmethod
     def default(cls, environ: Mapping[str, str] = os.environ) -> Home:
-        """`$WINDLASS_HOME`, else `windlass` in the XDG data directory."""
+        """Return `$WINDLASS_HOME`, or `windlass` in the XDG data directory."""
         stated = environ.get("WINDLASS_HOME")
         if stated:
             return cls(Path(stated).expanduser().absolute())
@@ -28,27 +28,27 @@ class Home:
 
     @property
     def runs(self) -> Path:
-        """Folder with one folder per run."""
+        """Return the folder with one folder per run."""
         return self._part("runs")
 
     @property
     def sweeps(self) -> Path:
-        """Folder of sweeps; not created here."""
+        """Return the folder of sweeps, without creating it."""
         return self.path / "sweeps"
 
     @property
     def cache(self) -> Path:
-        """Folder of environments, downloads and other files that can be built again."""
+        """Return the folder of environments, downloads and other files that can be recreated."""
         return self._part("cache")
 
     @property
     def vault(self) -> Path:
-        """Folder of encrypted secrets."""
+        """Return the folder of encrypted secrets."""
         return self._part("vault")
 
     @property
     def leases(self) -> Path:
-        """Folder of leases: resources of this machine in use by runs."""
+        """Return the folder of leases, which record the resources that runs use."""
         return self._part("leases")
 
     def _part(self, name: str) -> Path:
@@ -58,7 +58,7 @@ class Home:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.mkdir(mode=0o700, exist_ok=True)
-            ignore = self.path / ".gitignore"  # a home inside a project must not make its tree dirty
+            ignore = self.path / ".gitignore"  # a home inside a project must not make the project's tree dirty
             if not ignore.exists():
                 ignore.write_text("*\n")
         except OSError as error:
@@ -69,11 +69,11 @@ class Home:
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return windlass's folder in the user's cache directory; not created here."""
+    """Return windlass's folder in the user's cache directory, without creating it."""
     return _xdg(environ, "XDG_CACHE_HOME", ".cache") / "windlass"
 
 
 def _xdg(environ: Mapping[str, str], name: str, default: str) -> Path:
-    """Return a base directory; relative ones are ignored (XDG Base Directory Specification 0.8)."""
+    """Return an XDG base directory, ignoring relative ones (Base Directory Specification 0.8)."""
     stated = Path(environ.get(name, ""))
     return stated if stated.is_absolute() else Path.home() / default

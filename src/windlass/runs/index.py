@@ -1,8 +1,8 @@
-"""Index of all runs: SQLite in the local cache, derived from the journals, so it can be deleted.
+"""Index of all runs: SQLite in the local cache, derived from journals and safe to delete.
 
-A run is read again only if its journal changed. For active runs that is detected by the sizes and times of journal
-files. A run that ended and did not change for ten minutes is settled: from then on only the time of its journal folder
-is checked, because every writer that opens a journal changes it.
+A run is read again only if its journal changed, which is detected by the sizes and times of its journal files. A run
+that has ended and has not changed for ten minutes is settled: from then on only the time of its journal folder is
+checked, which changes whenever a writer opens a journal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TYPES.update(dict.fromkeys(("created_at", "updated_at", "ended_at"), "REAL"))
 _ALL = ", ".join(f"{column} {_TYPES.get(column, 'TEXT')}" for column in COLUMNS + _SEEN_COLUMNS)
 _TABLE = f"CREATE TABLE IF NOT EXISTS runs ({_ALL})"
 _HOME_TABLE = "CREATE TABLE IF NOT EXISTS home (path TEXT PRIMARY KEY)"
-_SELECT = f"SELECT {', '.join(COLUMNS)} FROM runs"  # noqa: S608  names of columns
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM runs"  # noqa: S608  column names
 _MARKS = ", ".join("?" * (len(COLUMNS) + len(_SEEN_COLUMNS)))
 _INSERT = f"INSERT OR REPLACE INTO runs VALUES ({_MARKS})"  # noqa: S608  question marks
 _BROKEN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class Index:
-    """Rows of all runs of a home. Safe for many processes; a damaged database is rebuilt.
+    """Rows of all runs of a home. Safe for concurrent processes; a damaged database is rebuilt.
 
     Args:
         folder: folder of the database; the user's cache directory by default. If it cannot be written, the index is
@@ -60,21 +60,21 @@ class Index:
         self._database: sqlite3.Connection | None = None
 
     def refresh(self) -> int:
-        """Update the rows; returns the number of runs read."""
+        """Update the rows and return the number of runs read."""
         return self._try(self._refresh)
 
     def rebuild(self) -> int:
-        """Read every run again; returns their number."""
+        """Read every run again and return their number."""
         return self._try(lambda database: self._refresh(database, is_anew=True))
 
     def rows(self, *, states: Collection[str] = (), name: str = "", since: float = 0.0, limit: int = 0) -> list[RunRow]:
         """Return runs as of the last `refresh`, newest first.
 
         Args:
-            states: only runs in one of these states; empty: all.
+            states: only runs in one of these states; all if empty.
             name: only runs of this experiment; `*` and `?` are wildcards.
             since: only runs created at this time or later.
-            limit: maximum number; 0: all.
+            limit: maximum number; 0 for all.
         """
         where: list[str] = ["created_at >= ?"]
         arguments: list[object] = [since]
@@ -101,7 +101,7 @@ class Index:
             self._database = None
 
     def _try(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run an action; on a damaged database, retry with a new one, then in memory."""
+        """Run an action; if the database is damaged, retry with a new one, then in memory."""
         for is_last in (False, True):
             try:
                 return action(self._connection())
@@ -168,7 +168,7 @@ class Index:
 
 
 def orphans(folder: Path | None = None) -> Iterator[Path]:
-    """Yield indexes of removed homes, and of other versions that were not used for a month."""
+    """Yield indexes of removed homes, and of other versions if unused for a month."""
     folder = folder or cache_directory()
     for path in sorted(folder.glob("index-*.sqlite")) if folder.is_dir() else ():
         home = _home_of(path)
@@ -203,7 +203,7 @@ def _known(database: sqlite3.Connection) -> dict[str, _Seen]:
 
 
 def _folders(run: str) -> str:
-    """Return the times of a run's folder and its journal folder; ten thousand runs take 0.1 s."""
+    """Return the times of a run's folder and journal folder; 10 000 runs take 0.1 s."""
     try:
         return f"{os.stat(run).st_mtime_ns}:{os.stat(run + '/journal').st_mtime_ns}"
     except OSError:
@@ -211,7 +211,7 @@ def _folders(run: str) -> str:
 
 
 def _signature(run: RunFolder) -> tuple[str, int]:
-    """Return (a value that changes with journal and plan, time of the newest change in ns)."""
+    """Return a value that changes with journal and plan, and the newest change's time in ns."""
     num_files = num_bytes = newest_ns = plan_ns = 0
     with contextlib.suppress(OSError):
         plan_ns = os.stat(run.path / "plan.json").st_mtime_ns

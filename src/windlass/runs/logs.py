@@ -18,7 +18,7 @@ __all__ = ["LogFile", "LogFollower", "LogLine", "list_logs", "read"]
 _LOG = re.compile(r"(\d+)\.log\Z")
 _PIECE_BYTES = 1 << 20
 _BAR_EVERY_S = 1.0
-"""Minimum time between two states of a progress bar (a line with carriage returns)."""
+"""Minimum seconds between states of a progress bar (a line with carriage returns)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -32,13 +32,13 @@ class LogFile:
 
     @property
     def label(self) -> str:
-        """Prefix of its lines: `train.0`."""
+        """Return the prefix of its lines, such as `train.0`."""
         return f"{self.task}.{self.rank}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """Line of a log, without its line end."""
+    """Line of a log, without the line end."""
 
     task: str
     rank: int
@@ -63,14 +63,14 @@ def list_logs(
 def read(
     run: RunFolder, *, task: str, rank: int = 0, attempt: int | None = None, since: float = 0.0
 ) -> Iterator[bytes]:
-    """Yield a replica's log in pieces, as it was printed.
+    """Yield pieces of a replica's log, as printed.
 
     Args:
-        attempt: default: the newest with a log of this replica.
-        since: wall time; only lines printed then or later (up to 0.1 s early).
+        attempt: by default, the newest one with a log of this replica.
+        since: wall time; earlier lines are skipped, with a precision of 0.1 s.
 
     Raises:
-        NotFoundError: no such log; the hint lists existing ones.
+        NotFoundError: there is no such log; the hint lists existing logs.
     """
     logs = list_logs(run, task=task, rank=rank, attempt=attempt)
     if not logs:
@@ -86,7 +86,7 @@ def _pieces(path: Path, offset: int) -> Iterator[bytes]:
 
 
 def _start(path: Path, since: float) -> int:
-    """Return the offset of the first line at or after a time, from the log's index."""
+    """Return the offset of the first line at or after a time, using the log's index."""
     if not since or not index_path(path).exists():
         return 0
     offset = offset_at(index_path(path), since)
@@ -111,13 +111,13 @@ def _no_log(run: RunFolder, task: str, rank: int, attempt: int | None) -> NotFou
 
 
 class LogFollower:
-    """Reader of new lines in a run's logs: complete lines, each once, new attempts and replicas included.
+    """Reader of new complete lines in a run's logs, including new attempts and replicas.
 
     A progress bar (a line with carriage returns) yields its newest state once a second while it changes. A poll without
     new lines costs one stat per file.
 
     Args:
-        task, rank, attempt: only these, as in `list_logs`.
+        task, rank, attempt: restrict the logs, as in `list_logs`.
         since: wall time; older lines in logs that exist at the first poll are skipped.
     """
 
@@ -145,12 +145,12 @@ class LogFollower:
             yield from self._read_on(log)
 
     def finish(self, task: str, attempt: int) -> list[LogLine]:
-        """Return last lines without a line end of an attempt that has ended."""
+        """Return the last, unterminated lines of an attempt that has ended."""
         logs = list_logs(self._run, task=task, rank=self._rank, attempt=attempt)
         return [_line(log, text) for log in logs if (text := self._take_partial(log))]
 
     def rest(self) -> Iterator[LogLine]:
-        """Yield all remaining lines at the end, including last lines without a line end."""
+        """Yield all remaining lines, including unterminated ones."""
         yield from self.poll()
         for log in list_logs(self._run, task=self._task, rank=self._rank, attempt=self._attempt):
             text = self._take_partial(log)
@@ -174,7 +174,7 @@ class LogFollower:
         yield from self._bar(log)
 
     def _bar(self, log: LogFile) -> Iterator[LogLine]:
-        """Yield the newest state of a progress bar; earlier states are dropped."""
+        """Yield the newest state of a progress bar, dropping earlier states."""
         partial = self._partial.get(log.path, b"")
         if b"\r" not in partial:
             return

@@ -1,4 +1,4 @@
-"""Metrics that user code reported, read from the journal."""
+"""Metrics reported by user code, read from the journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass.runs.store import RunFolder
 __all__ = ["Point", "last", "names", "series"]
 
 Point = tuple[int, float, float]
-"""(step, value, wall time); step -1 if none was reported."""
+"""Point of a metric: (step, value, wall time); step -1 if none was reported."""
 
 _MARK = f'{{"kind":"{events.METRICS}",'.encode("ascii")
 _HEADER_BYTES = 18
@@ -22,7 +22,7 @@ _HEADER_BYTES = 18
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A `metrics` record."""
+    """Contents of a `metrics` record."""
 
     task: str
     attempt: int
@@ -40,10 +40,10 @@ def names(run: RunFolder, task: str | None = None) -> list[str]:
 
 
 def series(run: RunFolder, name: str, task: str | None = None) -> list[Point]:
-    """Return the values of a metric by step; steps that a later attempt repeated are taken from it.
+    """Return the values of a metric by step; values of later attempts take precedence.
 
-    If several processes report the same step, the value of the lowest rank is used. Values without a step are all
-    kept, in order of time.
+    If several processes report a step, the value of the lowest rank is used. All values without a step are kept, in
+    chronological order.
     """
     by_task: dict[str, list[_Report]] = {}
     for report in _reports(run, task, name):
@@ -64,7 +64,7 @@ def last(run: RunFolder, task: str | None = None) -> dict[str, Point]:
 
 
 def _history(reports: list[_Report], name: str) -> Iterator[Point]:
-    """Yield a task's points, without those rolled back by a later attempt."""
+    """Yield a task's points, except those that a later attempt repeated."""
     resumed_at = _resumed_at(reports)
     chosen: dict[int, tuple[tuple[int, int, str], _Report]] = {}
     for report in sorted(reports, key=lambda report: (report.writer, report.seq)):
@@ -82,7 +82,7 @@ def _history(reports: list[_Report], name: str) -> Iterator[Point]:
 
 
 def _resumed_at(reports: list[_Report]) -> dict[int, float]:
-    """Return for each attempt the first step that a later attempt reported."""
+    """Return by attempt the first step that a later attempt reported."""
     first: dict[int, int] = {}
     for report in reports:
         if report.step >= 0:
@@ -108,7 +108,7 @@ def _reports(run: RunFolder, task: str | None, name: str | None = None) -> Itera
 
 
 def _json_key(name: str) -> bytes:
-    import json  # lazy: only to escape a name like the journal
+    import json  # lazy: only needed to escape a name like the journal does
 
     return json.dumps(name).encode("ascii") + b":"
 

@@ -1,4 +1,4 @@
-"""Copies of a task's output, file by file, checked against the manifest; a partial copy is continued."""
+"""Resumable copies of a task's output, checked against the manifest."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)|(?:s3|gs):", re.IGNORECASE)
 
 
 def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bool = False) -> None:
-    """Copy the files of a manifest, and it last, as `<target>.manifest.json`. Blocking; idempotent.
+    """Copy the files of a manifest, then the manifest as `<target>.manifest.json`. Blocking; idempotent.
 
     Args:
-        is_linked: make hard links if the file system can; both names then share their bytes.
+        is_linked: create hard links if the file system supports it; both names then share their bytes.
 
     Raises:
-        PreconditionError: a file differs from its record (`output-changed`), or another exists (`file-exists`).
-        OSError: no space or no permission.
+        PreconditionError: a file differs from its record (`output-changed`), or a different file exists
+            (`file-exists`).
+        OSError: there is not enough space, or access is denied.
     """
     manifest_file = target.with_name(target.name + FILE_SUFFIX)
     _check_free(target, manifest, manifest_file)
@@ -44,7 +45,7 @@ def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bo
 
 
 def _check_free(target: Path, manifest: Manifest, manifest_file: Path) -> None:
-    """Refuse to overwrite different files, before any file is written."""
+    """Refuse to overwrite different files; called before any file is written."""
     for entry in manifest.entries:
         place = target / entry.path
         if os.path.lexists(place) and not _is_there(place, entry):
@@ -99,7 +100,7 @@ def _copy(source: Path, entry: ManifestEntry, part: Path) -> None:
 
 
 def _checked(source: Path, file: BinaryIO, entry: ManifestEntry) -> Iterator[bytes]:
-    """Yield the pieces of a file; raises after the last one if they differ from the record."""
+    """Yield the pieces of a file, then raise if they differ from the record."""
     digest = hashlib.sha256()
     while piece := file.read(_PIECE_BYTES):
         digest.update(piece)
@@ -118,12 +119,12 @@ def _text(manifest: Manifest) -> bytes:
 
 
 def send_folder(source: Path, manifest: Manifest, to: str, name: str) -> str:
-    """Copy the files of a manifest to `to/name`, a folder or a URL of fsspec. Blocking; idempotent.
+    """Copy the files of a manifest to `to/name`, a folder or an fsspec URL. Blocking; idempotent.
 
-    At a URL, symbolic links are only listed in the manifest.
+    At a URL, symbolic links exist only in the manifest.
 
     Raises:
-        PreconditionError: as `copy_folder`, or the library for the URL is not installed (`extra-missing`).
+        PreconditionError: see `copy_folder`; or the URL's library is not installed (`extra-missing`).
         AccessError, NotFoundError, UnreachableError: the destination refuses, or fails repeatedly.
     """
     if not _URL.match(to) or to.startswith("file://"):
@@ -158,7 +159,7 @@ def _content(system: Any, path: str) -> bytes:
 
 
 def _send(system: Any, source: Path, entry: ManifestEntry, there: str) -> None:
-    """Send a file unless it exists; an object store shows only complete files."""
+    """Send a file unless it exists; object stores only list complete files."""
     if system.exists(there) and system.size(there) == entry.size and _digest(system, there) == entry.sha256:
         return
     if sha256_file(source) != entry.sha256:

@@ -1,6 +1,6 @@
-"""Manifest of a task's output: written when the task succeeds, compared by `windlass verify`.
+"""Manifest of a task's output, written when the task succeeds and checked by `windlass verify`.
 
-It is beside the folder (`out/<task>.manifest.json`), so that it cannot conflict with the user's files.
+It is next to the folder (`out/<task>.manifest.json`), so that it cannot conflict with the user's files.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def write_manifest(folder: Path) -> Manifest:
     """Record path, size and sha256 of every file, durably; symbolic links are not followed.
 
     Raises:
-        NotFoundError: no such folder.
-        OSError: something cannot be read or written.
+        NotFoundError: the folder does not exist.
+        OSError: a file cannot be read or written.
     """
     return commit_manifest(folder, is_beside=True)
 
@@ -40,14 +40,14 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the recorded manifest of a folder.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no manifest.
         PreconditionError: it is damaged.
     """
     return _read(folder, is_beside=True)
 
 
 def verify(folder: Path, manifest: Manifest) -> list[OutputDifference]:
-    """Return files that are missing, changed or new since the manifest was written; reads every byte."""
+    """Return files that are missing, changed or new compared to the manifest. Reads every byte."""
     found = [OutputDifference(path, problem) for path, problem in differences(folder, manifest)]
     known = {entry.path for entry in manifest.entries}
     if os.path.isdir(folder):

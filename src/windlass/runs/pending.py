@@ -1,4 +1,4 @@
-"""Actions that a run needs, as shown by commands that only look."""
+"""Actions that a run needs, as shown by read-only commands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class PendingAction:
     """Action that a run needs and that only `--reconcile` carries out.
 
     Attributes:
-        task: empty if it concerns the whole run.
-        what: the condition, in words.
-        then: the action of `--reconcile`, in words; empty if no command can act.
+        task: task of the action; empty for the whole run.
+        what: description of the condition.
+        then: description of what `--reconcile` does; empty if no command can act.
     """
 
     task: str
@@ -23,7 +23,7 @@ class PendingAction:
     then: str
 
     def to_data(self) -> dict[str, str]:
-        """The JSON form."""
+        """Return the JSON form."""
         return asdict(self)
 
 
@@ -32,8 +32,8 @@ class Assessment:
     """Pending actions and observations of a run.
 
     Attributes:
-        suspended: by task, why its job is suspended on its machines.
-        unseen: by task, why the state of its job is unknown.
+        suspended: by task, the reason why its job is suspended.
+        unseen: by task, the reason why the state of its job is unknown.
     """
 
     pending: tuple[PendingAction, ...] = ()

@@ -1,8 +1,8 @@
 """Recovery of lost journal records from verdicts, manifests, logs and job folders.
 
-A journal file that was emptied, truncated or removed reads like one whose writer has not come so far. So before a task
-without an end counts as open, the verdict in its job's folder and the manifest in `out`, which only a success has, are
-checked; and before a client acts on a task, its jobs and attempts are compared with their folders.
+A journal file that was emptied, truncated or removed looks like one that its writer has not continued yet. Therefore,
+before a task without an end counts as open, the verdict in its job's folder and the manifest in `out`, which exists
+only after success, are checked. Before a client acts on a task, its jobs and attempts are compared with their folders.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _WRITER = "recovery"
 
 
 def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
-    """Restore missing ends of tasks from files beside the journal, and note the damage; two stats per task.
+    """Restore missing ends of tasks from other files, and note the damage. Costs two stats per task.
 
     Args:
         path: the run's folder.
-        reader: the reader of `facts`; it reads again, past caches of a network file system, before anything counts as
-            missing.
+        reader: the reader of `facts`; it reads again, bypassing caches of a network file system, before anything
+            counts as missing.
     """
     names = _open_tasks(path, facts)
     if not any(_has_end_file(path, facts.tasks.get(name), name) for name in names):
@@ -44,9 +44,9 @@ def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
 
 
 def missing_records(path: Path, facts: RunFacts) -> list[str]:
-    """Return records that the run's folder shows to be missing in its journal; empty if none is.
+    """Return descriptions of records that are missing in the journal, judging by the run's folder.
 
-    While jobs may still write, their files can be ahead of the journal: call it when they are gone.
+    Files of running jobs can be ahead of the journal: call it only after the jobs are gone.
     """
     found = list(facts.damage)
     if facts.num_damaged:
@@ -72,7 +72,7 @@ def missing_records(path: Path, facts: RunFacts) -> list[str]:
 
 
 def _open_tasks(path: Path, facts: RunFacts) -> list[str]:
-    """Return tasks without a recorded end; if the record of the run is lost, those with job folders."""
+    """Return tasks without a recorded end, found by job folders if the run's record is lost."""
     if facts.run:
         return [name for name, task in facts.tasks.items() if task.end is None]
     names = dict.fromkeys([*facts.tasks, *(name for name, _ in _job_folders(path))])
@@ -84,7 +84,7 @@ def _has_end_file(path: Path, task: TaskFacts | None, name: str) -> bool:
 
 
 def _verdict_of(path: Path, task: TaskFacts | None, name: str) -> Record | None:
-    """Return the copy of the newest job's verdict, or None."""
+    """Return the copied verdict of the newest job, or None."""
     number = task.newest_job if task is not None else 0
     if not number:
         number = max((number for found, number in _job_folders(path) if found == name), default=0)
@@ -121,13 +121,13 @@ def _complete_task(path: Path, facts: RunFacts, name: str) -> None:
 
 
 def _take_outputs(path: Path, facts: RunFacts, name: str) -> None:
-    """Restore a task's outputs from their manifest, which only a success writes."""
+    """Restore the record of a task's outputs from the manifest, which exists only after success."""
     if name in facts.outputs:
         return
     try:
         manifest = read_manifest(path / "out" / name, is_beside=True)
     except (WindlassError, OSError):
-        return  # `windlass verify` names what is wrong with it
+        return  # `windlass verify` reports the problem
     data = {
         "task": name,
         "attempt": 0,
@@ -139,7 +139,7 @@ def _take_outputs(path: Path, facts: RunFacts, name: str) -> None:
 
 
 def _lacks_outputs(path: Path, name: str) -> bool:
-    """Return whether a manifest of outputs has no record; reads again, for it may be new."""
+    """Return whether an output manifest has no record, after reading the journal again."""
     if not manifest_path(path / "out" / name, is_beside=True).exists():
         return False
     records = JournalReader(path / "journal", skip=(events.METRICS,)).poll(is_fresh=True)
@@ -154,7 +154,7 @@ def _cut_behind_verdict(path: Path, task: TaskFacts) -> Iterator[str]:
 
 
 def _shortage(path: Path, verdict: Record) -> str:
-    """Describe a shortened file: `journal/train.0.wj: 3 of its 17 records are left`."""
+    """Describe a truncated file: `journal/train.0.wj: 3 of its 17 records are left`."""
     file, num_left = path / "journal" / (verdict.writer + SUFFIX), _num_records(path, verdict.writer)
     what = "the file is missing" if not file.exists() else f"{num_left} of its {verdict.seq} records are left"
     return f"journal/{file.name}: {what}"
@@ -168,7 +168,7 @@ def _num_records(path: Path, writer: str) -> int:
 
 
 def _files(path: Path, task: str) -> str:
-    """Return the journal files of a task's supervisors, or the missing one."""
+    """Return the journal files of a task's supervisors, or name the missing one."""
     names = sorted(found.name for found in (path / "journal").glob(f"{task}.*{SUFFIX}"))
     return ", ".join(f"journal/{name}" for name in names) or f"journal/{task}.0{SUFFIX} is missing"
 

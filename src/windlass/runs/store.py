@@ -1,4 +1,4 @@
-"""Folders of runs: create and find them; paths in them."""
+"""Folders of runs: creation, lookup, and paths in them."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ __all__ = ["RunFolder", "create", "experiment_of", "find", "run_ids"]
 
 _NUM_LETTERS = 8
 _FEWEST_LETTERS = 4
-"""Minimum length of a partial id; a shorter one may match the wrong run by accident."""
+"""Minimum length of a partial id; a shorter one may accidentally match the wrong run."""
 _NUM_LISTED = 8
 _PARTS = ("journal", "jobs", "logs", "checkpoints", "out")
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Folder of a run: its paths, and readers of its small files."""
+    """Folder of a run, with its paths and readers of its small files."""
 
     path: Path
 
     @property
     def id(self) -> str:
-        """The run's id: the folder's name."""
+        """Return the run's id, which is the folder's name."""
         return self.path.name
 
     @property
     def journal(self) -> Path:
-        """Journal folder, with one file per writer."""
+        """Return the journal folder, with one file per writer."""
         return self.path / "journal"
 
     @property
@@ -50,26 +50,26 @@ class RunFolder:
 
     @property
     def jobs(self) -> Path:
-        """`<task>-<k>/job.json` of each submission."""
+        """Return the folder with `<task>-<k>/job.json` of each submission."""
         return self.path / "jobs"
 
     @property
     def code(self) -> Path:
-        """The run's own checkout of its pin."""
+        """Return the run's checkout of the pinned code."""
         return self.path / "code"
 
     @property
     def mirror_file(self) -> Path:
-        """List of journal files that were pulled, if this folder is a mirror of a run at a site."""
+        """Return the list of pulled journal files, present if this folder mirrors a run at a site."""
         return self.path / "mirror.json"
 
     @property
     def heard_file(self) -> Path:
-        """File whose time is the last contact with the run's site."""
+        """Return the file whose time is that of the last contact with the run's site."""
         return self.path / "mirror.heard"
 
     def heard_at(self) -> float:
-        """Return the time of the last contact with the run's site (wall time); 0: never, or a local run."""
+        """Return the wall time of the last contact with the run's site; 0 if there was none."""
         try:
             return self.heard_file.stat().st_mtime
         except FileNotFoundError:
@@ -81,15 +81,15 @@ class RunFolder:
         return self.mirror_file.exists()
 
     def out(self, task: str) -> Path:
-        """A task's output."""
+        """Return the folder of a task's output."""
         return self.path / "out" / task
 
     def checkpoints(self, task: str) -> Path:
-        """A task's checkpoints."""
+        """Return the folder of a task's checkpoints."""
         return self.path / "checkpoints" / task
 
     def plan(self) -> dict[str, object]:
-        """Return the plan as it was written.
+        """Return the plan document.
 
         Raises:
             NotFoundError: there is no plan.
@@ -98,13 +98,13 @@ class RunFolder:
         return self._read("plan.json")
 
     def provenance(self) -> dict[str, object]:
-        """Return the provenance record; raises like `plan`."""
+        """Return the provenance record. Raises the same errors as `plan`."""
         return self._read("provenance.json")
 
     def facts(self) -> RunFacts:
-        """Return the facts in the journal, without metrics; an empty journal gives empty facts.
+        """Return the facts in the journal, except metrics; an empty journal gives empty facts.
 
-        An end that is missing in the journal is restored from other files, and noted in `facts.damage`.
+        An end that is missing in the journal is restored from other files and noted in `facts.damage`.
         """
         reader = JournalReader(self.journal, skip=(events.METRICS,))
         facts = fold(reader.poll())
@@ -128,7 +128,7 @@ def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) ->
     """Create a run's folder with its first files, atomically.
 
     Raises:
-        PreconditionError: a run of that id exists, or the home is not writable.
+        PreconditionError: a run with this id exists, or the home is not writable.
     """
     final = home.runs / run_id
     fresh = home.runs / f".{run_id}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -139,7 +139,7 @@ def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) ->
         for name, content in (files or {}).items():
             write_atomic(fresh / name, content, syncs_folder=False)  # synced below
         fsync_directory(fresh)
-        os.rename(fresh, final)  # fails if the target exists: a run's folder is never empty
+        os.rename(fresh, final)  # fails if the target exists, because a run's folder is never empty
         fsync_directory(final.parent)
     except OSError as error:
         if final.exists():
@@ -161,19 +161,19 @@ def run_ids(home: Home) -> list[str]:
 
 
 def experiment_of(run_id: str) -> str:
-    """Return the experiment's name in a run's id."""
+    """Return the experiment's name from a run's id."""
     return run_id[: -_NUM_LETTERS - 1]
 
 
 def find(home: Home, ref: str) -> RunFolder:
     """Find the run that `ref` names.
 
-    In this order: a full id, `last` (the newest of all), an experiment's name (its newest run), the start of exactly
-    one id, at least four of the first or last of exactly one id's eight letters.
+    The reference is matched in this order: a full id, `last` (the newest run), an experiment's name (its newest run),
+    the start of exactly one id, or at least four of the first or last letters of exactly one id's suffix.
 
     Raises:
         UsageError: several runs match; the message lists them.
-        NotFoundError: none matches; the hint names the nearest.
+        NotFoundError: no run matches; the hint names the closest id.
     """
     ids = run_ids(home)
     if ref in ids:
@@ -205,7 +205,7 @@ def _newest(home: Home, ids: list[str]) -> str:
 
 
 def _made_at(folder: Path) -> float:
-    """Return when a run was created: the time of its plan, which is never rewritten."""
+    """Return the creation time of a run, from its plan, which is never rewritten."""
     for path in (folder / "plan.json", folder):
         try:
             return os.stat(path).st_mtime

@@ -1,6 +1,6 @@
-"""Age encryption of bytes, with text keys.
+"""Encryption of bytes with age and text keys.
 
-Source: https://age-encryption.org/v1, by way of pyrage.
+Source: https://age-encryption.org/v1, implemented by pyrage.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ __all__ = ["AgeError", "decrypt", "encrypt", "new_identity"]
 
 
 class AgeError(Exception):
-    """Key or file that age refuses; the message quotes neither."""
+    """Error about a key or file that age refuses; the message quotes neither."""
 
 
 def new_identity() -> str:
     """Return a new secret key in the format of age-keygen."""
-    import pyrage  # type: ignore[import-untyped]  # lazy: a compiled module that most commands never need
+    import pyrage  # type: ignore[import-untyped]  # lazy: a compiled module that most commands do not need
 
     return str(pyrage.x25519.Identity.generate())
 
 
 def encrypt(content: bytes, identity: str) -> bytes:
-    """Encrypt to the owner of the key `identity`."""
+    """Encrypt for the owner of the key `identity`."""
     import pyrage  # lazy: see new_identity
 
     try:
@@ -30,7 +30,7 @@ def encrypt(content: bytes, identity: str) -> bytes:
 
 
 def decrypt(content: bytes, identity: str) -> bytes:
-    """Decrypt; raises AgeError for a wrong key or changed content."""
+    """Decrypt with the key `identity`. Raises AgeError for a wrong key or changed content."""
     import pyrage  # lazy: see new_identity
 
     try:

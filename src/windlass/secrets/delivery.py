@@ -1,6 +1,6 @@
 """Delivery of a run's secrets to its job, and removal of old deliveries.
 
-The file is in a memory file system if it outlives the user's login: a login manager (systemd-logind) empties the
+The file is in a memory file system, if that outlives the user's login: a login manager (systemd-logind) empties the
 runtime folder and /dev/shm when the user logs out, unless lingering is enabled.
 """
 
@@ -28,15 +28,15 @@ _LINGERING = Path("/var/lib/systemd/linger")
 
 
 def deliver(values: Mapping[str, bytes], token: str, home: Path, *, folder: Path | None = None) -> Path:
-    """Write the secrets of a run; the run must be recorded before, or a sweep may remove them.
+    """Write the secrets of a run, which must already be recorded, or a sweep may remove them.
 
     Args:
-        token: token of the run; names the file.
+        token: token of the run, used as the file name.
         home: WINDLASS_HOME, for machines without a memory file system.
-        folder: folder to use instead, for jobs on machines that share only this folder.
+        folder: folder to use for jobs on machines that share only this folder.
 
     Returns:
-        Path of the file, for `job.json`.
+        The path of the file, for `job.json`.
     """
     if not _TOKEN.match(token):
         raise InternalError(f"invalid delivery token `{token}`")
@@ -69,7 +69,7 @@ def sweep_deliveries(is_live: Callable[[str], bool], home: Path) -> list[str]:
 
 
 def delivery_folders(home: Path) -> list[Path]:
-    """Return every folder that `deliver` may have used, the preferred one first."""
+    """Return every folder that `deliver` may have used, in order of preference."""
     return [folder / _digest(home) for folder in _memory_folders()] + [home / "delivery"]
 
 
@@ -81,7 +81,7 @@ def _memory_folders() -> Iterator[Path]:
 
 
 def _digest(home: Path) -> str:
-    """Return a key of WINDLASS_HOME, so that a sweep of one home ignores runs of others."""
+    """Return a key of WINDLASS_HOME, so that a sweep ignores runs of other homes."""
     return hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:8]
 
 
@@ -97,7 +97,7 @@ def _outlives_login() -> bool:
     uid = os.geteuid()
     if uid < _FIRST_LOGIN_UID or not (_LOGIND_USERS / str(uid)).exists():
         return True
-    import getpass  # lazy: only with a login manager
+    import getpass  # lazy: only needed with a login manager
 
     try:
         return (_LINGERING / getpass.getuser()).exists()
@@ -106,7 +106,7 @@ def _outlives_login() -> bool:
 
 
 def _is_usable(folder: Path) -> bool:
-    """Return whether the folder exists, or could be created, as a private folder of ours."""
+    """Return whether a folder is private and owned by this user; create it if missing."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = os.lstat(folder)

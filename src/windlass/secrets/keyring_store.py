@@ -16,7 +16,7 @@ from windlass.secrets.store import check_name, check_value, no_such_secret
 __all__ = ["KeyringStore"]
 
 _SERVICE = "windlass"
-_NAMES = "windlass:names"  # keyrings cannot list; `:` is not allowed in a secret's name
+_NAMES = "windlass:names"  # keyrings cannot list names; `:` is not allowed in a secret's name
 
 
 class _Keyring(Protocol):
@@ -31,7 +31,7 @@ class KeyringStore:
     """Secrets under the service `windlass` of the system's keyring; values are text.
 
     Args:
-        folder: folder of a lock file, so that concurrent writers lose no name.
+        folder: folder of a lock file, which protects the list of names from concurrent writers.
     """
 
     label = "keyring"

@@ -34,11 +34,11 @@ class Secret:
 
 
 def open_secrets(home: Path, environment: Mapping[str, str] | None = None) -> Secrets:
-    """Return the user's secrets, in the store named by WINDLASS_VAULT (`vault`, the default, or `keyring`).
+    """Return the user's secrets in the store that WINDLASS_VAULT names: `vault` (default) or `keyring`.
 
     Args:
         home: WINDLASS_HOME.
-        environment: default: this process's.
+        environment: environment variables; this process's by default.
     """
     environment = os.environ if environment is None else environment
     choice = environment.get(_CHOICE, "") or Vault.label
@@ -56,8 +56,8 @@ def open_secrets(home: Path, environment: Mapping[str, str] | None = None) -> Se
 class Secrets:
     """Secrets of a store and of the environment, which takes precedence.
 
-    `WINDLASS_SECRET_<NAME>` is the secret `<NAME>`; an empty one is ignored, since CI systems set it for jobs that may
-    not see the value.
+    `WINDLASS_SECRET_<NAME>` is the secret `<NAME>`. An empty variable is ignored, because CI systems set it for jobs
+    that may not see the value.
     """
 
     def __init__(self, store: SecretStore, environment: Mapping[str, str]) -> None:
@@ -65,7 +65,7 @@ class Secrets:
         self._environment = environment
 
     def find(self, name: str) -> Secret | None:
-        """Return a secret or None; raises UsageError for an invalid value in the environment."""
+        """Return a secret or None. Raises UsageError for an invalid value in the environment."""
         check_name(name)
         given = self._environment.get(ENVIRONMENT_PREFIX + name, "")
         if given:
@@ -89,7 +89,7 @@ class Secrets:
         """Return the values of all `names`.
 
         Raises:
-            AccessError: code `secret-missing`; names every missing one.
+            AccessError: secrets are missing (`secret-missing`); the message names all of them.
         """
         values, missing = {}, []
         for name in dict.fromkeys(names):

@@ -11,32 +11,32 @@ from windlass.core.names import nearest
 __all__ = ["MAX_VALUE_BYTES", "MIN_VALUE_BYTES", "SecretStore", "check_name", "check_value", "no_such_secret"]
 
 MIN_VALUE_BYTES = 4
-"""Minimum length; shorter values occur in ordinary output and could not be masked in logs."""
+"""Minimum length; shorter values occur in ordinary output and cannot be masked in logs."""
 
 MAX_VALUE_BYTES = 64 << 10
-"""Maximum length; an environment variable has at most 128 KiB (Linux, MAX_ARG_STRLEN)."""
+"""Maximum length; an environment variable is limited to 128 KiB (Linux, MAX_ARG_STRLEN)."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class SecretStore(Protocol):
-    """Store of secrets; every method may do I/O, every change is atomic."""
+    """Store of secrets. Every method may do I/O; every change is atomic."""
 
     @property
     def label(self) -> str:
-        """Name of the store in listings."""
+        """Return the name of the store in listings."""
 
     def names(self) -> list[str]:
         """Return the names of all secrets, sorted."""
 
     def get(self, name: str) -> bytes:
-        """Return a value; raises NotFoundError with code `no-such-secret`."""
+        """Return a value. Raises NotFoundError with code `no-such-secret`."""
 
     def set(self, name: str, value: bytes) -> None:
-        """Store or replace a value; raises UsageError with code `secret-refused`."""
+        """Store or replace a value. Raises UsageError with code `secret-refused`."""
 
     def remove(self, name: str) -> None:
-        """Remove a value; raises NotFoundError with code `no-such-secret`."""
+        """Remove a value. Raises NotFoundError with code `no-such-secret`."""
 
 
 def check_name(name: str) -> None:
@@ -50,7 +50,7 @@ def check_name(name: str) -> None:
 
 
 def check_value(name: str, value: bytes) -> None:
-    """Refuse a value that cannot be delivered or masked; no error ever quotes the value."""
+    """Refuse a value that cannot be delivered or masked; errors never quote the value."""
     if not value:
         raise _refused(name, "is empty", "give the value on standard input")
     if b"\0" in value:

@@ -1,4 +1,4 @@
-"""Vault: all secrets in one age-encrypted file, beside its key.
+"""Vault: all secrets in one age-encrypted file, next to its key.
 
     <folder>/            0700
         identity         0600, the age key, created at the first use
@@ -94,7 +94,7 @@ class Vault:
             problem = f"cannot decrypt {self._file} with {self._identity}: {error}"
             raise _unreadable(problem, f"restore the two matching files, or {remedy}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            # `from None`: a decoding error quotes what it could not decode
+            # `from None`: a decoding error quotes the content
             raise _unreadable(f"{self._file} is not a vault", remedy) from None
 
     def _write(self, values: dict[str, bytes]) -> None:

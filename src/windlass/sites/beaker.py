@@ -1,4 +1,4 @@
-"""Beaker section of a profile: workspace, clusters, image, and storage of jobs."""
+"""Beaker section of a profile: workspace, clusters, image, and storage for jobs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["BEAKER_PRIORITIES", "BeakerMount", "BeakerPlace", "Brought", "beaker_findings", "mounts_of"]
 
 BEAKER_PRIORITIES = ("low", "normal", "high", "urgent", "immediate")
-"""Priorities of Beaker; source: beaker-py 2.8.1, `BeakerJobPriority`."""
+"""Beaker's priorities. Source: beaker-py 2.8.1, `BeakerJobPriority`."""
 
 _IMAGE = re.compile(r"(?:beaker|docker):\S+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerMount:
-    """Storage that jobs see: a bucket of Weka, or a folder of the machines."""
+    """Storage for jobs: a Weka bucket, or a folder on the machines."""
 
     path: Annotated[str, Doc("Path as jobs see it.")]
     weka: Annotated[str, Doc("Bucket of Weka.")] = ""
@@ -41,7 +41,7 @@ class BeakerMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerPlace:
-    """Defaults of jobs at Beaker."""
+    """Defaults for Beaker jobs."""
 
     workspace: Annotated[str, Doc("Full name of the workspace, `ORGANIZATION/NAME`.")] = ""
     budget: Annotated[str, Doc("Budget, `ORGANIZATION/NAME`; empty: that of the workspace.")] = ""
@@ -56,7 +56,7 @@ class BeakerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """Translation of names in commands written for Beaker to this site."""
+    """Mapping of names in commands written for Beaker to names at this site."""
 
     paths: Annotated[
         Mapping[str, str], Doc("Folder here by the prefix of a path in such commands, such as `/weka/data`.")

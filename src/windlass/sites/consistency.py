@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["PRIORITIES", "fact_exists", "findings", "stale_sources", "unknown_facts"]
 
 PRIORITIES = ("low", "normal", "high", "urgent")
-"""Priorities of an experiment (`context.priority` of windlass.spec)."""
+"""Priorities of an experiment (`context.priority` in windlass.spec)."""
 
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _VALUE_TOKENS = ("env.path", "fs.node_local", "fs.shared", "user")
 _CLEANING = frozenset({"--cleanenv", "-e", "--containall", "-C"})
-"""Options of apptainer that clear the environment; source: its user guide, "Environment"."""
+"""Apptainer options that clear the environment. Source: its user guide, "Environment"."""
 
 _WORTH_KNOWING = ("gpus", "cpus", "memory", "arch", "time_max")
 
 
 def findings(profile: Profile) -> Iterator[Diagnostic]:
-    """Yield every problem of a profile, as `check` of a dataclass does."""
+    """Yield every problem in a profile, like the `check` method of a dataclass."""
     yield from _sources(profile)
     yield from _dates(profile)
     yield from _queue(profile)
@@ -74,7 +74,7 @@ def unknown_facts(profile: Profile) -> list[str]:
         found.append("net.interconnect")
     if not profile.net.interface:
         found.append("net.interface")
-    worth_knowing = ("gpus",) if profile.kind == "beaker" else _WORTH_KNOWING  # Beaker itself checks the rest
+    worth_knowing = ("gpus",) if profile.kind == "beaker" else _WORTH_KNOWING  # Beaker checks the rest
     for name, partition in profile.partitions.items():
         values = {key: getattr(partition, key) for key in worth_knowing}
         missing = [key for key, value in values.items() if not value and not (key == "gpus" and value == 0)]
@@ -110,7 +110,7 @@ def _parts(fact: str) -> tuple[str, ...]:
 
 
 def _wrong_part(value: object, parts: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return the first unknown part of a path below `value`, with known names; None if all exist."""
+    """Return the first unknown part of a path, with the known names; None if all parts exist."""
     if not parts:
         return None
     below = _members(value)
@@ -229,7 +229,7 @@ def _folders(profile: Profile) -> Iterator[Diagnostic]:
 def _software(profile: Profile) -> Iterator[Diagnostic]:
     env, containers = profile.env, profile.containers
     for module in env.modules:
-        # A forbidden `brics/nccl` also stands for each of its versions.
+        # A forbidden `brics/nccl` includes all of its versions.
         if any(module == name or module.startswith(f"{name}/") for name in env.modules_forbidden):
             message = f"module `{module}` is in both `modules` and `modules_forbidden`"
             yield "env.modules", message, "site-contradiction", "remove it from one of the two lists"

@@ -156,14 +156,14 @@ class SiteVariable:
 
     @classmethod
     def from_shorthand(cls, value: str) -> SiteVariable:
-        """The short form `NAME=value`, for every role and always."""
+        """Read the short form `NAME=value`, which applies to every role, unconditionally."""
         name, equals, rest = value.partition("=")
         if not equals:
             raise ValueError(f"write `{name}=VALUE` to set it, or `{{name: {name}}}` to take it away")
         return cls(name=name, value=rest)
 
     def to_shorthand(self) -> str | None:
-        """The short form, where it says everything."""
+        """Return the short form, if it is complete, or None."""
         is_plain = self.value is not None and self == SiteVariable(name=self.name, value=self.value)
         return f"{self.name}={self.value}" if is_plain else None
 
@@ -198,7 +198,7 @@ class FileSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """Package that needs another build here than in the lock file; recorded in the provenance."""
+    """Package that needs a different build than in the lock file; recorded in the provenance."""
 
     package: Annotated[str, Doc("Name, optionally with a version: `torch==2.9.0`.")]
     index: Annotated[str, Doc("URL of an index, folder of wheels, or PyTorch index such as `cu126`.")] = ""
@@ -213,7 +213,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """Start-up patch: Python code that runs when an interpreter of the environment starts."""
+    """Start-up patch: Python code that runs when the environment's interpreter starts."""
 
     name: Annotated[str, Name(), Doc("Name of the patch; its module is windlass_patch_NAME.")]
     code: Annotated[str, Doc("Python source.")]
@@ -223,7 +223,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEnvironment:
-    """Software of a site, and builds of environments."""
+    """Software at a site, and settings for environment builds."""
 
     python: Annotated[str, Doc("Python >= 3.9 for the supervisor of windlass.")] = "python3"
     uv: Annotated[str, Doc("The uv program.")] = "uv"
@@ -305,7 +305,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """Network settings that many sites share, shipped with windlass; named in `net.fabric`."""
+    """Network settings shared by many sites, shipped with windlass and named in `net.fabric`."""
 
     name: Annotated[str, Name(), Doc("Name of the fabric.")]
     about: Annotated[str, Doc("Description in one line.")] = ""

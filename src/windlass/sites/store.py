@@ -37,7 +37,7 @@ _MAX_BYTES = 1 << 20
 
 
 def sites_folder(home: Path) -> Path:
-    """Return the folder of the user's profiles; `home` is WINDLASS_HOME. Not created here."""
+    """Return the folder of the user's profiles, which may not exist; `home` is WINDLASS_HOME."""
     return home / "sites"
 
 
@@ -52,15 +52,15 @@ def shipped_names() -> list[str]:
 
 
 def fabric_names() -> list[str]:
-    """Return the names of fabrics for `net.fabric`."""
+    """Return the names that `net.fabric` accepts."""
     return sorted(_names_in(_SHIPPED / "fabrics"))
 
 
 def find_site(name: str, home: Path) -> Profile:
-    """Return the profile of a site, the user's or the shipped one, merged with its fabric.
+    """Return the user's or shipped profile of a site, merged with its fabric.
 
     Raises:
-        UsageError: no site of that name; the hint has the nearest one.
+        UsageError: there is no site with this name; the hint has the closest name.
         SpecError: the profile is invalid; contains every problem with its position.
         AccessError: the file cannot be read.
     """
@@ -80,7 +80,7 @@ def unknown_site(name: str, home: Path) -> UsageError:
 
 
 def profile_path(name: str, home: Path | None) -> Path | None:
-    """Return the file of a site, or None; without a home only shipped ones."""
+    """Return the file of a site, or None. Without a home, only shipped sites are found."""
     if not is_name(name):
         return None
     for folder in ([sites_folder(home)] if home is not None else []) + [_SHIPPED]:
@@ -91,12 +91,12 @@ def profile_path(name: str, home: Path | None) -> Path | None:
 
 
 def load_profile(path: Path, *, merges_fabric: bool = True) -> Profile:
-    """Read the profile in a file; without `merges_fabric` exactly as written.
+    """Read the profile in a file, merged with its fabric if `merges_fabric`.
 
     Raises:
         SpecError: it is invalid; contains every problem with its position.
-        AccessError: it cannot be read.
-        UsageError: its name differs from its file's, or its fabric does not exist.
+        AccessError: the file cannot be read.
+        UsageError: its name differs from the file name, or its fabric does not exist.
     """
     profile = _load(Profile, path)
     if profile.name != path.stem:
@@ -107,13 +107,13 @@ def load_profile(path: Path, *, merges_fabric: bool = True) -> Profile:
 
 
 def save_site(profile: Profile, home: Path, *, replaces_edits: bool = False) -> Path:
-    """Write a profile to the user's folder, atomically; returns the file.
+    """Write a profile to the user's folder, atomically, and return the file.
 
     A file that was not edited since windlass wrote it is overwritten.
 
     Raises:
         PreconditionError: the file was edited, and `replaces_edits` is not set.
-        UsageError: invalid name.
+        UsageError: the name is invalid.
     """
     if not is_name(profile.name) or profile.name == _LOCAL:
         rule = "`local` is this machine" if profile.name == _LOCAL else f"a name consists of {NAME_RULE}"
@@ -146,7 +146,7 @@ def _load(schema: type[T], path: Path) -> T:
 
 
 def _with_fabric(profile: Profile) -> Profile:
-    """Merge the fabric of a profile, whose own settings take precedence; idempotent."""
+    """Merge a profile with its fabric; the profile's settings take precedence. Idempotent."""
     name = profile.net.fabric
     path = _SHIPPED / "fabrics" / f"{name}{_SUFFIX}"
     if not is_name(name) or not path.is_file():
@@ -167,7 +167,7 @@ def _with_fabric(profile: Profile) -> Profile:
 
 
 def _merged(base: tuple[SiteVariable, ...], own: tuple[SiteVariable, ...]) -> tuple[SiteVariable, ...]:
-    """Merge variables; those that the site sets, under any condition, replace the fabric's."""
+    """Merge variables; a variable that the site sets, under any condition, replaces the fabric's."""
     names = {variable.name for variable in own}
     return (*(variable for variable in base if variable.name not in names), *own)
 

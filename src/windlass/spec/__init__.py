@@ -1,4 +1,4 @@
-"""Dataclasses that a user writes, in a file or in Python, and the loader of files."""
+"""Dataclasses that a user writes in a file or in Python, and the file loader."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__ = ["Bundle", "Number"]
 _EXPRESSION = re.compile(r"\$\{[^{}]+\}")
 
 Number: TypeAlias = int | str
-"""Whole number, or an expression of the task's shape and the parameters."""
+"""Whole number, or an expression of the task's shape and parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

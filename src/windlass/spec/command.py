@@ -1,4 +1,4 @@
-"""Command: a shell line, or the list of its arguments (no shell)."""
+"""Command: a shell line, or a list of arguments that runs without a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sources, and builds that prepare data once before GPUs are used."""
+"""Data sources, and builds that prepare data once, before GPUs are used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMS = ", ".join(f"{scheme}:" for scheme in DATA_SCHEMES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
-    """Named input: a `source`, or data built from another one; pinned by its digest."""
+    """Named input: a `source`, or data built from another source; pinned by digest."""
 
     source: Annotated[str, Doc("Location: `file:PATH`, `s3://...`, `hf:NAME`, `run:RUN/PATH`, ...")] = ""
     from_: Annotated[str, Key("from"), Doc("Name of another data entry, or a source, that `build` reads.")] = ""
@@ -53,7 +53,7 @@ class DataSource:
 
     @property
     def scheme(self) -> str:
-        """Scheme (`file`, `s3`, ...) of a source; empty for built data."""
+        """Return the scheme (`file`, `s3`, ...) of a source; empty for built data."""
         return self.source.partition(":")[0]
 
     def check(self) -> Iterator[Diagnostic]:
@@ -88,7 +88,7 @@ _USED_BY_BUILDS = {"code": "build", "cpus": "build", "memory": "build", "task": 
 
 
 def check_source(key: str, source: str) -> Iterator[Diagnostic]:
-    """Check the text of a source: its scheme, and that a path follows it."""
+    """Check the text of a source for a known scheme and a path."""
     scheme, colon, rest = source.partition(":")
     if not colon:
         yield (

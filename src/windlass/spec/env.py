@@ -1,4 +1,4 @@
-"""Environment of the processes: image or lock file, variables, secrets by name."""
+"""Environment of processes: image or lock file, variables, and names of secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Env", "SecretUse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretUse:
-    """Secret that the processes get, by name; its value comes from the vault."""
+    """Secret for the processes, by name; its value comes from the vault."""
 
     name: Annotated[
         VariableName, Doc("Name of the variable, and of the secret in the vault where `from` names no other.")
@@ -44,15 +44,15 @@ class SecretUse:
 
     @property
     def source(self) -> str:
-        """Name of the secret in the vault."""
+        """Return the name of the secret in the vault."""
         return self.from_ or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
-    """Environment of all tasks: at most one of `image`, `uv`, `python`; none: the machine's.
+    """Environment of all tasks: `image`, `uv`, `python`, or by default the machine's.
 
-    An override of one replaces another one of the file.
+    At most one of them is set. An override of one replaces another that the file sets.
     """
 
     ALTERNATIVES: ClassVar[tuple[str, ...]] = ("image", "uv", "python")

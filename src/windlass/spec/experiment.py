@@ -1,4 +1,4 @@
-"""Experiment as a user declares it: code, environment, data, parameters, tasks, limits."""
+"""Experiment as declared: code, environment, data, parameters, tasks and limits."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _ParameterName = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Experiment as declared; nothing in it is resolved or pinned yet.
+    """Experiment as declared, before anything is resolved or pinned.
 
-    Attributes of tuple and mapping type hold the long form, whatever was written: `where: lab` is `("lab",)`,
-    a top-level `run` is `tasks["main"].run`.
+    Attributes with tuple and mapping types contain the long form, however it was written: `where: lab` is `("lab",)`,
+    and a top-level `run` is `tasks["main"].run`.
     """
 
     KEY_SHORTHANDS: ClassVar[Mapping[str, str]] = {"run": "tasks.main.run"}
@@ -66,7 +66,7 @@ class Experiment:
     run: InitVar[Command | None] = None
 
     def __post_init__(self, run: Command | None) -> None:
-        """Turn `Experiment(name=..., run=...)` into a task called `main`."""
+        """Convert the `run` of `Experiment(name=..., run=...)` to a task named `main`."""
         if run is None:
             return
         if self.tasks:

@@ -1,4 +1,4 @@
-"""Container image of the tasks: named, or built from a Dockerfile."""
+"""Container image for the tasks: named, or built from a Dockerfile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECRET_NAME = re.compile(r"(?:\A|_)(?:TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY)\Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageVariant:
-    """Variant of an image from the same Dockerfile, such as for another CUDA version."""
+    """Variant of an image from one Dockerfile, such as for another CUDA version."""
 
     target: Annotated[str, Doc("Stage to build, instead of the image's own `target`.")] = ""
     args: Annotated[Variables, Doc("Build arguments, on top of the image's own.")] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Image:
 
     @classmethod
     def from_shorthand(cls, value: str) -> Image:
-        """Read the short forms `Dockerfile` (or a path that ends so) and `python:3.12`."""
+        """Read the short forms `Dockerfile` (or a path to one) and `python:3.12`."""
         is_path = _DOCKERFILE.match(PurePosixPath(value).name) and "@" not in value and ":" not in value
         return cls(dockerfile=value) if is_path else cls(name=value)
 
@@ -76,7 +76,7 @@ class Image:
 
     @property
     def has_own_code(self) -> bool:
-        """Return whether the tasks run the image's own code, in its working folder."""
+        """Return whether the tasks run the code in the image, in its working folder."""
         return self.code == "image" or (not self.code and bool(self.dockerfile))
 
     def check(self) -> Iterator[Diagnostic]:

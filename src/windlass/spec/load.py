@@ -1,4 +1,4 @@
-"""Load an experiment file into an `Experiment`; all problems are reported together."""
+"""Load an experiment file into an `Experiment`, reporting all problems together."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.LoadedC
     """Read an experiment file and apply overrides such as `tasks.train.nodes=2`.
 
     Raises:
-        NotFoundError: there is no such file, or it is a folder.
-        AccessError: it cannot be read.
-        SpecError: the file or an override is refused; holds all problems.
+        NotFoundError: the file does not exist or is a folder.
+        AccessError: the file cannot be read.
+        SpecError: the file or an override is refused; contains all problems.
     """
     text = config.decode_text(_read(path), source=str(path))
     try:
@@ -34,7 +34,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.LoadedC
 def _with_params_named(
     problems: Sequence[Problem], path: Path, text: str, overrides: Sequence[str]
 ) -> Iterator[Problem]:
-    """Return the problems; for an override such as `lr=0.1` the hint names `params.lr`."""
+    """Return the problems, with the hint `params.lr` for an override such as `lr=0.1`."""
     params = _params_of(path, text) if overrides else frozenset()
     for problem in problems:
         override = problem.place.excerpt.lstrip("-+~") if problem.place is not None and not problem.place.line else ""
@@ -43,7 +43,7 @@ def _with_params_named(
 
 
 def _params_of(path: Path, text: str) -> frozenset[str]:
-    """Return the top-level names of the file's `params`; none if the file is refused."""
+    """Return the top-level names of a file's `params`; empty if the file is refused."""
     try:
         params = config.load(Experiment, text, source=str(path)).value.params
     except SpecError:
@@ -52,7 +52,7 @@ def _params_of(path: Path, text: str) -> frozenset[str]:
 
 
 def params_of(path: Path) -> frozenset[str]:
-    """Return the top-level names of a file's `params`; none if it cannot be read."""
+    """Return the top-level names of a file's `params`; empty if it cannot be read."""
     try:
         return _params_of(path, config.decode_text(_read(path), source=str(path)))
     except WindlassError:
@@ -60,10 +60,10 @@ def params_of(path: Path) -> frozenset[str]:
 
 
 def checked(experiment: Experiment) -> Experiment:
-    """Return the experiment in its normal form, checked as if it came from a file.
+    """Return the normal form of an experiment, checked like a file.
 
     Raises:
-        SpecError: holds all problems.
+        SpecError: contains all problems.
     """
     return config.from_data(Experiment, config.to_data(experiment))
 
@@ -71,7 +71,7 @@ def checked(experiment: Experiment) -> Experiment:
 def _read(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
-            # Opening a pipe would wait for its other end.
+            # Opening a pipe would block until its other end opens.
             raise NotFoundError(
                 f"`{path}` is not a regular file", hint="name the file: experiment.yaml", code="file-unreadable"
             )

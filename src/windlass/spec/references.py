@@ -1,4 +1,4 @@
-"""References between names: `after`, `from`, and variables that would hide a secret."""
+"""References between names: `after`, `from`, and variables that hide a secret."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:
 
 
 def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]:
-    """Check for variables of a task that would hide a secret of the same name."""
+    """Check for task variables that hide a secret with the same name."""
     secrets = {secret.name for secret in env.secrets}
     for name, task in tasks.items():
         for variable in task.vars:
@@ -84,7 +84,7 @@ def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]
 
 
 def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the first cycle of a graph as `[a, b, a]`, or an empty list; works at any depth."""
+    """Return the first cycle of a graph as `[a, b, a]`, or an empty list; not recursive."""
     done: set[str] = set()
     for start in edges:
         trail: list[str] = []

@@ -1,4 +1,4 @@
-"""Retention of a run's files after its end, applied by `windlass gc --yes`."""
+"""Retention of a run's files after its end, enforced by `windlass gc --yes`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCheckpoints:
-    """Checkpoints of each task that are kept; all others are deleted."""
+    """Checkpoints of each task to keep; all others are deleted."""
 
     last: Annotated[int | None, Range(min=1), Doc("Number of newest checkpoints to keep.")] = None
     best: Annotated[Best | None, Doc("Checkpoints with the best values of a metric.")] = None
@@ -35,7 +35,7 @@ class KeptCheckpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retain:
-    """Rules of `windlass gc --yes` for a run that ended; without a rule everything is kept."""
+    """Rules of `windlass gc --yes` for a finished run; without a rule everything is kept."""
 
     ttl: Annotated[
         float | None, DurationText(), Range(min=1), Doc("Time after its end when the whole run is deleted.")

@@ -1,6 +1,6 @@
 """Search over settings of an experiment: space, metrics, scheduler, searcher and limits.
 
-What it says is read by `windlass.tune`: names of schedulers and searchers, and the space, stay as they were written.
+`windlass.tune` interprets it: the space and the names of schedulers and searchers are kept as written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windlass.core.dataclass import dataclass
 __all__ = ["Algorithm", "KeptBySweep", "Sweep", "SweepLimits"]
 
 Algorithm: TypeAlias = str | Mapping[str, JsonValue]
-"""Name, or name with settings: `asha`, `{asha: {max_t: 81}}`."""
+"""Name, or name with settings, such as `asha` or `{asha: {max_t: 81}}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class SweepLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBySweep:
-    """Checkpoints of each trial that are kept; the newest always is."""
+    """Checkpoints of each trial to keep; the newest is always kept."""
 
     best: Annotated[
         int | None, Range(min=1), Doc("Number of checkpoints with the best score to keep; default: all.")
@@ -91,7 +91,7 @@ class Sweep:
 
     @property
     def num_slots(self) -> int:
-        """Number of runs that trials of a trainable share; 0: as many as fit."""
+        """Return the number of runs that trials of a trainable share; 0 for as many as fit."""
         return self.slots or self.concurrency or 0
 
     def check(self) -> Iterator[Diagnostic]:

@@ -20,7 +20,7 @@ _GPUS = re.compile(r"\s*(\d{1,6})\s*(?:x\s*([A-Za-z0-9][A-Za-z0-9._-]*))?\s*\Z",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
-    """GPUs of one node: how many, and of which type."""
+    """GPUs of one node: number and type."""
 
     count: Annotated[int, Range(min=0, max=1024), Doc("GPUs per node.")]
     type: Annotated[str, Doc("Type, such as `gh200`; empty takes any.")] = ""
@@ -72,7 +72,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Stall detection: silence that counts as a stall."""
+    """Settings of stall detection, which is based on silence."""
 
     floor: Annotated[float, DurationText(), Range(min=1), Doc("Silence below this is never a stall.")] = 60.0
     enabled: Annotated[bool, Doc("End stalled attempts.")] = True
@@ -122,12 +122,12 @@ class Task:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes; 1 if the file sets none."""
+        """Return the number of nodes; 1 by default."""
         return self.nodes or 1
 
     @property
     def num_gpus(self) -> int:
-        """GPUs per node; 0 if none are requested."""
+        """Return the GPUs per node; 0 if none are requested."""
         return self.gpus.count if self.gpus is not None else 0
 
     def check(self) -> Iterator[Diagnostic]:

@@ -1,4 +1,4 @@
-"""Environment variables as a user writes them: valid names, values exactly as written."""
+"""Environment variables as written by a user: valid names, unchanged values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data by content: immutable versions here or in a bucket, transfer, garbage collection."""
+"""Content-addressed data: immutable versions, local or in a bucket; transfer; gc."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Garbage collection of versions without name, run or recent use, and of objects without a version.
+"""Garbage collection of unnamed, unneeded and unused versions, and of orphaned objects.
 
-A local store is locked meanwhile (`store.lock`). A store at a URL has no locks: there only files older than any
-transfer are removed, and manifests are read again before objects are.
+A local store is locked during a collection (`store.lock`). A store at a URL has no locks: only files older than any
+transfer are removed, and manifests are read again before objects are removed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Collected:
     """Result of a collection, or of a dry run.
 
     Attributes:
-        versions: digests.
-        kept: reasons by digest, for versions that stay without a name.
-        num_objects, num_bytes: removed objects and partial files, and their size.
+        versions: digests of removed versions.
+        kept: by digest, the reason why an unnamed version is kept.
+        num_objects, num_bytes: number and size of removed objects and partial files.
     """
 
     versions: tuple[str, ...]
@@ -43,16 +43,16 @@ class Collected:
 def collect(
     store: LocalStore, *, pinned: Mapping[str, str], older_than_s: float = 7 * _DAY_S, is_dry: bool = False
 ) -> Collected:
-    """Remove unnamed, unpinned, long unused versions, and objects without a version.
+    """Remove unnamed, unpinned and unused versions, and objects without a version.
 
     Blocks until writers have finished. Idempotent; the next collection completes an interrupted one.
 
     Args:
-        pinned: digests that stay, with who needs them, such as a run's id.
-        older_than_s: versions added or used more recently stay.
+        pinned: digests to keep, with their user, such as a run's id.
+        older_than_s: versions added or used more recently are kept.
 
     Raises:
-        WaitTimeoutError: the store stays in use (`store-busy`).
+        WaitTimeoutError: the store remains in use (`store-busy`).
         PreconditionError: a manifest is damaged, so the objects it needs are unknown (`store-damaged`).
     """
     if not store.root.is_dir():
@@ -86,10 +86,10 @@ def _sweep(store: LocalStore, needed: set[str], before: float, going: list[str],
     num_bytes = sum(entry.stat().st_size for entry in loose)
     if not is_dry:
         for digest in going:
-            store.forget(digest)  # before its bytes, so that no version is ever incomplete
+            store.forget(digest)  # before its objects, so that no version is ever incomplete
         for entry in loose:
             os.unlink(entry.path)
-        shutil.rmtree(store.root / "incoming", ignore_errors=True)  # no writers, since the store is locked
+        shutil.rmtree(store.root / "incoming", ignore_errors=True)  # there are no writers, since the store is locked
     return sum(not entry.name.endswith(".lock") for entry in loose), num_bytes
 
 
@@ -101,7 +101,7 @@ def collect_remote(
     older_than_s: float = 7 * _DAY_S,
     is_dry: bool = False,
 ) -> Collected:
-    """Collect a store at a URL. Runs of other machines are unknown: name the versions that they need.
+    """Collect a store at a URL. Versions that runs on other machines need must have a name.
 
     Raises:
         PreconditionError: a manifest is damaged; nothing was removed.

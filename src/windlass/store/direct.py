@@ -1,7 +1,7 @@
-"""Reading and writing of large files past the page cache (O_DIRECT), with digests.
+"""Direct I/O (O_DIRECT) of large files, with digests.
 
-Bytes through the cache cost more than once: its pages, a copy, and writing them to disk; they also evict files that
-runs read. Files that are cached already are read from the cache; without O_DIRECT everything goes through it.
+I/O through the page cache costs page allocation and an extra copy, and evicts files that runs read. Files that are
+already cached are read from the cache; without O_DIRECT, all I/O uses the cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CHUNK_BYTES", "bypass_cache", "copy_large", "digest_stored"]
 CHUNK_BYTES = 4 << 20  # several concurrent requests to the disk
 _PAGE_BYTES = 4096
 _NUM_PROBES = 4
-_DIRECT = getattr(os, "O_DIRECT", 0)  # Linux alone has it
+_DIRECT = getattr(os, "O_DIRECT", 0)  # only on Linux
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _own = threading.local()
 
@@ -43,7 +43,7 @@ def copy_large(given: int, made: int, size_bytes: int) -> tuple[str, int]:
 
     Args:
         made: a new file, after `bypass_cache`.
-        size_bytes: size of the file by `fstat`; at least a chunk.
+        size_bytes: size of the file from `fstat`; at least one chunk.
     """
     if not _is_cached(given, size_bytes):
         bypass_cache(given)
@@ -52,11 +52,11 @@ def copy_large(given: int, made: int, size_bytes: int) -> tuple[str, int]:
 
 def _in_chunks(given: int, made: int | None) -> tuple[str, int]:
     """Digest a chunk while the previous one is written and the next one is read."""
-    from concurrent.futures import ThreadPoolExecutor  # lazy: brings `logging`; most runs pin no data
+    from concurrent.futures import ThreadPoolExecutor  # lazy: imports `logging`; most runs pin no data
 
     digest, position, num_held = hashlib.sha256(), 0, 0
     view, other = _chunks()
-    with ThreadPoolExecutor(1) as disk:  # the block waits for pending requests
+    with ThreadPoolExecutor(1) as disk:  # leaving the block waits for pending requests
         size = _read(given, view, 0)
         while size:
             coming = disk.submit(_exchange, given, made, other, num_held, position, size)
@@ -68,14 +68,14 @@ def _in_chunks(given: int, made: int | None) -> tuple[str, int]:
 
 
 def _exchange(given: int, made: int | None, view: memoryview, num_held: int, position: int, size: int) -> int:
-    """Write what a buffer holds, which ends at `position`, and fill it with what comes `size` behind that."""
+    """Write a buffer, whose bytes end at `position`, then refill it from `size` bytes later."""
     if made is not None:
         _write(made, view[:num_held], position - num_held)
     return _read(given, view, position + size)
 
 
 def bypass_cache(descriptor: int, *, is_on: bool = True) -> bool:
-    """Switch O_DIRECT on or off for an open file; False if the file system does not support it."""
+    """Switch O_DIRECT on or off for an open file; return False if it is not supported."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if is_on else flags & ~_DIRECT)
@@ -87,12 +87,12 @@ def bypass_cache(descriptor: int, *, is_on: bool = True) -> bool:
 
 
 def _is_cached(descriptor: int, size_bytes: int) -> bool:
-    """Return whether some pages of a file are in the page cache, or this cannot be determined."""
+    """Return whether pages of a file are in the page cache; True if unknown."""
     if not _DIRECT:
         return True
     page = bytearray(1)
     try:
-        for _ in range(_NUM_PROBES):  # random pages: a probe loads its own page
+        for _ in range(_NUM_PROBES):  # random pages, because probing a page loads it
             os.preadv(descriptor, [page], random.randrange(size_bytes), os.RWF_NOWAIT)
     except BlockingIOError:
         return False
@@ -103,7 +103,7 @@ def _is_cached(descriptor: int, size_bytes: int) -> bool:
 
 
 def _chunks() -> tuple[memoryview, memoryview]:
-    """Return this thread's two page-aligned buffers, which are reused for all files."""
+    """Return this thread's two page-aligned, reused buffers."""
     try:
         found: tuple[memoryview, memoryview] = _own.chunks
     except AttributeError:
@@ -138,7 +138,7 @@ def _write(made: int, view: memoryview, position: int) -> None:
 
 
 def _give_up_direct(descriptor: int, error: OSError) -> None:
-    """Continue through the cache at the end of a file, or if the file system refuses O_DIRECT; else raise."""
+    """Continue with the page cache after an error that O_DIRECT causes; raise other errors."""
     if error.errno not in _REFUSED or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & _DIRECT:
         raise error
     bypass_cache(descriptor, is_on=False)

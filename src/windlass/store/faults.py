@@ -18,7 +18,7 @@ _CREDENTIALS = {
 
 
 def remote_error(url: str, error: Exception) -> WindlassError:
-    """Return the error for a failed request to `url`; errors of windlass are returned unchanged."""
+    """Return the error for a failed request; a WindlassError is returned unchanged."""
     if isinstance(error, WindlassError):
         return error
     status = _status(error)
@@ -39,7 +39,7 @@ def remote_error(url: str, error: Exception) -> WindlassError:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether a retry may succeed: a lost connection, a timeout, an overloaded server."""
+    """Return whether a retry may succeed, as after a timeout or from an overloaded server."""
     status = _status(error)
     if status:
         return status in _PASSING
@@ -65,7 +65,7 @@ def lacks_extra(url: str, error: ImportError | ValueError) -> PreconditionError:
 
 
 def _status(error: BaseException) -> int:
-    """Return the HTTP status of an error of urllib, aiohttp, botocore or gcsfs; 0 if there is none."""
+    """Return the HTTP status of an error from urllib, aiohttp, botocore or gcsfs, or 0."""
     seen: BaseException | None = error
     for _ in range(5):
         if seen is None:

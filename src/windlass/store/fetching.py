@@ -1,4 +1,4 @@
-"""Fetching of a remote file into the store: resumable, and checked before it is used."""
+"""Resumable fetch of a remote file into the store, checked before use."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Blob(Protocol):
     """Remote file that can be read from any offset.
 
     Attributes:
-        url: name in messages.
-        size_bytes: -1: unknown.
-        tag: changes with its content (an etag, a commit, a digest); names its partial file.
+        url: name of the file in messages.
+        size_bytes: size of the file; -1 if unknown.
+        tag: value that changes with the content (etag, commit, digest), used to name the partial file.
     """
 
     @property
@@ -50,7 +50,7 @@ class Blob(Protocol):
     def tag(self) -> str: ...
 
     def read(self, offset: int) -> Iterator[bytes]:
-        """Yield its bytes from an offset; may raise any error."""
+        """Yield the file's bytes from an offset. May raise any error."""
         ...
 
 
@@ -59,8 +59,8 @@ class Fetch:
     """Fetcher of blobs into a store.
 
     Attributes:
-        progress: called with every received piece.
-        pause: sleeps between tries.
+        progress: called with the size of each received piece.
+        pause: sleeps between attempts.
     """
 
     store: LocalStore
@@ -69,10 +69,10 @@ class Fetch:
     pause: Callable[[float], None] = time.sleep
 
     def get(self, blob: Blob, *, sha256: str = "", is_executable: bool = False) -> tuple[str, int]:
-        """Fetch a blob and return its digest and size. Blocks; idempotent; concurrent callers fetch it once.
+        """Fetch a blob, once for concurrent callers; return its digest and size. Blocks; idempotent.
 
         Args:
-            sha256: expected digest; empty: unknown.
+            sha256: expected digest; empty if unknown.
 
         Raises:
             PreconditionError: the digest was wrong twice (`digest-mismatch`).
@@ -84,10 +84,10 @@ class Fetch:
             return self._get_small(blob, sha256, is_executable=is_executable)
         with self._partial(blob, sha256) as partial:
             if sha256 and self.store.has_object(sha256, blob.size_bytes, is_executable=is_executable):
-                return sha256, blob.size_bytes  # another caller fetched it meanwhile
+                return sha256, blob.size_bytes  # another caller has fetched it
             found, size = self._fill(partial, blob)
             if sha256 and found != sha256:
-                os.truncate(partial, 0)  # an old partial file or the transfer may be damaged
+                os.truncate(partial, 0)  # an old partial file, or the transfer, may be damaged
                 found, size = self._fill(partial, blob)
             if sha256 and found != sha256:
                 partial.unlink()
@@ -100,7 +100,7 @@ class Fetch:
             return found, size
 
     def _get_small(self, blob: Blob, sha256: str, *, is_executable: bool) -> tuple[str, int]:
-        """Fetch a small file in one piece; an interrupted fetch starts again."""
+        """Fetch a small file in one piece; an interrupted fetch starts from the beginning."""
         content = bytearray()
 
         def read() -> None:
@@ -145,7 +145,7 @@ class Fetch:
             os.close(descriptor)
 
     def _fill(self, partial: Path, blob: Blob) -> tuple[str, int]:
-        """Read until the file is complete; returns its digest and size."""
+        """Read until the file is complete; return its digest and size."""
         with open(partial, "r+b") as file:
             digest = hashlib.sha256()
             if file.seek(0, os.SEEK_END) > blob.size_bytes >= 0:
@@ -191,7 +191,7 @@ def retry(
     pause: Callable[[float], None] = time.sleep,
     advanced: Callable[[], int] = lambda: 0,
 ) -> None:
-    """Retry after transient errors, with growing pauses; progress resets the number of tries.
+    """Retry after transient errors, with growing pauses; progress resets the count.
 
     Args:
         advanced: returns the progress.

@@ -2,12 +2,12 @@
 
     objects/ab/<sha256>[.x]   bytes, read-only
     versions/<digest>.json    a manifest: written when all its objects are on the disk
-    aliases/<name>.json       a name for a version, which may move
+    aliases/<name>.json       a name for a version; can be reassigned
     incoming/                 files being written; `collect` removes leftovers of killed processes
-    partial/                  partial files, which the next fetch continues
+    partial/                  partial files, which the next fetch resumes
     fetched/                  digests of remote sources, so that they are not fetched again
 
-Writers hold `store.lock` shared and a collection holds it exclusively, so that it never sees an incomplete version.
+Writers hold `store.lock` shared and a collection holds it exclusively, so that it never sees incomplete versions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """Name of a version, and when it last changed (wall time)."""
+    """Name of a version, with the wall time of its last change."""
 
     name: str
     digest: str
@@ -52,11 +52,11 @@ class Alias:
 
 
 class LocalStore:
-    """Versions of data on a POSIX path. Safe for many threads, processes and machines with shared locks.
+    """Versions of data at a POSIX path. Safe for threads, processes and machines with shared locks.
 
     Args:
-        root: created at the first write.
-        quota_bytes: maximum size of all objects; 0: no limit.
+        root: folder of the store, created by the first write.
+        quota_bytes: maximum size of all objects; 0 for no limit.
         clock: wall time in seconds.
     """
 
@@ -71,7 +71,7 @@ class LocalStore:
 
     @classmethod
     def of(cls, home: Path, environ: Mapping[str, str] = os.environ) -> LocalStore:
-        """Return the store of a home: `$WINDLASS_STORE`, else `<home>/store`; with `$WINDLASS_STORE_QUOTA`."""
+        """Return the store at `$WINDLASS_STORE` or `<home>/store`, with `$WINDLASS_STORE_QUOTA`."""
         stated = environ.get("WINDLASS_STORE")
         root = Path(stated).expanduser().absolute() if stated else home / "store"
         quota = environ.get("WINDLASS_STORE_QUOTA", "")
@@ -85,14 +85,14 @@ class LocalStore:
     # --- versions -------------------------------------------------------------------------------------------------
 
     def add(self, path: Path, *, name: str = "", source: str = "", cache: Path | None = None) -> Version:
-        """Add a file or folder as a version; equal content gives the same version. Blocks; idempotent.
+        """Add a file or folder as a version; equal content gives an equal version. Blocks; idempotent.
 
         Args:
-            name: alias to point at it; also its name in messages.
-            cache: digests by file times; known files in the store are not read again.
+            name: alias for the version; also used in messages.
+            cache: folder of digests by file times; unchanged files in the store are not read again.
 
         Raises:
-            AccessError, NotFoundError, PreconditionError: it is unreadable, or the disk or the quota is full.
+            AccessError, NotFoundError, PreconditionError: the path is unreadable, or the disk or quota is full.
         """
         if name:
             check_alias(name)
@@ -109,7 +109,7 @@ class LocalStore:
             version = self._version(entries, is_folder, path, source)
             inbox.flush()
             self.publish(version)
-            if name:  # still under the lock, so that a collection never sees the version without its name
+            if name:  # with the lock held, so that a collection never sees the version without its name
                 self.set_alias(name, version.digest)
         return version
 
@@ -123,7 +123,7 @@ class LocalStore:
         )
 
     def publish(self, version: Version) -> None:
-        """Publish a version; the caller holds `writing` and all its objects exist."""
+        """Publish a version. The caller holds `writing`, and all objects exist."""
         path = self._version_path(version.digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.has(version.digest):
@@ -136,14 +136,14 @@ class LocalStore:
         return self._version_path(digest).exists()
 
     def has_object(self, sha256: str, size_bytes: int, *, is_executable: bool = False) -> bool:
-        """Return whether an object exists in that mode and size (-1: any); its bytes are not read."""
+        """Return whether an object exists with this mode and size (-1 for any), without reading it."""
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self.objects.name(sha256, is_executable=is_executable)).st_size
             return size_bytes in (-1, found)
         return False
 
     def touch(self, digest: str) -> None:
-        """Mark a version as used, which protects it from a collection for a while."""
+        """Mark a version as used, which temporarily protects it from collections."""
         with contextlib.suppress(FileNotFoundError, PermissionError):
             os.utime(self._version_path(digest))
 
@@ -151,7 +151,7 @@ class LocalStore:
         """Read a version by its full digest.
 
         Raises:
-            NotFoundError: no such version (`data-version-missing`).
+            NotFoundError: there is no such version (`data-version-missing`).
             PreconditionError: its manifest is damaged (`store-damaged`).
         """
         path = self._version_path(digest)
@@ -167,10 +167,10 @@ class LocalStore:
             ) from error
 
     def resolve(self, text: str) -> str:
-        """Return the digest of a name, a digest or the start of one, with or without `sha256:`.
+        """Return the digest for a name, a digest or the start of a digest; `sha256:` is optional.
 
         Raises:
-            NotFoundError: no match (`data-version-missing`).
+            NotFoundError: there is no match (`data-version-missing`).
             UsageError: several versions match.
         """
         wanted = text.removeprefix("store:").removeprefix("sha256:")
@@ -196,13 +196,13 @@ class LocalStore:
         return sorted(self._names("versions"))
 
     def used_at(self, digest: str) -> float:
-        """Return when a version was last added or used (wall time); 0 if it does not exist."""
+        """Return the wall time of a version's last use; 0 if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             return self._version_path(digest).stat().st_mtime
         return 0.0
 
     def forget(self, digest: str) -> None:
-        """Remove a version's manifest and names; the next collection frees its bytes. Idempotent."""
+        """Remove a version's manifest and names; the next collection frees the space. Idempotent."""
         for alias in self.aliases():
             if alias.digest == digest:
                 self.remove_alias(alias.name)
@@ -211,7 +211,7 @@ class LocalStore:
     # --- aliases --------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, digest: str) -> None:
-        """Point a name at a version, replacing its old target."""
+        """Assign a name to a version, replacing the old assignment."""
         check_alias(name)
         path = self.root / "aliases" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -240,16 +240,16 @@ class LocalStore:
         return [alias for alias in found if alias is not None]
 
     def remove_alias(self, name: str) -> None:
-        """Remove a name; the version stays. Idempotent."""
+        """Remove a name but keep the version. Idempotent."""
         (self.root / "aliases" / f"{name}.json").unlink(missing_ok=True)
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 
     def open_object(self, entry: VersionEntry) -> Path:
-        """Return an entry's object in its mode, copied from the other mode if needed.
+        """Return an entry's object with its mode, copied from the other mode if needed.
 
         Raises:
-            PreconditionError: it is missing (`store-damaged`).
+            PreconditionError: the object is missing (`store-damaged`).
         """
         is_executable = entry.mode == "x"
         path = self.objects.path(entry.sha256, is_executable=is_executable)
@@ -267,17 +267,18 @@ class LocalStore:
         return path
 
     def verify(self, entry: VersionEntry) -> Path:
-        """Return an entry's object after reading every byte of it.
+        """Return an entry's object after checking every byte.
 
         Raises:
-            PreconditionError: `store-damaged`; a damaged object is moved aside, so that adding the data repairs it.
+            PreconditionError: the object is damaged (`store-damaged`); it is moved aside, so that adding the data again
+                repairs the store.
         """
         name = self.objects.name(entry.sha256, is_executable=entry.mode == "x")
         try:
             sha256, size = digest_stored(name)
         except FileNotFoundError:
             size = -1
-        if size != entry.size_bytes:  # missing, of another size, or only in the other mode
+        if size != entry.size_bytes:  # missing, of a different size, or only in the other mode
             name = os.fspath(self.open_object(entry))
             sha256, _ = digest_stored(name)
         path = Path(name)
@@ -294,11 +295,11 @@ class LocalStore:
         )
 
     def size_bytes(self) -> int:
-        """Return the size of all objects; lists every one of them."""
+        """Return the size of all objects. Lists all of them."""
         return sum(entry.stat().st_size for entry in self.objects.walk())
 
     def _room(self) -> Callable[[int], None] | None:
-        """Return a check for the quota; concurrent writers may exceed it together."""
+        """Return a quota check, which concurrent writers may exceed together."""
         if not self.quota_bytes:
             return None
         used = self.size_bytes()
@@ -313,11 +314,11 @@ class LocalStore:
 
         return refuse
 
-    # --- together with others -------------------------------------------------------------------------------------
+    # --- concurrent access ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Inbox]:
-        """Add objects while no collection runs; unfinished files are removed at the end."""
+        """Yield an inbox, excluding collections; unfinished files are removed at the end."""
         try:
             with self.locked(is_alone=False), self._inbox() as inbox:
                 self.objects.root.mkdir(parents=True, exist_ok=True)
@@ -330,10 +331,10 @@ class LocalStore:
 
     @contextlib.contextmanager
     def locked(self, *, is_alone: bool, timeout_s: float = 3600.0) -> Iterator[None]:
-        """Hold the store's lock, shared or exclusive; released when the process dies.
+        """Hold the store's lock, shared or exclusive; it is released if the process dies.
 
         Raises:
-            WaitTimeoutError: it was held by others all the time (`store-busy`).
+            WaitTimeoutError: other processes kept holding it (`store-busy`).
         """
         self._make_root()
         descriptor = os.open(self.root / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

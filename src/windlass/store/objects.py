@@ -1,8 +1,8 @@
-"""Object files of a local store: named by the sha256 of their bytes, read-only, always complete.
+"""Object files of a local store: named by sha256, read-only, always complete.
 
-A file is written under a temporary name, synced together with others, and then renamed: after any crash, an object has
-exactly the bytes of its name. An executable file is an object of its own (`<sha256>.x`), because hard links share one
-mode.
+A file is written under a temporary name, synced in a batch and then renamed, so that after any crash an object has
+exactly the bytes that its name states. An executable file is a separate object (`<sha256>.x`), because hard links
+share one mode.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Objects:
         return Path(self.name(sha256, is_executable=is_executable))
 
     def name(self, sha256: str, *, is_executable: bool = False) -> str:
-        """Return `path` as text; for many small files, Path objects dominate the cost."""
+        """Return `path` as text, because Path objects dominate the cost of small files."""
         return f"{self._prefix}{sha256[:2]}/{sha256}{'.x' if is_executable else ''}"
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
-        """Return an object in either mode with the right size, or None; its bytes are not read."""
+        """Return an object of the right size in either mode, or None, without reading it."""
         for is_executable in (False, True):
             path = self.path(sha256, is_executable=is_executable)
             with contextlib.suppress(FileNotFoundError):
@@ -59,7 +59,7 @@ class Objects:
         return None
 
     def check(self, path: Path | str, sha256: str) -> bool:
-        """Return whether an object's bytes match its name; reads all of them."""
+        """Return whether an object's bytes match its name. Reads all bytes."""
         return digest_stored(os.fspath(path))[0] == sha256
 
     def walk(self) -> Iterator[os.DirEntry[str]]:
@@ -69,7 +69,7 @@ class Objects:
                 yield from os.scandir(shard.path)
 
     def link(self, path: Path | str, target: Path | str, *, is_executable: bool) -> None:
-        """Hard-link an object to `target`, or clone it, or copy it."""
+        """Hard-link, clone or copy an object to `target`, whichever works first."""
         try:
             os.link(path, target)
             return
@@ -85,12 +85,12 @@ class Objects:
 
 
 class Inbox:
-    """Writer of objects of one process: many files become durable with few syncs.
+    """Writer of objects for one process, which makes many files durable with few syncs.
 
     Files become objects in `flush`; leaving the `with` block flushes, and removes unfinished files.
 
     Args:
-        refuse: called with the number of new bytes; raises if there is no room for them.
+        refuse: called with the number of new bytes; raises if there is no space for them.
     """
 
     def __init__(self, objects: Objects, folder: Path, *, refuse: Callable[[int], None] | None = None) -> None:
@@ -114,14 +114,14 @@ class Inbox:
 
     def __exit__(self, kind: object, value: object, trace: object) -> None:
         try:
-            self.flush()  # after a failure too: complete files are kept
+            self.flush()  # also after a failure: complete files are kept
         finally:
-            import shutil  # lazy: a plan needs none of it
+            import shutil  # lazy: not needed for a plan
 
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def temporary(self) -> Path:
-        """Return a path to write a file to, for `take`."""
+        """Return a path for writing a file to pass to `take`."""
         return Path(self._new_name())
 
     def _new_name(self) -> str:
@@ -130,10 +130,10 @@ class Inbox:
             return f"{self._prefix}{self._number}"
 
     def copy(self, source: Path | str, mode: int, *, expected: str = "") -> str:
-        """Add a file, read once; returns its digest. The copy shares blocks with its source if possible.
+        """Add a file and return its digest. Reads it once, and shares its blocks if possible.
 
         Args:
-            expected: do not add a file with another digest.
+            expected: do not add the file if its digest differs.
         """
         given = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -162,7 +162,7 @@ class Inbox:
             finally:
                 os.close(made)
         except BaseException:
-            self._coming.discard(target)  # another attempt may add it
+            self._coming.discard(target)  # another attempt can add it
             raise
         self._accept(temporary, target, len(content))
         return sha256
@@ -198,7 +198,7 @@ class Inbox:
         self._accept(os.fspath(temporary), target, size_bytes)
 
     def _claims(self, target: str, size_bytes: int) -> bool:
-        """Claim an object; False if it exists or is being added."""
+        """Claim an object; return False if it exists or is being added."""
         with self._mutex:
             if target in self._coming:
                 return False
@@ -217,7 +217,7 @@ class Inbox:
             self.flush()
 
     def flush(self) -> None:
-        """Make all added files durable and turn them into objects. Fails again after a failure."""
+        """Make all added files durable objects. Fails again after a failure."""
         with self._flushing:
             if self._lost is not None:
                 raise self._lost
@@ -245,7 +245,7 @@ class Inbox:
 
 
 def clone(source: int, target: int) -> bool:
-    """Make an empty file share the blocks of another; False if the file system cannot."""
+    """Make an empty file share another file's blocks; return False if not supported."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError as error:
@@ -267,7 +267,7 @@ def no_space(error: OSError, root: Path | str) -> PreconditionError | None:
 
 
 def _open_new(name: str, *, is_executable: bool) -> int:
-    """Open a new file that is read-only for everyone who opens it later, whatever the umask."""
+    """Open a new file that is read-only when opened later, whatever the umask."""
     mode = 0o555 if is_executable else 0o444
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     if os.fstat(descriptor).st_mode & 0o777 != mode:
@@ -294,7 +294,7 @@ def _bring_to_disk(paths: list[str], folder: Path) -> None:
 
 
 def _sync_file_system(folder: Path) -> bool:
-    """Sync a file system with syncfs(2); False if the C library lacks it."""
+    """Sync a file system with syncfs(2); return False if the C library lacks it."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if call is None:
         return False

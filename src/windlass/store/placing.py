@@ -1,4 +1,4 @@
-"""Placed versions for programs: a read-only tree of links into the store, placed atomically."""
+"""Placed versions: read-only trees of links into the store, created atomically for programs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def placed_path(folder: Path, digest: str, name: str) -> Path:
 
 
 def place(store: LocalStore, version: Version, folder: Path, *, name: str = "") -> Path:
-    """Place a version below `folder` and return its path. Blocks; idempotent; checks every byte the first time.
+    """Place a version below `folder` and return its path. Blocks; idempotent; reads every byte once.
 
     Files are hard links into the store if possible, else clones or copies.
 
     Raises:
-        PreconditionError: missing or changed bytes in the store (`store-damaged`), or no space.
+        PreconditionError: bytes in the store are missing or changed (`store-damaged`), or there is no space.
     """
     target = placed_path(folder, version.digest, name or version.name)
     if is_whole(target, version):
@@ -64,7 +64,7 @@ def place(store: LocalStore, version: Version, folder: Path, *, name: str = "") 
 
 
 def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> list[str]:
-    """Return changes since a version was placed; compares sizes and times, or every byte if `is_thorough`."""
+    """Return changes since a version was placed, by size and time, or by bytes if `is_thorough`."""
     stamps = _read_stamps(path)
     problems = []
     for entry in version.entries:
@@ -86,16 +86,16 @@ def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> 
 
 
 def remove_placed(path: Path) -> None:
-    """Remove a placed tree; its bytes stay in the store. Idempotent."""
-    _stamps_path(path).unlink(missing_ok=True)  # first, so that the rest never counts as complete
+    """Remove a placed tree but keep its bytes in the store. Idempotent."""
+    _stamps_path(path).unlink(missing_ok=True)  # first, so that a partial tree never looks complete
     _remove(path)
 
 
 def sweep_placed(folder: Path, needed: Callable[[], set[str]]) -> None:
-    """Remove placed versions below `folder` that are not needed, since their links keep the bytes. Idempotent.
+    """Remove unneeded placed versions below `folder`, whose links occupy space. Idempotent.
 
     Args:
-        needed: returns digests that stay; called after listing the folder, so that new ones stay too.
+        needed: returns digests to keep; called after listing the folder, so that new versions are kept.
     """
     try:
         found = sorted(folder.iterdir())
@@ -105,12 +105,12 @@ def sweep_placed(folder: Path, needed: Callable[[], set[str]]) -> None:
     for path in found:
         if path.name not in kept and len(path.name) == _NAME_LENGTH:
             for stamps in path.glob(".*.placed.json"):
-                stamps.unlink(missing_ok=True)  # first, so that the rest never counts as complete
+                stamps.unlink(missing_ok=True)  # first, so that a partial tree never looks complete
             _remove(path)
 
 
 def is_whole(path: Path, version: Version) -> bool:
-    """Return whether a version is placed there unchanged."""
+    """Return whether a version is placed at a path, unchanged."""
     return os.path.lexists(path) and _stamps_path(path).exists() and not check_placed(path, version)
 
 
@@ -132,7 +132,7 @@ def _tree(store: LocalStore, version: Version, root: Path) -> None:
 
 
 def _publish(temporary: Path, target: Path, version: Version) -> None:
-    """Rename into place; an existing tree is kept if complete, else replaced."""
+    """Rename a tree to its target; an existing tree is kept if complete, else replaced."""
     stamps = {
         entry.path: [found.st_size, found.st_mtime_ns]
         for entry in version.entries
@@ -144,7 +144,7 @@ def _publish(temporary: Path, target: Path, version: Version) -> None:
         if not os.path.lexists(target):
             raise
         if is_whole(target, version):
-            return  # another launch placed it
+            return  # another launch has placed it
         if not _stamps_path(target).exists() and not _differs(target, version, stamps):
             _write_stamps(target, stamps)  # interrupted between rename and stamps
             return

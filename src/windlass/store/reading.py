@@ -1,4 +1,4 @@
-"""Fast digests of files: one buffer per thread, and threads only for many bytes."""
+"""Fast file digests, with one buffer per thread, and threads only for many bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 __all__ = ["PIECE_BYTES", "digest_of", "in_batches", "read_through", "sha256_of", "write_all"]
 
-PIECE_BYTES = 1 << 18  # fits the cache of a core: 25 % faster than 1 MiB
+PIECE_BYTES = 1 << 18  # fits a core's cache: 25 % faster than 1 MiB
 _BATCH_FILES = 64
 _BATCH_BYTES = 16 << 20
 _own = threading.local()
@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 
 
 def buffer() -> memoryview:
-    """Return this thread's buffer of `PIECE_BYTES`; allocating one costs as much as a small file's digest."""
+    """Return this thread's buffer; allocating one costs as much as digesting a small file."""
     try:
         found: memoryview = _own.buffer
     except AttributeError:
@@ -29,7 +29,7 @@ def buffer() -> memoryview:
 
 
 def read_through(descriptor: int, *, target: int | None = None) -> tuple[str, int]:
-    """Return (sha256, size) of an open file from its position; also writes to `target`."""
+    """Return (sha256, size) of an open file from its position, copying it to `target`."""
     view, digest, size = buffer(), hashlib.sha256(), 0
     while count := os.readv(descriptor, [view]):
         digest.update(view[:count])
@@ -62,15 +62,15 @@ def write_all(descriptor: int, view: memoryview) -> None:
 def in_batches(
     items: Iterable[_Item], size_of: Callable[[_Item], int], do: Callable[[_Item], _Result], *, num_workers: int = 8
 ) -> list[_Result]:
-    """Call `do` for every item and return the results in order; stops after the first error.
+    """Call `do` for every item and return the results in order; stop after the first error.
 
-    A thread gets many small files at once, since handing over each would cost more than its digest.
+    A thread gets many small files at once, because submitting each would cost more than its digest.
     """
     batches = list(_batches(items, size_of))
     workers = min(num_workers, os.cpu_count() or 1, len(batches))
     if workers <= 1:
         return [do(item) for batch in batches for item in batch]
-    from concurrent.futures import ThreadPoolExecutor  # lazy: brings `logging`; most runs pin no data
+    from concurrent.futures import ThreadPoolExecutor  # lazy: imports `logging`; most runs pin no data
 
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(lambda batch: [do(item) for item in batch], batch) for batch in batches]

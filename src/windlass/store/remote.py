@@ -1,4 +1,4 @@
-"""Store at a URL: the same objects, versions and names, in a bucket, a folder or anything fsspec supports.
+"""Store at a URL: objects, versions and names in a bucket, a folder or another fsspec target.
 
 A manifest is written last, so a listed version is complete. In a bucket, files appear atomically; elsewhere they are
 written under another name and then moved.
@@ -30,7 +30,7 @@ __all__ = ["RemoteStore"]
 
 _WHOLE_AT_ONCE = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")
 _NUM_WORKERS = 16
-_RESUMED_BYTES = 1 << 30  # an interrupted transfer of a larger file is continued
+_RESUMED_BYTES = 1 << 30  # an interrupted transfer of a larger file is resumed
 
 
 class RemoteStore:
@@ -39,7 +39,7 @@ class RemoteStore:
     Every method raises AccessError, NotFoundError or UnreachableError (`remote_error`).
 
     Args:
-        pause: sleeps between tries.
+        pause: sleeps between attempts.
     """
 
     def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
@@ -75,7 +75,7 @@ class RemoteStore:
         """Return the digest of a name or a digest.
 
         Raises:
-            NotFoundError: no match (`data-version-missing`).
+            NotFoundError: there is no match (`data-version-missing`).
         """
         wanted = text.removeprefix("sha256:")
         if is_digest(wanted):
@@ -110,20 +110,20 @@ class RemoteStore:
     # --- transfer -------------------------------------------------------------------------------------------------
 
     def push(self, store: LocalStore, digest: str, *, name: str = "", progress: Progress = lambda n: None) -> Version:
-        """Send a version; existing objects are not sent again, and its manifest is sent last.
+        """Send a version, except objects that exist there; the manifest is sent last.
 
         Args:
-            name: alias in that store to point at it.
+            name: alias for the version in that store.
 
         Raises:
-            PreconditionError: missing or changed bytes in the local store; nothing visible changed at the URL.
+            PreconditionError: bytes in the local store are missing or changed; nothing visible changed at the URL.
         """
         if name:
             check_alias(name)
         version = store.read(digest)
         entries = {entry.sha256: entry for entry in version.entries if entry.mode != "l"}
         with store.locked(is_alone=False):
-            for _ in range(2):  # a collection there may have removed objects meanwhile
+            for _ in range(2):  # a collection there may have removed objects since
                 present = self._present(entries.values())
                 missing = [entry for sha, entry in entries.items() if sha not in present]
                 if self._is_here:
@@ -138,13 +138,13 @@ class RemoteStore:
         return version
 
     def pull(self, store: LocalStore, digest: str, *, name: str = "", progress: Progress = lambda n: None) -> Version:
-        """Fetch a version; existing objects are not fetched again, partial ones are continued.
+        """Fetch a version, except objects that exist; partial transfers are resumed.
 
         Args:
-            name: alias in the local store to point at it.
+            name: alias for the version in the local store.
 
         Raises:
-            PreconditionError: a wrong digest (`digest-mismatch`), no space, or the quota is full.
+            PreconditionError: a digest is wrong (`digest-mismatch`), or the disk or quota is full.
         """
         if name:
             check_alias(name)
@@ -190,7 +190,7 @@ class RemoteStore:
         fetch.get(blob, sha256=entry.sha256, is_executable=entry.mode == "x")
 
     def _copy(self, fetch: Fetch, path: str, entry: VersionEntry) -> bool:
-        """Copy a file of a mounted file system in one pass; False if that failed."""
+        """Copy a file of a mounted file system in one pass; return False if that failed."""
         try:
             found = fetch.inbox.copy(path, 0o555 if entry.mode == "x" else 0o444, expected=entry.sha256)
         except OSError as error:
@@ -209,7 +209,7 @@ class RemoteStore:
         progress(entry.size_bytes)
 
     def _send_here(self, store: LocalStore, entries: list[VersionEntry], progress: Progress) -> None:
-        """Copy objects to a folder, in one pass each, durably."""
+        """Copy objects to a folder durably, reading each once."""
 
         def send(entry: VersionEntry) -> None:
             path = store.open_object(entry)
@@ -227,7 +227,7 @@ class RemoteStore:
             raise no_space(error, self.url) or remote_error(self.url, error) from error
 
     def _present(self, entries: Iterable[VersionEntry]) -> set[str]:
-        """Return digests of objects that exist with the right size."""
+        """Return the digests of objects that exist with the right size."""
         wanted = {entry.sha256: entry.size_bytes for entry in entries}
         sizes: dict[str, int] = {}
 
@@ -244,7 +244,7 @@ class RemoteStore:
         return {sha for sha, size in wanted.items() if sizes.get(sha) == size}
 
     def _all(self, entries: list[VersionEntry], do: Callable[[VersionEntry], None]) -> None:
-        """Call `do` for all entries concurrently; stops after the first error."""
+        """Call `do` for all entries concurrently; stop after the first error."""
         with ThreadPoolExecutor(_NUM_WORKERS) as pool:
             futures = [pool.submit(do, entry) for entry in entries]
             try:
@@ -272,23 +272,23 @@ class RemoteStore:
         return answers[-1]
 
     def set_alias(self, name: str, digest: str) -> None:
-        """Point a name at a version."""
+        """Assign a name to a version."""
         check_alias(name)
         self._put(f"aliases/{name}.json", json.dumps({"digest": digest, "at": time.time()}).encode())
 
     def remove_alias(self, name: str) -> None:
-        """Remove a name; the version stays. Idempotent."""
+        """Remove a name but keep the version. Idempotent."""
         self.delete([f"aliases/{name}.json"])
 
     def forget(self, digest: str) -> None:
-        """Remove a version's manifest and names; the next collection frees its bytes. Idempotent."""
+        """Remove a version's manifest and names; the next collection frees the space. Idempotent."""
         for alias in self.aliases():
             if alias.digest == digest:
                 self.remove_alias(alias.name)
         self.delete([f"versions/{digest}.json"])
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove files; missing ones are ignored."""
+        """Remove files, ignoring missing ones."""
         for key in keys:
 
             def remove(path: str = self._path(key)) -> None:
@@ -298,7 +298,7 @@ class RemoteStore:
             retry(self.url, remove, pause=self._pause)
 
     def files(self, part: str) -> dict[str, tuple[int, float]]:
-        """Return size and modification time (wall; 0: unknown) of every file below a part, by key."""
+        """Return by key the size and modification time (0 if unknown) of files below a part."""
         found: dict[str, Any] = {}
 
         def look() -> None:
@@ -372,7 +372,7 @@ def _changed_at(info: dict[str, Any]) -> float:
     if isinstance(found, (int, float)):
         return float(found)
     if isinstance(found, str):
-        import datetime as dt  # lazy: only gcsfs gives text
+        import datetime as dt  # lazy: only gcsfs returns text
 
         with contextlib.suppress(ValueError):
             return dt.datetime.fromisoformat(found).timestamp()

@@ -1,4 +1,4 @@
-"""Remote files, readable from any offset: over HTTP by the standard library, in buckets by fsspec."""
+"""Remote files, readable from any offset: over HTTP, or in buckets with fsspec."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHORT = re.compile(r"(s3|gs):(?!//)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBlob:
-    """File at an HTTP URL; servers without `Range` send it from its start."""
+    """File at an HTTP URL; servers without `Range` support send it from the start."""
 
     url: str
     size_bytes: int = -1
@@ -37,7 +37,7 @@ class HttpBlob:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, offset: int) -> Iterator[bytes]:
-        """Yield its bytes from an offset."""
+        """Yield the file's bytes from an offset."""
         headers = {**self.headers, "Accept-Encoding": "identity"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
@@ -45,7 +45,7 @@ class HttpBlob:
             opened = open_http(self.url, headers)
         except urllib.error.HTTPError as error:
             if error.code == 416 and error.headers.get("Content-Range", "") == f"bytes */{offset}":
-                return  # it was complete
+                return  # it is complete
             raise
         with opened as answer:
             skipped = 0 if answer.status == 206 else offset
@@ -78,7 +78,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Answer(Protocol):
-    """Response of urllib, as far as it is used."""
+    """Part of urllib's response that is used."""
 
     status: int
     headers: Message
@@ -96,11 +96,11 @@ def open_http(
     form: bytes | None = None,
     timeout_s: float = _HTTP_TIMEOUT_S,
 ) -> _Answer:
-    """Send an HTTP request, through the environment's proxies. Raises URLError, HTTPError.
+    """Send an HTTP request, using proxies from the environment. Raises URLError, HTTPError.
 
     Args:
-        form: body of a POST.
-        timeout_s: for the connection, and for each read.
+        form: body for a POST request.
+        timeout_s: timeout for the connection and for each read.
     """
     method = method if form is None else "POST"
     known = {"User-Agent": f"windlass/{VERSION}", **headers}
@@ -114,7 +114,7 @@ class BucketBlob:
     """File that fsspec can read in ranges.
 
     Attributes:
-        path: path in fsspec, without the scheme.
+        path: path without the scheme, as fsspec expects it.
     """
 
     url: str
@@ -124,7 +124,7 @@ class BucketBlob:
     path: str
 
     def read(self, offset: int) -> Iterator[bytes]:
-        """Yield its bytes from an offset, a range per request."""
+        """Yield the file's bytes from an offset, one range per request."""
         while offset < self.size_bytes:
             end = min(offset + _BUCKET_PIECE_BYTES, self.size_bytes)
             piece = self.system.cat_file(self.path, start=offset, end=end)
@@ -140,12 +140,12 @@ def full_url(text: str) -> str:
 
 
 class LocalFiles:
-    """A plain folder, with those methods of fsspec's file systems that a store calls; needs no library."""
+    """Local folder with the fsspec methods that a store calls, without needing fsspec."""
 
     protocol = "file"
 
     def find(self, path: str, *, detail: bool = True) -> dict[str, dict[str, Any]]:
-        """Size and time of every file below a folder, by path; of a missing folder none."""
+        """Return by path the size and time of files below a folder; empty if it is missing."""
         assert detail
         found = {}
         for folder, _, names in os.walk(path):
@@ -156,7 +156,7 @@ class LocalFiles:
         return found
 
     def info(self, path: str) -> dict[str, Any]:
-        """Size and time of a file. Raises FileNotFoundError."""
+        """Return the size and time of a file. Raises FileNotFoundError."""
         status = os.stat(path)
         kind = "directory" if stat.S_ISDIR(status.st_mode) else "file"
         return {"name": path, "type": kind, "size": status.st_size, "mtime": status.st_mtime}
@@ -173,7 +173,7 @@ class LocalFiles:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL, or `LocalFiles` of a plain folder, and the path in it.
+    """Return the file system of a URL, fsspec's or `LocalFiles`, and the path in it.
 
     Raises:
         PreconditionError: the library for its scheme is not installed (`extra-missing`).
@@ -183,10 +183,10 @@ def file_system(url: str) -> tuple[Any, str]:
         return LocalFiles(), os.path.abspath(os.path.expanduser(url.removeprefix("file://"))).rstrip("/")
     scheme = url.partition(":")[0]
     try:
-        import fsspec  # lazy: of the extra `data`
+        import fsspec  # lazy: from the extra `data`
 
         options: dict[str, Any] = {}
-        if scheme in ("s3", "gs"):  # no cached listings or credentials
+        if scheme in ("s3", "gs"):  # no caching of listings or credentials
             options = {"use_listings_cache": False, "skip_instance_cache": True}
         if scheme == "s3":
             options["config_kwargs"] = {"read_timeout": 60, "connect_timeout": 20, "retries": {"total_max_attempts": 1}}
@@ -194,5 +194,5 @@ def file_system(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:  # fsspec raises ValueError for an unknown scheme
         raise lacks_extra(url, error) from error
     if scheme == "s3":
-        system.retries = 2  # `retry` does the rest
+        system.retries = 2  # `retry` handles the rest
     return system, path.rstrip("/")

@@ -19,9 +19,9 @@ from windlass.store.version import VersionEntry, escape
 __all__ = ["Reader", "scan", "unreadable"]
 
 Reader = Callable[[str, int, "str | None"], str]
-"""Callback with a file, its mode and its digest if known; returns the digest."""
+"""Callback with a file, its mode and its known digest, if any; returns the digest."""
 
-_RACY_NS = 2_000_000_000  # a file that changed this recently may change again within the same timestamp
+_RACY_NS = 2_000_000_000  # a file that changed this recently may change again without a new timestamp
 
 
 def scan(
@@ -30,14 +30,14 @@ def scan(
     """Return the sorted entries of a file or folder, and whether it is a folder. Blocks.
 
     Args:
-        what: start of messages, such as "data `prompts`".
-        cache: folder of digests by (path, size, times, inode), so that the next scan reads only changed files.
-        read: digests a file, called in several threads; default: read files that are not in `cache`.
+        what: subject of messages, such as "data `prompts`".
+        cache: folder of digests by (path, size, times, inode), so that a later scan reads only changed files.
+        read: digests a file, in several threads; by default, files that are not in `cache` are read.
 
     Raises:
-        AccessError: something cannot be read.
-        NotFoundError: a broken link.
-        PreconditionError: a link out of the folder, a pipe or a device, a file that changes during the scan.
+        AccessError: a file cannot be read.
+        NotFoundError: a link is broken.
+        PreconditionError: a link leaves the folder, a pipe or a device is found, or a file changes during the scan.
     """
     status = os.stat(path)
     digests = _DigestCache.load(cache, path)
@@ -62,7 +62,7 @@ def unreadable(what: str, path: Path | str, error: Exception) -> AccessError:
 
 
 def _walk(what: str, root: Path, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every file below a folder, as text paths, which are cheaper than Path objects."""
+    """Yield every file below a folder, with text paths, which are cheaper than Path objects."""
     try:
         children = sorted(os.scandir(folder), key=lambda child: child.name)
     except OSError as error:
@@ -114,7 +114,7 @@ def _digest_entry(
     known = digests.get(relative, status)
     digest = known
     if known is None or read is not None:
-        started_ns = time.time_ns()  # compared with file times, which come from the same wall clock
+        started_ns = time.time_ns()  # compared with file times, which use the same wall clock
         try:
             digest = sha256_of(path) if read is None else read(path, status.st_mode, known)
             after = os.stat(path)
@@ -134,7 +134,7 @@ def _digest_entry(
 
 
 class _DigestCache:
-    """Cache of digests of the files below a path, valid while size, times and inode are equal."""
+    """Cache of file digests below a path, valid while size, times and inode are equal."""
 
     def __init__(self, path: Path | None, known: dict[str, list[object]]) -> None:
         self._path = path
@@ -143,7 +143,7 @@ class _DigestCache:
 
     @classmethod
     def load(cls, cache: Path | None, root: Path) -> _DigestCache:
-        """Load the digests below `root`; empty without a valid cache file."""
+        """Load the digests below `root`; empty if there is no valid cache file."""
         if cache is None:
             return cls(None, {})
         path = cache / "digests" / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
@@ -167,7 +167,7 @@ class _DigestCache:
             self._fresh[escape(relative)] = [*_stamp(status), digest]
 
     def save(self) -> None:
-        """Save the digests of this scan; removed files are dropped."""
+        """Save the digests of this scan, dropping removed files."""
         if self._path is not None and self._fresh != self._known:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, self._fresh, is_durable=False)

@@ -1,4 +1,4 @@
-"""Version of data: an immutable dataset, as a manifest of paths, sizes and digests.
+"""Version of data: an immutable dataset, described by a manifest of paths, sizes and digests.
 
 A file's digest is the sha256 of its bytes. A folder's is the sha256 of its manifest: a line per entry, sorted by path,
 `<mode> <size> <sha256> <path>`, with mode `-` plain, `x` executable, `l` symbolic link (size and digest of its text).
@@ -32,7 +32,7 @@ class VersionEntry:
 
     Attributes:
         mode: `-` plain, `x` executable, `l` symbolic link.
-        link: target of a symbolic link; size and digest are those of its text.
+        link: target of a symbolic link; size and digest refer to the target's text.
     """
 
     path: str
@@ -51,8 +51,8 @@ class Version:
 
     Attributes:
         name: name of the original file or folder, for display and for placed copies.
-        source: its origin, for display.
-        at: creation time (wall time), in seconds.
+        source: origin of the data, for display.
+        at: wall time of creation, in seconds.
     """
 
     kind: Literal["file", "folder"]
@@ -69,12 +69,12 @@ class Version:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all files together."""
+        """Return the total size of all files."""
         return sum(entry.size_bytes for entry in self.entries)
 
     @property
     def objects(self) -> dict[str, int]:
-        """Sizes by digest of all entries with bytes of their own."""
+        """Return sizes by digest of all entries except links."""
         return {entry.sha256: entry.size_bytes for entry in self.entries if entry.mode != "l"}
 
     def to_data(self) -> dict[str, Any]:
@@ -84,15 +84,15 @@ class Version:
         return {**stated, "digest": self.digest, "files": files}
 
     def to_bytes(self) -> bytes:
-        """Return the stored JSON form; keeps any bytes in names."""
+        """Return the stored JSON form, which preserves any bytes in names."""
         return json.dumps(self.to_data(), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
     @classmethod
     def from_bytes(cls, content: bytes, digest: str) -> Version:
-        """Read back `to_bytes`.
+        """Read the form of `to_bytes`.
 
         Raises:
-            ValueError: it is damaged, is another version, or has a path outside the dataset.
+            ValueError: the content is damaged, is another version, or has a path outside the dataset.
         """
         try:
             return cls._from_data(decode_json(content), digest)

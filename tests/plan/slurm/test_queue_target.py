@@ -40,7 +40,7 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
         (
             ["tasks.main.hosts=n1,n2"],
             "does-not-fit",
-            "`n1,n2`, which is not the name of a single host",
+            "`n1,n2`, which is not a single host name",
             "hosts=[n1,n2]",
         ),
         (["tasks.main.hosts='n[1-2]'"], "does-not-fit", "`n[1-2]`, which is not the name of", "hosts=[n1,n2]"),
@@ -172,7 +172,7 @@ def experiment(*overrides: str) -> Experiment:
 def test_best_effort_notes_what_the_site_cannot_do() -> None:
     loaded = config.load(Experiment, PLAIN, source="x", overrides=["tasks.main.shared_memory=1GiB"])
     plan = make_plan(loaded.value, PINS, site(), best_effort=True)
-    said = "tasks.main.shared_memory=1GiB is ignored (--best-effort): shared memory has the size that the node gives it"
+    said = "tasks.main.shared_memory=1GiB is ignored (--best-effort): shared memory has the node's default size"
     assert said in plan.notes
 
 
@@ -273,7 +273,7 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
             "apptainer",
             ("env.image=base:1", "tasks.main.cluster=ray"),
             "image-launcher",
-            "task `main` has `cluster: ray`, which cannot start in the image `base:1`",
+            "task `main` has `cluster: ray`, which cannot start processes in the image `base:1`",
             "use `env.uv`, or start the cluster inside your own command",
         ),
         (
@@ -281,7 +281,7 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
             ("env.image=base:1",),
             "image-not-imported",
             "`env.image` is `base:1`, and enroot starts image files only",
-            "`enroot import -o image.sqsh docker://base:1` there, then name the file by its absolute path",
+            "`enroot import -o image.sqsh docker://base:1` there, then use the file's absolute path",
         ),
         (
             "apptainer",

@@ -50,7 +50,7 @@ def test_what_cannot_be_filled_in_is_left_out_and_said() -> None:
         "LD_PRELOAD of `lab` is left out: it is in the experiment's environment, which does not exist (env.uv)"
         in plan.notes
     )
-    assert "HF_HOME of `lab` is left out: the profile names no shared folder (fs.shared)" in plan.notes
+    assert "HF_HOME of `lab` is left out: the profile has no shared folder (fs.shared)" in plan.notes
 
 
 def test_an_interpreter_of_the_users_has_no_folder_that_a_site_may_name() -> None:
@@ -64,7 +64,7 @@ def test_a_value_for_another_python_than_the_environments_is_told() -> None:
     at = site("env.vars=[{name: LD_PRELOAD, value: '${env.path}/lib/python3.12/nccl.so', role: driver}]")
     note = (
         "LD_PRELOAD of `lab` names lib/python3.12 of the environment, which has Python 3.11.7: "
-        "set it yourself (env.vars), or correct the profile"
+        "set it in env.vars, or correct the profile"
     )
     assert note in planned(PLAIN, at=at).notes
     pins = replace(PINS, environment=replace(PINS.environment, python_version="3.12.1"))

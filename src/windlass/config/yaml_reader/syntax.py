@@ -12,7 +12,7 @@ __all__ = ["YamlMark", "explain_syntax"]
 
 _INDENTATION = ("the indentation does not fit the lines above", "indent the keys of one mapping equally")
 _TAB = ("a tab is used for indentation", "indent with spaces")
-# Parts of the messages of libyaml and of PyYAML's own parser; the first match wins.
+# Parts of the messages of libyaml and of PyYAML's pure parser; the first match is used.
 _KNOWN = (
     ("found a tab character", *_TAB),
     (
@@ -37,20 +37,20 @@ _KNOWN = (
     ("invalid Unicode character escape", "an escape is half a character", "write the character itself"),
 )
 _AFTER_QUOTE = ("text follows a closing quote", "put the whole text in quotes; inside '...' a quote is written twice")
-# Where what is left open begins is more use than where the file ends.
+# The position of the opening is more useful than the end of the file.
 _OPEN = ("a quote is never closed", "a list `[...]`", "a key has no")
 
 
 class YamlMark(Protocol):
-    """Position in a text, of either parser of PyYAML, counted from 0."""
+    """Position in a text from either PyYAML parser, counted from 0."""
 
     @property
     def line(self) -> int:
-        """Line, from 0."""
+        """Return the line, counted from 0."""
 
     @property
     def column(self) -> int:
-        """Column, from 0."""
+        """Return the column, counted from 0."""
 
 
 def _shown(character: str) -> str:
@@ -58,7 +58,7 @@ def _shown(character: str) -> str:
 
 
 def explain_syntax(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, str, YamlMark | None]:
-    """Return message, hint and position of a syntax error."""
+    """Return the message, hint and position of a syntax error."""
     problem = " ".join((error.problem or "").split())
     mark: YamlMark | None = error.problem_mark or error.context_mark
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""

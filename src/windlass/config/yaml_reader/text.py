@@ -1,7 +1,7 @@
-"""Compose YAML 1.2 text into document nodes, from the events of PyYAML.
+"""Compose document nodes from YAML 1.2 text, using PyYAML's events.
 
-Composing from events keeps the position of every key and value, and makes the dangerous parts explicit: depth,
-expansion of aliases, duplicate keys and several documents are refused with a place instead of a crash.
+Composing from events keeps the position of every key and value. Excessive depth, alias expansion, duplicate keys and
+several documents are refused with their place instead of crashing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MAX_TEXT = 4 << 20
 _MAX_TREES = 200_000
 _MAX_EXCERPT = 120
 _LINE_END = re.compile("\r\n|[\n\r]")
-# What is not allowed in YAML by section 5.1 of the specification; and three characters that are plain text since
-# YAML 1.2, but that our parser still takes for line breaks, which would change the value in silence.
+# Characters that section 5.1 of the specification does not allow; and three characters that are plain text since
+# YAML 1.2, but that the parser still treats as line breaks, which would silently change the value.
 _UNPRINTABLE = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff"
 _ASCII_SPACES = dict.fromkeys(map(ord, "\t\n\r"))
 _TAGS: dict[str, tuple[type, ...]] = {
@@ -40,7 +40,7 @@ _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 def decode_text(content: bytes, *, source: str) -> str:
-    """Decode the text of a file; raises SpecError unless it is UTF-8."""
+    """Decode the text of a file. Raises SpecError if it is not UTF-8."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         problem = Problem("the file is UTF-16, not UTF-8", "yaml-syntax", SourcePlace(source), "save it as UTF-8")
         raise SpecError([problem])
@@ -73,23 +73,23 @@ def compose(
     """Read a YAML document.
 
     Args:
-        place: put every tree and problem here instead of at its line and column (a command line has none).
-        merges: let `<<` stand for the keys of other mappings, as YAML 1.1 did: for files of other programs.
+        place: place of all nodes and problems, instead of line and column, which a command line does not have.
+        merges: let `<<` merge other mappings, as in YAML 1.1, for files of other programs.
 
     Returns:
-        The tree (None for an empty document or after a syntax error) and every problem found.
+        The tree (None for an empty document or after a syntax error) and all problems.
     """
     composer = _Composer(text.removeprefix("\ufeff"), source, place, merges=merges)
     return composer.document(), composer.problems
 
 
 class _Refused(Exception):
-    """Error after which reading cannot continue; its problem is recorded."""
+    """Error after which reading cannot continue; its problem is already recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Node, the number of nodes in it with aliases expanded, and its depth."""
+    """Node with its depth and its number of nodes, counting expanded aliases."""
 
     node: Node
     size: int
@@ -97,7 +97,7 @@ class _Part:
 
 
 class _Composer:
-    """Composer of one text: a single pass over its events."""
+    """Composer of one text in a single pass over its events."""
 
     def __init__(self, text: str, source: str, place: SourcePlace | None, *, merges: bool = False) -> None:
         self._text = text
@@ -130,7 +130,7 @@ class _Composer:
 
     def _check_characters(self) -> None:
         if self._text.isascii() and self._text.translate(_ASCII_SPACES).isprintable():
-            return  # most files; the pattern takes 3 ms to compile
+            return  # true of most files; the pattern takes 3 ms to compile
         found = re.search(_UNPRINTABLE, self._text)
         if found is None:
             return
@@ -218,7 +218,7 @@ class _Composer:
         self._count(1, place)
         text: str = event.value
         if has_surrogate(text):
-            # Only the pure parser lets such an escape through.
+            # Only the pure parser accepts such an escape.
             self._refuse("an escape is half a character", "yaml-syntax", place, "write the character itself")
         is_plain = event.style is None or event.style == ""
         tag = event.tag
@@ -278,7 +278,7 @@ class _Composer:
         return _around(MappingNode(tuple((merged | entries).values()), place), parts)
 
     def _merged(self, node: Node, place: SourcePlace) -> Iterator[MappingEntry]:
-        """Yield the entries merged by `<<: *a` or `<<: [*a, *b]`; the first of a key counts."""
+        """Yield the entries merged by `<<: *a` or `<<: [*a, *b]`; the first value of a key is used."""
         sources = node.items if isinstance(node, SequenceNode) else (node,)
         for source in sources:
             if not isinstance(source, MappingNode):
@@ -313,7 +313,7 @@ class _Composer:
 
     def _excerpt(self, line: int, column: int) -> str:
         text = self._lines[line] if line < len(self._lines) else ""
-        # Of a very long line (a file in one line of JSON) the part around the column.
+        # For a very long line, such as a JSON file, use the part around the column.
         return _cut(f"...{text[column - 40 :]}" if column >= _MAX_EXCERPT - 20 else text.strip())
 
     def _note(self, message: str, code: str, place: SourcePlace, hint: str) -> None:
@@ -325,12 +325,12 @@ class _Composer:
 
 
 def _around(node: Node, parts: list[_Part]) -> _Part:
-    """Return the part of a collection from its items."""
+    """Return the part for a collection, given its items."""
     return _Part(node, 1 + sum(part.size for part in parts), 1 + max((part.height for part in parts), default=0))
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
-    """Return parse events from libyaml if available, else from the slower pure parser."""
+    """Yield parse events from libyaml if available, else from the slower pure parser."""
     import yaml  # lazy: as in `document`
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,1 +1,1 @@
-"""Experiments at Beaker sites, and the extension `beaker` at any site."""
+"""Planning for Beaker sites, and of the keys under `beaker` at any site."""

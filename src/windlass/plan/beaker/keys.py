@@ -1,4 +1,4 @@
-"""Keys of the extension `beaker`: each is satisfied with a note, or refused by name."""
+"""Keys under `beaker`: each is satisfied with a note, or refused by name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["KeptKey", "kept_keys"]
 
 
 def kept_keys(experiment: Experiment, site: Site, target: QueueTarget | None = None) -> Iterator[KeptKey]:
-    """Yield the keys under `beaker`; at a Beaker site only those that windlass decides itself."""
+    """Yield the keys under `beaker`; at a Beaker site only those that windlass handles itself."""
     image = experiment.env.image.name
     if image.startswith("beaker:") and site.backend != "beaker":
-        reason = "only Beaker has the image; name a copy of it in a registry (`env.image`)"
+        reason = "only Beaker has the image; set `env.image` to a copy in a registry"
         yield KeptKey(path="env.image", said=image, reason=reason, is_impossible=True)
     for key, value in experiment.beaker.items():
         yield from _of_experiment(key, value, experiment, site)
@@ -43,9 +43,9 @@ def _of_experiment(key: str, value: Any, experiment: Experiment, site: Site) -> 
             )
         return
     reasons = {
-        "version": "the version of Beaker's spec",
+        "version": "the version of the Beaker spec",
         "description": "the description, used only by Beaker",
-        "budget": f"a budget of Beaker, which `{site.name}` does not charge",
+        "budget": f"a Beaker budget, which `{site.name}` does not charge",
         "groups": "groups, used only by Beaker",
     }
     if key == "retry":

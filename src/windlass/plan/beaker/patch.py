@@ -1,4 +1,4 @@
-"""The extension `beaker` at a Beaker site: keys that are sent, and keys that windlass decides."""
+"""Keys under `beaker` at a Beaker site: those sent to Beaker, and those windlass handles."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ ALWAYS = {
     "propagateFailure": "the replicas of a task end together",
     "propagatePreemption": "the replicas of a task end together, and start together again",
 }
-"""Keys for what windlass does everywhere, whatever their value."""
+"""Keys that ask for what windlass always does, whatever their value."""
 
 OF_WINDLASS = (
     *("name", "image", "command", "arguments", "envVars", "result", "replicas", "synchronizedStartTimeout", "timeout"),
     *ALWAYS,
 )
-"""Keys of a task that windlass decides itself at a Beaker site."""
+"""Keys of a task that windlass handles itself at a Beaker site."""
 
 
 _OF_SITE = ("context", "constraints", "resources", "datasets")
 
 
 def kept_of_run(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the keys for the spec itself that are sent to Beaker; windlass handles `retry`."""
+    """Return the top-level keys that are sent to Beaker; windlass handles `retry`."""
     return {key: value for key, value in experiment.items() if key not in ("retry", "tasks")}
 
 
 def asked_of_beaker(task: Mapping[str, Any], clusters: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the keys of a task that are sent to Beaker, without those that windlass decides.
+    """Return the keys of a task that are sent to Beaker, not those that windlass handles.
 
     Args:
-        clusters: those that the site asks for; a spec may choose among them. Empty: any.
+        clusters: the site's clusters, among which a spec may choose; any if empty.
     """
     return divided(task, clusters)[0]
 
 
 def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the keys into those sent to Beaker and those that windlass decides."""
+    """Split the keys into those sent to Beaker and those that windlass handles."""
     sent: dict[str, Any] = {}
     ours: dict[str, Any] = {}
     for key, kept in task.items():
@@ -58,7 +58,7 @@ def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str,
         elif key in ("context", "constraints") and isinstance(value, Mapping):
             parts = _inner(value, clusters, is_constraint=key == "constraints")
         else:
-            is_removal = value is None and key in _OF_SITE  # of a spec that said nothing: what the site asks for stays
+            is_removal = value is None and key in _OF_SITE  # empty in the spec: the site's value is used
             is_ours = is_removal or (key in OF_WINDLASS and not (key == "hostNetworking" and value is True))
             (ours if is_ours else sent)[key] = value
             continue
@@ -80,7 +80,7 @@ def _inner(
         is_name = key in ("cluster", "hostname") and isinstance(part, str)
         (ours if is_ours else sent)[key] = [part] if is_name and not is_ours and is_constraint else part
     if isinstance(sent.get("minRuntime"), str):
-        with contextlib.suppress(ValueError):  # Beaker says what it thinks of it
+        with contextlib.suppress(ValueError):  # Beaker checks it
             sent["minRuntime"] = parse_duration_ns(sent["minRuntime"])
     return sent, ours
 

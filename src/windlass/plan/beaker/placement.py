@@ -40,7 +40,7 @@ def place_on_beaker(
     for name, shape in shapes.items():
         check_nodes(name, experiment.tasks[name], shape, target, diagnostics)
         _check_storage(name, shape, target, diagnostics)
-        is_limited = not built_name(name)  # a limit is for what data is built for
+        is_limited = not built_name(name)  # a limit applies to the user's tasks, not to data builds
         times = [time for time in (experiment.limit.time, budget.get(name)) if time is not None and is_limited]
         tasks[name] = _place_task(name, experiment, shape, min(times, default=None), target, image, diagnostics)
     more += [*_notes(experiment, shapes, target)]
@@ -48,22 +48,22 @@ def place_on_beaker(
 
 
 def beaker_image(name: str) -> str:
-    """Return the image as `BeakerRequest` names it: `beaker:NAME` or `docker:REFERENCE`."""
+    """Return the image in the form of `BeakerRequest`: `beaker:NAME` or `docker:REFERENCE`."""
     if name.startswith("beaker:") or not name:
         return name
     return "docker:" + name.removeprefix("docker:").removeprefix("//")
 
 
 def _image(experiment: Experiment, target: BeakerTarget, diagnostics: Diagnostics) -> str:
-    """Return the image's name; empty if it is refused or still has to be built."""
+    """Return the image's name; empty if it is refused or not built yet."""
     asked = experiment.env.image
     name = beaker_image(asked.name) or ("" if asked else target.profile.beaker.image)
     if not name and not asked:
-        message = f"jobs of Beaker run in an image, and neither the experiment nor `{target.profile.name}` names one"
-        hint = "env.image=beaker:USER/NAME, env.image=python:3.12 for one of a registry, or beaker.image in the profile"
+        message = f"Beaker jobs run in an image, and neither the experiment nor `{target.profile.name}` names one"
+        hint = "env.image=beaker:USER/NAME, env.image=python:3.12 for an image of a registry, or set beaker.image in the profile"
         diagnostics.add("env.image", message, "no-image", hint)
     if asked and asked.network == "private":
-        message = "env.image.network=private: Beaker's jobs have the network of their machine, or one of Beaker's"
+        message = "env.image.network=private: Beaker jobs use the network of their machine, or one that Beaker provides"
         diagnostics.add("env.image.network", message, "unsupported-setting", "remove it: ~env.image.network")
     return name
 
@@ -71,10 +71,8 @@ def _image(experiment: Experiment, target: BeakerTarget, diagnostics: Diagnostic
 def _check_storage(name: str, shape: TaskShape, target: BeakerTarget, diagnostics: Diagnostics) -> None:
     if shape.nodes == 1 or target.storage or target.profile.fs.shared:
         return
-    message = (
-        f"task `{name}` takes {shape.nodes} nodes, and `{target.profile.name}` names no folder that all of them see"
-    )
-    hint = "name one on a mount: `fs.shared` and `beaker.mounts` of the profile (a bucket of Weka, a host path)"
+    message = f"task `{name}` takes {shape.nodes} nodes, and `{target.profile.name}` has no folder that all of them see"
+    hint = "set `fs.shared` to a folder on one of `beaker.mounts` in the profile (a Weka bucket or a host path)"
     diagnostics.add(f"tasks.{name}.nodes", message, "site-no-shared-folder", hint + f", or tasks.{name}.nodes=1")
 
 
@@ -102,9 +100,9 @@ def _place_task(
 
 
 def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTarget, image: str) -> BeakerRequest:
-    """Return the request without the names of the workspace's secrets: the launch looks them up."""
+    """Return the request without names of workspace secrets, which a launch looks up."""
     place, patch = target.profile.beaker, asked_of_beaker(task.beaker)
-    more = patch.pop("datasets", None)  # a patch would replace the list, and with it what the site mounts
+    more = patch.pop("datasets", None)  # a patch would replace the list, including the site's mounts
     return BeakerRequest(
         workspace=place.workspace,
         budget=target.budget,
@@ -127,18 +125,18 @@ def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTar
 
 
 def _group(experiment: Experiment) -> tuple[str, ...]:
-    """Return the Beaker group if its full name is given; other names are only recorded."""
+    """Return the Beaker group if its full name is given; short names are only recorded."""
     group = experiment.context.group
     return (group,) if "/" in group else ()
 
 
 def _outlives(target: BeakerTarget) -> dict[str, Any]:
-    """Turn off Beaker's own restarts where a job's records are lost with its container."""
+    """Disable Beaker's restarts if a job's records are lost with its container."""
     return {} if target.storage or target.profile.fs.shared else {"context": {"autoResume": False}}
 
 
 def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
-    """Return a mount as an entry of `datasets` in Beaker's spec; the default `mode` is left out."""
+    """Return a mount as an entry of `datasets` in Beaker's spec, without a default `mode`."""
     source = {"weka": mount.weka} if mount.weka else {"hostPath": mount.host_path}
     entry: dict[str, Any] = {"mountPath": mount.path, "source": source}
     entry |= {"subPath": mount.sub_path} if mount.sub_path else {}
@@ -148,12 +146,12 @@ def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
 def _notes(experiment: Experiment, shapes: Mapping[str, TaskShape], target: BeakerTarget) -> Iterator[str]:
     profile = target.profile
     for group in _group(experiment):
-        yield f"context.group={group}: the experiment joins this group of Beaker"
+        yield f"context.group={group}: the experiment joins this Beaker group"
     if not target.clusters:
-        yield f"the profile of `{profile.name}` names no clusters (beaker.clusters): Beaker may use any cluster"
+        yield f"the profile of `{profile.name}` has no clusters (beaker.clusters): Beaker may use any cluster"
     unknown = [name for name in target.clusters if name not in profile.partitions]
     if unknown and profile.partitions:
-        yield f"what the nodes of {', '.join(unknown)} have is not known, so nothing was checked"
+        yield f"what the nodes of {', '.join(unknown)} have is unknown, so nothing was checked"
     missing = [mount.path for mount in profile.beaker.mounts if mount not in target.mounts]
     if missing:
         yield f"not mounted, since not all of these clusters have it: {', '.join(missing)}"
@@ -166,6 +164,6 @@ def _notes(experiment: Experiment, shapes: Mapping[str, TaskShape], target: Beak
         if experiment.tasks[name].after and shape.gpus:
             yield f"task {name} holds its machines while it waits for {', '.join(experiment.tasks[name].after)}"
     if _outlives(target):
-        yield f"`{profile.name}` has no storage that outlives a job: after a preemption the task starts from the beginning, at the next windlass command"
+        yield f"`{profile.name}` has no storage that outlives a job: after a preemption, the next windlass command restarts the task from the beginning"
     if experiment.limit.per_job is not None:
-        yield "limit.per_job: Beaker queues nothing by itself then; `windlass ps --reconcile` queues the next job"
+        yield "limit.per_job: Beaker then queues no jobs by itself; `windlass ps --reconcile` queues the next one"

@@ -1,4 +1,4 @@
-"""Durations and sizes in Beaker's spec, and as text that its tools read."""
+"""Durations and sizes in Beaker's spec, and in text that Beaker's tools read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def parse_duration_ns(value: str | float, *, knows_days: bool = False) -> int:
     """Return nanoseconds of `1h30m`, of quoted `90` (seconds) or of a bare number (nanoseconds).
 
     Args:
-        knows_days: take `2d` as well, which Beaker itself does not.
+        knows_days: also accept `2d`, which Beaker does not.
 
     Raises:
-        ValueError: with the accepted form; or it is more than Beaker's 64 bits hold.
+        ValueError: the text is invalid (the message gives the accepted form), or exceeds 64 bits.
     """
     if isinstance(value, int | float):
         return int(value)
@@ -51,7 +51,7 @@ def parse_duration_ns(value: str | float, *, knows_days: bool = False) -> int:
 
 
 def duration_text(seconds: float) -> str:
-    """Return `1h30m` for 5400; Beaker does not accept days."""
+    """Return a duration such as `1h30m` for 5400; Beaker does not accept days."""
     milliseconds, parts = round(seconds * 1000), []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
         count, milliseconds = divmod(milliseconds, size)
@@ -60,7 +60,7 @@ def duration_text(seconds: float) -> str:
 
 
 def seconds_of(value: object) -> float | None:
-    """Return the seconds of a duration; None below 1 s or for parts of a millisecond."""
+    """Return the seconds of a duration; None if below 1 s or not in whole milliseconds."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     nanoseconds = parse_duration_ns(value)
@@ -69,10 +69,10 @@ def seconds_of(value: object) -> float | None:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Return the bytes of `2.5GiB` or `10.24gb`; units without `i` are powers of 1000.
+    """Return the bytes of a size such as `2.5GiB` or `10.24gb`; units without `i` are powers of 1000.
 
     Raises:
-        ValueError: with the accepted form.
+        ValueError: the text is invalid; the message gives the accepted form.
     """
     match = _SIZE.match(text)
     if match is None or (match.group(4).lower() == "ib" and not match.group(3)):
@@ -84,7 +84,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def size_text(num_bytes: int) -> str:
-    """Return the shortest exact text: `2.5GiB` for 2684354560."""
+    """Return the shortest exact text of a size: `2.5GiB` for 2684354560."""
     forms = (
         _in_units(num_bytes, base, power, letters) for base, letters in _LETTERS.items() for power in range(6, 0, -1)
     )
@@ -95,7 +95,7 @@ _LETTERS = {1024: [f"{letter}iB" for letter in "KMGTPE"], 1000: [f"{letter}B" fo
 
 
 def _in_units(num_bytes: int, base: int, power: int, letters: Sequence[str]) -> str:
-    """Return the size in one unit with at most two decimals; empty if that is not exact."""
+    """Return a size in one unit with at most two decimals; empty if that is inexact."""
     hundredths, rest = divmod(num_bytes * 100, base**power)
     if rest or hundredths < 100:
         return ""

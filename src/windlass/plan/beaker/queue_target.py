@@ -1,4 +1,4 @@
-"""Queue target at a Beaker site: clusters, priority, budget, and their common storage."""
+"""Queue target at a Beaker site: clusters, priority, budget and common storage."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class BeakerTarget(QueueTarget):
     """Clusters of a site, any of which may run the jobs; `partition` is set if there is only one.
 
     Attributes:
-        clusters: full names; empty: Beaker takes any.
-        priority: in Beaker's words.
-        mounts: what all of the clusters have.
-        storage: folder of `fs.shared`; empty: nothing outlives a job but its results.
+        clusters: full names; any cluster if empty.
+        priority: Beaker's name of the priority.
+        mounts: mounts that all the clusters have.
+        storage: folder of `fs.shared`; if empty, only a job's results outlive it.
     """
 
     clusters: tuple[str, ...] = ()
@@ -59,14 +59,14 @@ def beaker_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostic
         mounts=mounts_of(place, clusters),
     )
     if not place.workspace:
-        message = f"the profile of `{profile.name}` names no workspace of Beaker (beaker.workspace)"
+        message = f"the profile of `{profile.name}` has no Beaker workspace (beaker.workspace)"
         hint = f"windlass site add {profile.name} beaker.workspace=ORGANIZATION/NAME"
         diagnostics.add("where", message, "beaker-workspace", hint)
     return replace(target, storage=_storage(target, diagnostics))
 
 
 def common_partition(partitions: Iterable[Partition]) -> Partition:
-    """Return the resources that a node has in each of these clusters; unknown if one is unknown."""
+    """Return the resources that nodes of all these clusters have; unknown if one is unknown."""
     found = list(partitions)
     if len(found) < 2:
         return found[0] if found else Partition()
@@ -93,7 +93,7 @@ def _same(values: Iterable[str]) -> str:
 
 
 def _cluster(name: str, profile: Profile, diagnostics: Diagnostics) -> str:
-    """Return the full name of a cluster; `where` may leave out the organization."""
+    """Return the full name of a cluster; `where` may omit the organization."""
     known = list(dict.fromkeys((*profile.partitions, *profile.beaker.clusters)))
     if name in known or not known:
         return name
@@ -113,7 +113,7 @@ def _priority(wished: str, usual: str) -> str:
 
 
 def _storage(target: BeakerTarget, diagnostics: Diagnostics) -> str:
-    """Return `fs.shared` if all these clusters mount it, else an empty text."""
+    """Return `fs.shared` if all these clusters mount it, else an empty string."""
     shared = target.profile.fs.shared
     if not shared:
         return ""

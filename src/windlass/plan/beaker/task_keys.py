@@ -1,4 +1,4 @@
-"""Decisions about the keys under `beaker` of one task."""
+"""Decisions about the keys under one task's `beaker`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["UNKNOWN", "KeptKey", "TaskKeys", "is_nothing", "said_of"]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _ENTRY_POINT = "only Beaker knows the image's own entry point; write the command as `run`"
-UNKNOWN = "an unknown key: Beaker's spec v2 does not have it"
+UNKNOWN = "an unknown key, which is not in Beaker's spec v2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptKey:
-    """Key of the extension `beaker`, and how it is treated.
+    """Key under `beaker`, and its treatment.
 
     Attributes:
-        path: dotted, as an override names it.
-        said: the value, short.
-        is_met: whether the place does what it says, or it says nothing to the place.
-        is_impossible: whether even `--best-effort` cannot leave it away.
+        path: dotted path, as in an override.
+        said: short text of the value.
+        is_met: whether the place satisfies the key, or the key does not concern it.
+        is_impossible: whether not even `--best-effort` can ignore the key.
     """
 
     path: str
@@ -45,14 +45,14 @@ class KeptKey:
 
     @property
     def hint(self) -> str:
-        """Override that removes the key."""
+        """Return the override that removes the key."""
         parts = split_path(self.path)
         at = next((index for index, part in enumerate(parts) if part.isdigit()), len(parts))
         return f"remove it: ~{join_path(parts[:at])}"
 
 
 class TaskKeys:
-    """Decides how the keys of one task are treated."""
+    """Decisions about the keys of one task."""
 
     def __init__(self, experiment: Experiment, name: str, task: Task, site: Site, target: QueueTarget | None) -> None:
         self._experiment = experiment
@@ -62,7 +62,7 @@ class TaskKeys:
         self._venue = target
 
     def found(self, key: str, value: Any) -> Iterator[KeptKey]:
-        """Yield the decision about one key, or about each of its parts."""
+        """Yield decisions about a key or its parts."""
         value = value[LITERAL] if is_literal(value) else value
         if key in ALWAYS:
             yield self._met(key, value, f"{ALWAYS[key]}{'' if value is True else ' all the same'}")
@@ -101,7 +101,7 @@ class TaskKeys:
         own = self._experiment.env.image.name.removeprefix("beaker:")
         given = [each for each in value.values() if not is_nothing(each)] if isinstance(value, Mapping) else []
         is_same = all(each == own for each in given)
-        wanted = "an experiment runs in one image; make the tasks two experiments, or one image that holds both"
+        wanted = "an experiment runs in one image; split it into two experiments, or build one image for both tasks"
         return self._verdict("image", value, is_same, "the same as `env.image`", wanted)
 
     def _words(self, key: str, value: Any) -> KeptKey:
@@ -115,11 +115,11 @@ class TaskKeys:
         is_shown = words == run or (key == "arguments" and (not words or run[-len(words) :] == words))
         if is_shown and isinstance(value, list) and (words or key == "arguments"):
             return self._met(key, value, "it is in `run`")
-        reason = _ENTRY_POINT if not words else "write it in `run`, which is what runs"
+        reason = _ENTRY_POINT if not words else "write it in `run`, the command that is executed"
         return KeptKey(path=self._path(key), said=said_of(value), reason=reason, is_impossible=True)
 
     def _variables(self, variables: Sequence[Any]) -> Iterator[KeptKey]:
-        """Yield one decision for all variables that add nothing, and one for each other variable."""
+        """Yield one decision for all redundant variables, and one for each other variable."""
         known = {**self._experiment.env.vars, **self._task.vars}
         known |= {secret.name: "" for secret in self._experiment.env.secrets}
         same = []
@@ -137,7 +137,7 @@ class TaskKeys:
                 continue
             reason = "an invalid variable name; set it in `run`: env 'NAME=VALUE' ..."
             if isinstance(variable, Mapping) and variable.get("secret") is not None:
-                reason = "a secret of this task alone; name it in `env.secrets`, which all tasks get"
+                reason = "a secret of a single task; use `env.secrets`, which apply to all tasks"
             elif more:
                 reason = UNKNOWN
             elif is_known or (isinstance(name, str) and _VARIABLE.match(name)):
@@ -167,7 +167,7 @@ class TaskKeys:
         return KeptKey(path=self._path(key), said=said, is_met=is_met, reason=reason)
 
     def _brought(self, mount: str) -> str:
-        """Return the site's folder for a path of a mount, by `brought.paths`; empty: none."""
+        """Return the site's folder for a mount path from `brought.paths`, or an empty string."""
         paths = self._venue.profile.brought.paths if self._venue is not None else {}
         for start, folder in paths.items():
             if PurePosixPath(mount).is_relative_to(start):
@@ -199,7 +199,7 @@ class TaskKeys:
                 return self._result(name, inner, value)
 
     def _clusters(self, name: str, value: Any) -> KeptKey:
-        """Decide about clusters; at a Beaker site these are clusters that its profile does not list."""
+        """Decide about clusters; at a Beaker site, about those that its profile does not list."""
         if self._site.backend != "beaker" or is_nothing(value):
             return self._met(name, value, f"of Beaker; this runs at `{self._site.name}`")
         chosen = self._site.partition
@@ -216,7 +216,7 @@ class TaskKeys:
             return self._met(name, value, "Beaker uploads it at this site")
         is_used = self._names(value)
         wanted = f"`run` or a variable names {value}; write `${{out}}` there, which works at every site"
-        return self._verdict(name, value, not is_used, "what the task leaves in $WINDLASS_OUT is kept instead", wanted)
+        return self._verdict(name, value, not is_used, "files in $WINDLASS_OUT are kept instead", wanted)
 
     def _resource(self, name: str, inner: str, value: Any) -> KeptKey:
         task = self._task
@@ -263,12 +263,12 @@ class TaskKeys:
 
 
 _SOURCES = {
-    "weka": "{mount} is not known here; name a folder for it: `brought.paths` of the site's profile",
-    "hostPath": "{mount} is not known here; name a folder for it: `brought.paths` of the site's profile",
-    "beaker": "a dataset of Beaker can only be mounted by Beaker; name it under `data`, and `${{data.NAME}}` instead of {mount}",
+    "weka": "{mount} is unknown at this site; add a folder for it to `brought.paths` in the site's profile",
+    "hostPath": "{mount} is unknown at this site; add a folder for it to `brought.paths` in the site's profile",
+    "beaker": "only Beaker can mount a Beaker dataset; add the data under `data`, and write `${{data.NAME}}` instead of {mount}",
     "result": "write `${{tasks.NAME.out}}` instead of {mount}",
     "secret": "write `{{name: VARIABLE, as: file}}` under `env.secrets`; the variable then names the file",
-    "volume": "volumes are Beaker's own",
+    "volume": "only Beaker has volumes",
 }
 
 
@@ -286,7 +286,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def is_nothing(value: Any) -> bool:
-    """Return whether it is null, or a literal null that removes a key."""
+    """Return whether a value is null, or the literal null that removes a key."""
     return value is None or (is_literal(value) and value[LITERAL] is None)
 
 

@@ -1,6 +1,6 @@
-"""Launchers: the command and variables of one replica, one pure function per launcher.
+"""Launchers: one pure function each, for the command and variables of a replica.
 
-A replica's rank and the leader's address stay tokens (`${rank}`, `${leader.address}`), so all replicas share one text.
+Rank and leader address remain tokens (`${rank}`, `${leader.address}`), so that all replicas have the same text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _launch_none(context: LaunchContext) -> Launch:
 
 
 def _torchrun(context: LaunchContext) -> Launch:
-    from windlass.plan.launchers.torchrun import launch_torchrun  # lazy: reads commands, 6 ms of imports
+    from windlass.plan.launchers.torchrun import launch_torchrun  # lazy: imports the command parser, 6 ms
 
     return launch_torchrun(context)
 

@@ -1,4 +1,4 @@
-"""accelerate: the user's `accelerate launch` with the options for several nodes filled in."""
+"""Launcher `accelerate`: adds the multi-node options to the user's `accelerate launch`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["launch_accelerate"]
 
 
 def launch_accelerate(context: LaunchContext) -> Launch:
-    """Fill in machines, rank, address, port and number of processes of `accelerate launch`.
+    """Add machines, rank, address, port and number of processes to `accelerate launch`.
 
-    `--num_processes N` counts one node, as in the commands people already have, and is multiplied by the nodes.
+    `--num_processes N` counts one node, as in existing single-node commands, and is multiplied by the number of nodes.
     Source: accelerate 1.x, commands/launch.py and utils/launch.py.
     """
     line = ShellLine.parse(context.command, context.path)
@@ -30,7 +30,7 @@ def launch_accelerate(context: LaunchContext) -> Launch:
     if len(found) != 1:
         count = "several" if found else "no"
         message = f"{context.path}.run has {count} `accelerate launch`"
-        raise spec_error(message, "launcher-command", "write `accelerate launch train.py` once; the rest is filled in")
+        raise spec_error(message, "launcher-command", "write `accelerate launch train.py` once; windlass adds the rest")
     program, skip = found[0]
     options = scan_options(program, program.head + skip, _ACCELERATE_SWITCHES)
     procs = num_procs(options.value("num-processes"), context, "--num_processes")
@@ -103,13 +103,13 @@ def _check_accelerate(options: LauncherOptions, procs: int, context: LaunchConte
             refuse_restarts("max_restarts", option.value, context)
     is_on_cpus = not context.shape.gpus or "cpu" in options.names
     if procs * context.shape.nodes > 1 and is_on_cpus and not options.names & _ACCELERATE_MODES:
-        message = f"accelerate starts one process per node on CPUs, and {context.path} asks for {procs * context.shape.nodes} that belong together"
+        message = f"accelerate starts one process per node on CPUs, and {context.path} asks for {procs * context.shape.nodes} in one group"
         hint = "use `cluster: torchrun` with the script itself, and `Accelerator(cpu=True)` in it"
         raise spec_error(message, "launcher-command", hint)
 
 
 def _accelerate_mode(options: LauncherOptions, procs: int, context: LaunchContext) -> list[str]:
-    """Return the options that accelerate would otherwise guess from the node or a host file."""
+    """Return options that accelerate would otherwise derive from the node or a host file."""
     if "use-deepspeed" in options.names:
         is_needed = context.shape.nodes > 1 and "deepspeed-multinode-launcher" not in options.names
         return ["--deepspeed_multinode_launcher", "standard"] if is_needed else []

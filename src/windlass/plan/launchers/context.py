@@ -1,4 +1,4 @@
-"""Input and result of a launcher, and the checks that launchers share."""
+"""Input and result of launchers, and their common checks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ADDRESS, PORT, RANK = "${leader.address}", "${leader.port}", "${rank}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """A task in its shape, and its command.
+    """Task with its shape and command.
 
     Attributes:
-        path: the task's path in the file, for messages.
-        command: the user's command; the planner's tokens are already replaced.
+        path: path of the task in the file, for messages.
+        command: the user's command, with the planner's tokens already replaced.
     """
 
     path: str
@@ -55,7 +55,7 @@ def num_procs(written: str, context: LaunchContext, flag: str) -> int:
 
 
 def refuse_owned(flag: str, value: str, context: LaunchContext) -> None:
-    message = f"`{flag} {value}` in {context.path}.run is filled in by windlass"
+    message = f"`{flag} {value}` in {context.path}.run is set by windlass"
     raise spec_error(message, "launcher-command", f"remove `{flag}` from the command")
 
 

@@ -1,4 +1,4 @@
-"""Options of a launcher's command line, up to the script that it starts."""
+"""Options on a launcher's command line, up to the script that it starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LauncherOption", "LauncherOptions", "scan_options"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOption:
-    """Option: name without dashes and with `-` for `_`, value, and words as written."""
+    """Option with its normalized name (`nproc-per-node`), its value, and its words as written."""
 
     name: str
     value: str
@@ -21,7 +21,7 @@ class LauncherOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOptions:
-    """Options between two words of a program; `stop` is the first word after them."""
+    """Options of a program; `stop` is the index of the first word after them."""
 
     start: int
     stop: int
@@ -29,16 +29,16 @@ class LauncherOptions:
 
     @property
     def names(self) -> AbstractSet[str]:
-        """Names of the options."""
+        """Return the names of the options."""
         return frozenset(option.name for option in self.found)
 
     def value(self, name: str) -> str:
-        """Return the value of the last option of this name, or an empty string."""
+        """Return the value of the last option with this name, or an empty string."""
         return next((option.value for option in reversed(self.found) if option.name == name), "")
 
 
 def scan_options(program: ShellProgram, start: int, switches: AbstractSet[str]) -> LauncherOptions:
-    """Read the options that begin at word `start`; all but switches take a value."""
+    """Read the options that start at word `start`; all except switches take a value."""
     words, index = program.words, start
     found: list[LauncherOption] = []
     while index < len(words) and words[index].value.startswith("-"):

@@ -1,4 +1,4 @@
-"""torchrun: `torch.distributed.run` on every node around the user's command."""
+"""Launcher `torchrun`: runs the user's command by `torch.distributed.run` on every node."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["launch_torchrun"]
 def launch_torchrun(context: LaunchContext) -> Launch:
     """Start `torch.distributed.run` on every node, with the static rendezvous.
 
-    Static, not c10d: node ranks are windlass's ranks, MASTER_ADDR is the leader's address and not a host name that may
-    not resolve, the one port is the one the leader published, and the agents share their store with the workers. What
-    c10d adds, changing membership and restarts across nodes, is what the supervisor does.
+    The rendezvous is static, not c10d: node ranks are windlass's ranks, MASTER_ADDR is the leader's address and not a
+    host name that may not resolve, the only port is the one that the leader published, and the agents share their store
+    with the workers. What c10d adds (elastic membership, restarts across nodes) is the supervisor's task.
     Source: torch 2.13, torch/distributed/run.py and elastic/rendezvous/static_tcp_rendezvous.py.
     """
     line = ShellLine.parse(context.command, context.path)
@@ -72,7 +72,7 @@ _TORCHRUN_OWNED = frozenset(
 
 
 def _torchrun_program(line: ShellLine, context: LaunchContext) -> tuple[ShellProgram, int, str]:
-    """Return the program, the number of torchrun's own words (0: none), and the interpreter."""
+    """Return the program, the number of torchrun's words (0 if none), and the interpreter."""
     found = [(program, skip) for program in line.programs if (skip := _torchrun_words(program, context))]
     if len(found) == 1:
         program, skip = found[0]
@@ -121,7 +121,7 @@ def _check_torchrun_option(name: str, value: str, context: LaunchContext) -> Non
     if name == "max-restarts" and value != "0":
         refuse_restarts(name, value, context)
     if name == "standalone" and context.shape.nodes > 1:
-        hint = "remove it: the leader's address and port are filled in"
+        hint = "remove it: windlass sets the leader's address and port"
         raise spec_error(
             f"`--standalone` in {context.path}.run contradicts nodes={context.shape.nodes}", "launcher-command", hint
         )
@@ -130,7 +130,7 @@ def _check_torchrun_option(name: str, value: str, context: LaunchContext) -> Non
 
 
 def _wrapped(program: ShellProgram, context: LaunchContext) -> tuple[int, list[str]]:
-    """Return the end of the words that torchrun replaces, and the words that must follow."""
+    """Return the end of the replaced words, and the words that must follow torchrun's."""
     head = program.head
     if not is_python(program.value(0)):
         return head + 1, ["--no-python", program.words[head].text]

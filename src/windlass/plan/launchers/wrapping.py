@@ -1,4 +1,4 @@
-"""Launchers that are programs of the supervisor's archive around the user's command.
+"""Launchers that wrap the user's command in a program of the supervisor's zipapp.
 
 <python> windlass.pyz ray --num-gpus=4 --driver-set=NAME=VALUE -- <the user's command>
 """
@@ -16,7 +16,7 @@ _PROGRAM = ("${supervisor.python}", "-I", "-S", "${supervisor.archive}")
 
 
 def _wrap(program: str, options: Mapping[str, object], context: LaunchContext) -> tuple[tuple[str, ...], bool]:
-    """Return the argv of every replica, and whether it ends in a shell with the user's line."""
+    """Return the argv of every replica, and whether it ends with a shell and the user's line."""
     words = [*_PROGRAM, program, *(f"--{name}={value}" for name, value in options.items()), "--"]
     if isinstance(context.command, str):
         return (*words, "/bin/sh", "-c", context.command), True
@@ -26,7 +26,7 @@ def _wrap(program: str, options: Mapping[str, object], context: LaunchContext) -
 def launch_ray(context: LaunchContext) -> Launch:
     """Run `windlass.pyz ray` with the planned GPUs and CPUs of each node.
 
-    A count of CPUs that the plan does not know is that of the job's allocation.
+    If the plan does not know the number of CPUs, that of the job's allocation is used.
     """
     options: dict[str, object] = {"scratch": "${supervisor.scratch}", "num-gpus": context.shape.gpus}
     if context.shape.node_cpus:
@@ -39,14 +39,14 @@ def launch_ray(context: LaunchContext) -> Launch:
 
 
 def launch_mpi(context: LaunchContext) -> Launch:
-    """Run `windlass.pyz mpi`: `${hostfile}` and WINDLASS_HOSTFILE name the host file."""
+    """Run `windlass.pyz mpi`; `${hostfile}` and WINDLASS_HOSTFILE name the host file."""
     procs = context.task.procs_per_node or context.shape.gpus or 1
     argv, is_shell = _wrap("mpi", {"slots": procs}, context)
     return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs, env={"WINDLASS_HOSTFILE": "${hostfile}"})
 
 
 def launch_srun(context: LaunchContext) -> Launch:
-    """Run `windlass.pyz ranks`: `procs_per_node` processes per replica, with srun's variables."""
+    """Run `windlass.pyz ranks` with `procs_per_node` processes per replica and srun's variables."""
     procs = context.task.procs_per_node or context.shape.gpus or 1
     argv, is_shell = _wrap("ranks", {"procs": procs}, context)
     env = {"MASTER_ADDR": ADDRESS, "MASTER_PORT": PORT}
@@ -54,7 +54,7 @@ def launch_srun(context: LaunchContext) -> Launch:
 
 
 def with_roles(task: TaskPlan) -> tuple[str, ...]:
-    """Return the argv of a task; a wrapper program also gets the variables of each role."""
+    """Return the argv of a task; wrapper programs also get the variables of each role."""
     if not _is_wrapped(task):
         return task.argv
     at = len(_PROGRAM) + 1
@@ -66,7 +66,7 @@ def with_roles(task: TaskPlan) -> tuple[str, ...]:
 
 
 def own_role(task: TaskPlan) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the set and unset variables of all processes; empty where roles differ."""
+    """Return the set and unset variables of all processes; empty if roles differ."""
     return ({}, ()) if _is_wrapped(task) else (task.driver_env, task.driver_unset)
 
 

@@ -1,1 +1,1 @@
-"""Experiments at Slurm sites."""
+"""Planning for Slurm sites."""

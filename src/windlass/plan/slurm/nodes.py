@@ -16,7 +16,7 @@ __all__ = ["check_nodes"]
 
 
 def check_nodes(name: str, task: Task, shape: TaskShape, target: QueueTarget, diagnostics: Diagnostics) -> None:
-    """Refuse more than the partition has; each hint names a shape or partition that fits."""
+    """Refuse requests that exceed the partition; hints name a shape or partition that fits."""
     path = f"tasks.{name}"
     _check_gpus(name, task, shape, target, diagnostics)
     there = target.there
@@ -50,7 +50,7 @@ def _holds(partition: Partition, shape: TaskShape) -> bool:
 
 
 def _elsewhere(target: QueueTarget, holds: Callable[[Partition], bool], override: str) -> str:
-    """Return a hint: an override that fits, or another partition that has enough."""
+    """Return a hint that names an override that fits, or another partition."""
     other = next(target.others(holds), "")
     return f"{override}, or another partition: --on {other}" if other else override
 
@@ -103,17 +103,17 @@ def _check_hosts(path: str, task: Task, shape: TaskShape, target: QueueTarget, d
         return
     lists = [host for host in task.hosts if "[" in host or "," in host]
     if lists:
-        message = f"{path}.hosts holds `{lists[0]}`, which is not the name of a single host"
+        message = f"{path}.hosts holds `{lists[0]}`, which is not a single host name"
         hint = f"write each host by itself: {path}.hosts=[{lists[0] if '[' not in lists[0] else 'n1,n2'}]"
         diagnostics.add(f"{path}.hosts", message, "does-not-fit", hint)
     elif len(task.hosts) != shape.nodes:
         message = f"{path}.hosts is `{', '.join(task.hosts)}`, and the task takes {_nodes(shape.nodes)}"
-        hint = f"name as many hosts as nodes: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
+        hint = f"list as many hosts as nodes: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
         diagnostics.add(f"{path}.hosts", message, "does-not-fit", hint)
     excluded = {entry.host: entry for entry in target.profile.scheduler.exclude}
     for host in task.hosts:
         if host in excluded:
             reason = excluded[host].reason or "no reason given"
             message = f"{path}.hosts names `{host}`, which `{target.profile.name}` excludes: {reason}"
-            hint = "name another one, or remove it from scheduler.exclude in the site's profile"
+            hint = "use another host, or remove this one from scheduler.exclude in the site's profile"
             diagnostics.add(f"{path}.hosts", message, "does-not-fit", hint)

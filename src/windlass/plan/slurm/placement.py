@@ -53,7 +53,7 @@ def place_on_slurm(
 
 
 def _cpu_target(target: QueueTarget) -> QueueTarget:
-    """Return the partition for work without GPUs, with the site's own QOS and no nice value."""
+    """Return the partition for work without GPUs, with the site's QOS and no nice value."""
     scheduler, partitions = target.profile.scheduler, target.profile.partitions
     name = scheduler.cpu_partition
     if not name:
@@ -87,7 +87,7 @@ def _notes(
     profile, there = target.profile, target.there
     if target.partition not in profile.partitions:
         place = f"partition `{target.partition}`" if target.partition else "the default partition"
-        yield f"what the nodes of {place} of `{profile.name}` have is not known, so nothing was checked"
+        yield f"what the nodes of {place} of `{profile.name}` have is unknown, so nothing was checked"
     if there.is_preempted and not experiment.context.preemptible:
         yield f"nodes of `{target}` can be preempted: an interrupted task resumes in the next job of its chain"
     for name, shape in shapes.items():
@@ -98,7 +98,7 @@ def _notes(
             )
         if shape.gpus and not tasks[name].queue.cpus_per_node and not profile.scheduler.exclusive:
             yield (
-                f"task {name} asks for GPUs and not for CPUs (tasks.{name}.cpus): it gets the default of "
+                f"task {name} asks for GPUs and not for CPUs (tasks.{name}.cpus): it gets the default number of CPUs at "
                 f"`{profile.name}`, perhaps one CPU"
             )
     unlimited = [

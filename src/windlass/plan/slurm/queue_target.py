@@ -17,12 +17,12 @@ __all__ = ["QueueTarget", "mapping_text", "queue_target_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTarget:
-    """Partition of a site, and the options of jobs in its queue.
+    """Partition of a site, and the options of its jobs.
 
     Attributes:
-        partition: empty: the scheduler's default one, of which nothing is known.
-        there: what its nodes have; 0, None and empty are unknown.
-        qos, account: empty: the scheduler's default.
+        partition: the scheduler's default if empty; nothing is then known about it.
+        there: resources of its nodes; 0, None and empty mean unknown.
+        qos, account: the scheduler's default if empty.
     """
 
     profile: Profile
@@ -36,13 +36,13 @@ class QueueTarget:
         return f"{self.profile.name}/{self.partition}" if self.partition else self.profile.name
 
     def cpus_per_node(self, task: Task) -> int:
-        """Return the CPUs of a node that a task may count on; 0: unknown."""
+        """Return the CPUs of a node that a task may use; 0 if unknown."""
         if task.cluster == "ray" and self.profile.ray.cpus:
             return self.profile.ray.cpus
         return int(task.cpus) if task.cpus else self.there.cpus
 
     def others(self, holds: Callable[[Partition], bool]) -> Iterator[str]:
-        """Yield other partitions, as `--on` takes them, that fulfil a condition."""
+        """Yield other partitions that satisfy a condition, in the form of `--on`."""
         for name, partition in self.profile.partitions.items():
             is_like = not self.there.gpus or partition.gpus != 0
             if name != self.partition and is_like and holds(partition):
@@ -72,7 +72,7 @@ def queue_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics
 
 
 def mapping_text(profile: Profile, setting: str, value: object) -> str:
-    """Describe the site's mapping of a setting; empty: the site does not map it."""
+    """Describe the site's mapping of a setting; empty if there is none."""
     mapped = profile.scheduler.preemptible if setting == "preemptible" else profile.scheduler.priority.get(str(value))
     if mapped is None:
         return ""
@@ -82,7 +82,7 @@ def mapping_text(profile: Profile, setting: str, value: object) -> str:
 
 
 def _wishes(context: Context, profile: Profile) -> Iterator[tuple[str, _Wish]]:
-    """Yield (setting, mapped options) for the settings that the site maps."""
+    """Yield (setting, mapped options) for each setting that the site maps."""
     scheduler = profile.scheduler
     if context.preemptible and scheduler.preemptible is not None:
         mapped = scheduler.preemptible

@@ -1,4 +1,4 @@
-"""Chains of jobs: their number and walltime by `limit` at a Slurm site."""
+"""Chains of jobs at a Slurm site: their length and walltime according to `limit`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windlass.spec import Experiment, Task
 __all__ = ["LinkPlan", "gpu_budget", "links_of"]
 
 _NUM_AHEAD = 2
-"""Links queued beyond the needed ones where only the client can queue them."""
+"""Number of extra links that are queued if only the client can queue links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,10 @@ class LinkPlan:
     """Chain of one task.
 
     Attributes:
-        time_s: walltime of a link; 0: the partition's own.
-        num_needed: links that the running time needs; 1 where it is not limited.
-        num_most: links after which the task is over, whatever it has reached.
-        num_queued: links that are queued at the launch.
+        time_s: walltime of a link; 0 for the partition's default.
+        num_needed: links that the running time needs; 1 if it is not limited.
+        num_most: maximum number of links, after which the task ends.
+        num_queued: links that are queued at launch.
     """
 
     time_s: float
@@ -37,17 +37,17 @@ class LinkPlan:
 
     @property
     def is_chained(self) -> bool:
-        """Return whether another link may follow the first one."""
+        """Return whether another link can follow the first one."""
         return self.num_most > 1
 
 
 def links_of(
     task: Task, experiment: Experiment, time_s: float | None, target: QueueTarget, diagnostics: Diagnostics
 ) -> LinkPlan:
-    """Return walltime and number of links; refuse what partition or chain cannot provide.
+    """Return the walltime and number of links; refuse limits that cannot be met.
 
     Args:
-        time_s: running time of the task, all its attempts together; None for no limit.
+        time_s: total running time of all attempts of the task; None for no limit.
     """
     limit, longest = experiment.limit, target.there.time_max
     if limit.per_job is not None:
@@ -68,13 +68,13 @@ def links_of(
 
 
 def _start_and_stop_s(task: Task) -> float:
-    """Return the time a link needs beside running, so that the limit ends it, not the walltime."""
+    """Return the extra seconds a link needs, so that the limit ends it before the walltime."""
     return float(task.ready_timeout) + float(task.grace)
 
 
 def _refuse_time(setting: str, wanted: float, target: QueueTarget, diagnostics: Diagnostics, hint: str) -> None:
     longest = target.there.time_max
-    assert longest is not None  # the caller compared with it
+    assert longest is not None  # the caller has compared with it
     other = next(target.others(lambda partition: (partition.time_max or 0) >= wanted), "")
     message = (
         f"{setting} is {format_duration(wanted)}, and a job in `{target}` may run {format_duration(longest)} at most"
@@ -87,7 +87,7 @@ def _refuse_time(setting: str, wanted: float, target: QueueTarget, diagnostics: 
 def _chained(
     needed: int, ahead: int, walltime: float, experiment: Experiment, target: QueueTarget, diagnostics: Diagnostics
 ) -> LinkPlan:
-    """Return the chain; `ahead` links are expected where only the client can queue them."""
+    """Return the chain; `ahead` extra links are queued if only the client can queue links."""
     limit, retry, scheduler = experiment.limit, experiment.retry, target.profile.scheduler
     tries = 1 + retry.interrupted + retry.failed
     most = min(tries, limit.jobs or tries)
@@ -104,7 +104,7 @@ def _chained(
             f"{what} allows {most} jobs, and limit.time needs {needed} of {format_duration(walltime)}: "
             f"the task ends after {format_duration(most * walltime)}"
         )
-    queued = min(2, most) if limit.per_job is not None else 1  # a link that runs queues what follows it
+    queued = min(2, most) if limit.per_job is not None else 1  # a running link queues the next one
     if scheduler.chain == "requeue":
         queued = 1
     elif not scheduler.submits_in_jobs:
@@ -116,10 +116,10 @@ def _chained(
 def gpu_budget(
     experiment: Experiment, shapes: Mapping[str, TaskShape], diagnostics: Diagnostics
 ) -> tuple[Mapping[str, float], list[str]]:
-    """Return the running time per task that `limit.gpu_hours` allows, and notes.
+    """Return the running time per task that `limit.gpu_hours` allows, with notes.
 
-    One task with GPUs gets all of it. Several do not share a budget while they run, for nothing counts across tasks;
-    they are refused unless `limit.time` keeps them below it together.
+    A single task with GPUs gets the whole budget. Several tasks cannot share it, because usage is not counted across
+    running tasks; they are refused unless `limit.time` keeps their total below the budget.
     """
     hours = experiment.limit.gpu_hours
     sizes = {name: shape.nodes * shape.gpus for name, shape in shapes.items() if shape.gpus}

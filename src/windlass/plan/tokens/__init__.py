@@ -1,1 +1,1 @@
-"""The `${...}` tokens of commands and variables, and the shell lines around them."""
+"""Tokens (`${...}`) in commands and variables, and shell lines that contain them."""

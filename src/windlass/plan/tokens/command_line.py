@@ -1,4 +1,4 @@
-"""A user's command, a shell line or a list, as words that a launcher can rewrite."""
+"""Command of a user, a shell line or list, as words that a launcher can rewrite."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellProgram:
-    """Simple command: its words, and the index of the program's name."""
+    """Simple command: its words, and the index of the program name."""
 
     words: tuple[Word, ...]
     head: int
 
     def value(self, offset: int) -> str:
-        """Return the word `offset` places after the program's name; empty past the end."""
+        """Return the word `offset` positions after the program name; empty past the end."""
         index = self.head + offset
         return self.words[index].value if index < len(self.words) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellLine:
-    """Programs of a command, with a method to replace words of one of them."""
+    """Programs of a command, with a method to replace words of one program."""
 
     command: Command
     programs: tuple[ShellProgram, ...]
 
     @classmethod
     def parse(cls, command: Command, path: str) -> ShellLine:
-        """Read a command; `path` names the task in the message of a SpecError."""
+        """Parse a command; `path` names the task in the message of a SpecError."""
         if not isinstance(command, str):
             words = tuple(Word(item, item) for item in command)
             program = _program(words, ("env",))
@@ -55,7 +55,7 @@ class ShellLine:
         return cls(command=command, programs=tuple(program for program in found if program.head < len(program.words)))
 
     def replace(self, program: ShellProgram, stop: int, texts: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-        """Return the argv with the words from the program's name up to `stop` replaced.
+        """Return the argv with the words from the program name up to `stop` replaced.
 
         Returns:
             The argv, and whether it is a shell with the user's line.

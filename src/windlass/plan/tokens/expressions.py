@@ -4,8 +4,8 @@
     term       = factor (("*" | "//" | "%") factor)*
     factor     = "-" factor | INTEGER | NAME | NAME "(" expression ("," expression)* ")" | "(" expression ")"
 
-Whole numbers only; `//` and `%` round down, as in Python. `repeat(value, count)` is a list, and only a whole token may
-be one.
+Numbers are integers; `//` and `%` round down, as in Python. `repeat(value, count)` is a list, allowed only as a whole
+token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_NUMBER = 2**63
 
 
 class ExpressionError(ValueError):
-    """Error of an expression that has no value; `hint` says what to write instead."""
+    """Error in an expression; `hint` says what to write instead."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class ExpressionError(ValueError):
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a token is an expression: it has an operator or a parenthesis."""
+    """Return whether a token is an expression, with an operator or a parenthesis."""
     pieces = _pieces(text)
     is_calculated = any(not _is_operand(piece) for piece in pieces)
     return is_calculated and any(_is_operand(piece) for piece in pieces)
@@ -51,10 +51,10 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def evaluate(text: str, values: Mapping[str, JsonValue]) -> int | tuple[int, ...]:
-    """Return the value of an expression; raises ExpressionError.
+    """Return the value of an expression. Raises ExpressionError.
 
     Args:
-        values: what its names stand for; only whole numbers can be used.
+        values: values of its names; only integers can be used.
     """
     if len(text) > _MAX_LENGTH:
         raise ExpressionError(f"it has more than {_MAX_LENGTH} characters", "calculate in the code of the task")
@@ -85,7 +85,7 @@ def _is_operand(piece: str) -> bool:
 
 
 class _Reader:
-    """Reads an expression from left to right and calculates on the way."""
+    """Parser that evaluates an expression from left to right."""
 
     def __init__(self, pieces: Sequence[str], values: Mapping[str, JsonValue]) -> None:
         self._pieces = pieces
@@ -94,7 +94,7 @@ class _Reader:
 
     @property
     def next(self) -> str:
-        """Next part; empty at the end."""
+        """Return the next part; empty at the end."""
         return self._pieces[self._at] if self._at < len(self._pieces) else ""
 
     def expression(self) -> int | tuple[int, ...]:
@@ -112,7 +112,7 @@ class _Reader:
             operator = self._take()
             if operator == "/":
                 raise ExpressionError(
-                    "`/` may leave a fraction", "write `//`, which rounds down, or `ceil_div(a, b)`, which rounds up"
+                    "`/` may return a fraction", "write `//`, which rounds down, or `ceil_div(a, b)`, which rounds up"
                 )
             value = _checked(_product(operator, _number(value), _number(self._factor())))
         return value
@@ -153,13 +153,13 @@ class _Reader:
             hint = f"did you mean `{close}`?" if close else f"the names are: {', '.join(numbers)}"
             raise ExpressionError(f"unknown name `{name}`", hint)
         if isinstance(value, bool) or not isinstance(value, int):
-            message = f"`{name}` is `{value}`, and expressions need whole numbers"
+            message = f"`{name}` is `{value}`, but expressions need whole numbers"
             raise ExpressionError(message, "use the token alone, or calculate in the code of the task")
         return value
 
     def _take(self) -> str:
         if not self.next:
-            raise ExpressionError("it ends too early", _GRAMMAR)
+            raise ExpressionError("the expression ends too early", _GRAMMAR)
         self._at += 1
         return self._pieces[self._at - 1]
 
@@ -198,7 +198,7 @@ def _product(operator: str, left: int, right: int) -> int:
 def _repeat(name: str, arguments: Sequence[int]) -> tuple[int, ...]:
     value, count = _two(name, arguments)
     if not 0 <= count <= _MAX_REPEAT:
-        raise ExpressionError(f"`repeat` would return {count} numbers", f"from 0 to {_MAX_REPEAT} are possible")
+        raise ExpressionError(f"`repeat` would return {count} numbers", f"use a count from 0 to {_MAX_REPEAT}")
     return (value,) * count
 
 
@@ -223,7 +223,7 @@ def _most(name: str, arguments: Sequence[int]) -> int:
 
 def _some(name: str, arguments: Sequence[int]) -> Sequence[int]:
     if not arguments:
-        raise ExpressionError(f"`{name}` needs numbers, and has none", f"write `{name}(a, b)`")
+        raise ExpressionError(f"`{name}` has no arguments", f"write `{name}(a, b)`")
     return arguments
 
 
@@ -233,4 +233,4 @@ FUNCTIONS: Mapping[str, Callable[[str, Sequence[int]], int | tuple[int, ...]]] =
     "max": _most,
     "ceil_div": _ceil_div,
 }
-"""Functions of expressions; each gets its own name, for messages, and its arguments."""
+"""Functions for expressions; each gets its name, for messages, and its arguments."""

@@ -1,4 +1,4 @@
-"""Check that the commands use the parameters: an unused one is reported."""
+"""Check that commands use the parameters, and report unused ones."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MAX_LISTED = 8
 
 
 def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnostics: Diagnostics) -> list[str]:
-    """Refuse overrides of unused parameters; return a note on unused ones of the file."""
+    """Refuse overrides of unused parameters; return a note on unused parameters of the file."""
     known = flat_params(experiment.params)
     used = {name for text in _texts(experiment) for name in _names(text, known)}
     if not used <= known.keys():
-        return []  # a misspelt token is refused where it stands, and hides which parameter was meant
+        return []  # a misspelt token is refused elsewhere, and it is unknown which parameter was meant
     overridden = set()
     for override in overrides:
         path, value = parse_override(override)
@@ -51,7 +51,7 @@ def _texts(experiment: Experiment) -> Iterator[str]:
 
 
 def _names(text: str, known: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Return the parameters that a text names; none if it is refused anyway."""
+    """Yield the parameters that a text names; none if the text is refused elsewhere."""
     try:
         pieces = parse_tokens(text)
     except ValueError:
@@ -64,7 +64,7 @@ def _names(text: str, known: Mapping[str, JsonValue]) -> Iterator[str]:
 
 
 def _is_used(path: str, used: Iterable[str]) -> bool:
-    """Return whether a token names this parameter, a part of it, or a parent."""
+    """Return whether a token names this parameter, its parent or a part of it."""
     return any(f"{path}.".startswith(f"{name}.") or name.startswith(f"{path}.") for name in used)
 
 

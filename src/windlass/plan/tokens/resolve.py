@@ -1,4 +1,4 @@
-"""Resolve `${...}` in commands and variables; tokens that are known later stay."""
+"""Resolution of `${...}` in commands and variables; late tokens are kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECLARED = {
     "params": "params: {{{name}: VALUE}}",
     "tasks": "tasks: {{{name}: {{run: COMMAND}}}}",
 }
-"""Example of how a file declares the value of a token of this kind."""
+"""Examples of how a file declares a token, by kind."""
 
 _DASHED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(?:-[A-Za-z_][A-Za-z0-9_.]*)+\Z", re.ASCII)
 
@@ -43,8 +43,8 @@ class Scope:
 
     Attributes:
         values: token names that the planner replaces.
-        later: token names that stay: paths, and what only the job knows.
-        blocked: token names of tasks that are not upstream, with the task they belong to.
+        later: token names to keep: paths, and values that only the job knows.
+        blocked: token names of tasks that are not upstream, with their task.
     """
 
     task: str
@@ -54,7 +54,7 @@ class Scope:
 
 
 def text_of_value(value: JsonValue) -> str:
-    """Return a parameter as command-line text; raises ValueError with the reason."""
+    """Return a parameter as command-line text. Raises ValueError with the reason."""
     if isinstance(value, list | tuple):
         return " ".join(shlex.quote(text_of_value(item)) for item in value)
     if isinstance(value, Mapping):
@@ -70,10 +70,10 @@ def text_of_value(value: JsonValue) -> str:
 
 
 def resolve_text(text: str, scope: Scope, diagnostics: Diagnostics, path: str, *, is_shell: bool = False) -> str:
-    """Replace the planner's tokens in `text`; problems go to `diagnostics` and name `path`.
+    """Replace the planner's tokens in `text`; add problems to `diagnostics`, naming `path`.
 
     Args:
-        is_shell: the text is a shell line, so what is inserted gets the quotes that its place needs.
+        is_shell: the text is a shell line, so inserted values are quoted as their position requires.
     """
     try:
         pieces = parse_tokens(text)
@@ -143,7 +143,7 @@ def _is_calculated(text: str, scope: Scope) -> bool:
 
 
 def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) -> JsonValue:
-    """Return the value of an expression, a number or a list; empty text after a problem."""
+    """Return the value of an expression, a number or a list; an empty string after a problem."""
     too_late = [name for name in names_in(token.name) if name in scope.later]
     if too_late:
         message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
@@ -161,7 +161,7 @@ def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) 
 
 
 class _HazardError(Exception):
-    """Error: quotes would not protect a value here; the text is the reason."""
+    """Error whose text is the reason why quotes would not protect a value."""
 
 
 def _inserted(value: str, scanner: ShellScanner) -> str:
@@ -202,11 +202,11 @@ def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[
 
 
 def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False) -> str:
-    """Replace the late tokens of a plan's text and undo `$${`; tokens of the job stay.
+    """Replace the late tokens of a plan's text and undo `$${`; keep tokens of the job.
 
     Raises:
         KeyError: a token has no value.
-        ValueError: a value needs quotes where the shell's quoting is not understood.
+        ValueError: a value needs quotes, but the shell syntax around it is not understood.
     """
     scanner = ShellScanner()
     filled = ""

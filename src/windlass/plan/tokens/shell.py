@@ -1,9 +1,9 @@
-"""Part of the POSIX shell grammar: insert values safely, find the commands of a line.
+"""Subset of the POSIX shell grammar, to insert values safely and find commands.
 
 Source: POSIX.1-2024, Shell Command Language, sections 2.2 (quoting) and 2.3 (token recognition). Here-documents,
-backquotes, arithmetic and whatever shells read differently are noticed, not understood: `ShellScanner.hazard` says
-so, and a value that would need quotes there is refused. What a command itself evaluates (`eval`, `sh -c`, `let`) is
-out of reach: there the line must not use the value as code.
+backquotes, arithmetic and syntax that shells interpret differently are detected but not parsed: `ShellScanner.hazard`
+reports them, and a value that would need quotes there is refused. Text that a command evaluates itself (`eval`,
+`sh -c`, `let`) is not covered: such a line must not use the value as code.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ShellScanner:
 
     Attributes:
         is_comment: the last character belongs to a comment.
-        is_opaque: there was a backquote or a here-document; what follows is not understood.
-        is_escaped: the last character is a backslash that takes the meaning of the next one.
+        is_opaque: there was a backquote or a here-document; the following text is not parsed.
+        is_escaped: the last character is a backslash that escapes the next one.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class ShellScanner:
 
     @property
     def quote(self) -> Quote:
-        """Quoting at this point."""
+        """Return the quoting state at this point."""
         return {"'": Quote.SINGLE, "$'": Quote.SINGLE, '"': Quote.DOUBLE, '"{': Quote.DOUBLE}.get(self._top, Quote.BARE)
 
     @property
     def hazard(self) -> str:
-        """Reason why quotes would not protect a value here; empty: they would."""
+        """Return why quotes would not protect a value here; empty if they would."""
         if self.is_opaque or self._doubt:
             return self._doubt or "there is a backquote or a here-document before it"
         if self.is_comment:
@@ -84,7 +84,7 @@ class ShellScanner:
         return self._stack[-1] if self._stack else ""
 
     def feed(self, text: str) -> None:
-        """Read more characters."""
+        """Scan more characters."""
         for character in text:
             if not self.is_escaped:
                 self._step(character)
@@ -99,7 +99,7 @@ class ShellScanner:
                 "<",
                 "(",
                 "[",
-            ):  # a continued line reads as if backslash and newline were not there
+            ):  # a continued line reads as if backslash and newline were absent
                 self._doubt = self._doubt or "there is a line continued in the middle of an operator before it"
 
     def feed_value(self) -> None:
@@ -113,7 +113,7 @@ class ShellScanner:
         elif top in ("'", "$'"):
             if character == "'":
                 self._stack.pop()
-            elif top == "$'" and character == "\\":  # `$'a\'` ends here in one shell and goes on in another
+            elif top == "$'" and character == "\\":  # `$'a\'` ends here in one shell and continues in another
                 self._doubt = self._doubt or "there is a backslash in `$'...'` before it"
         elif character == "\\":
             self.is_escaped, self._previous = True, previous
@@ -184,13 +184,13 @@ class ShellScanner:
             self._doubt = self._doubt or "there is a `case` in `$(...)` before it"
 
     def _doubt_quotes(self, top: str) -> None:
-        """Mark quotes in arithmetic and in quoted `${...}` as unsafe: shells differ there."""
+        """Mark quotes in arithmetic and in quoted `${...}` as unsafe, because shells differ."""
         if top in ("((", '"{'):
             self._doubt = self._doubt or 'there are quotes in `$((...))` or in `"${...}"` before it'
 
 
 def quote_value(value: str, quote: Quote) -> str:
-    """Quote `value` for a position with this quoting; unchanged if it needs no quotes."""
+    """Quote `value` for a position in this quoting state, if it needs quotes."""
     if _SAFE.match(value):
         return value
     if quote is Quote.SINGLE:
@@ -202,7 +202,7 @@ def quote_value(value: str, quote: Quote) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Word of a command: as written, without its quotes, and its position."""
+    """Word of a command: as written, unquoted, and its position."""
 
     text: str
     value: str
@@ -214,7 +214,7 @@ def simple_commands(line: str) -> tuple[tuple[Word, ...], ...]:
     """Split a line into simple commands at `;`, `&`, `|`, parentheses and line ends.
 
     Raises:
-        ValueError: a quote or a substitution is not closed, or there is a backquote or a here-document.
+        ValueError: a quote or substitution is not closed, or the line has a backquote or a here-document.
     """
     commands: list[tuple[Word, ...]] = []
     words: list[Word] = []
@@ -270,11 +270,11 @@ def is_assignment(word: str) -> bool:
 
 
 def plain_argv(line: str, literals: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the arguments of a line that needs no shell, or None if it needs one.
+    """Return the arguments of a line, or None if the line needs a shell.
 
     Args:
-        line: one command; tokens in it are plain text.
-        literals: the same line without its tokens.
+        line: one command; its tokens are treated as plain text.
+        literals: the literal parts of the line, without its tokens.
     """
     scanner = ShellScanner()
     for literal in literals:

@@ -1,4 +1,4 @@
-"""Variables of a site by role, after evaluating their predicates."""
+"""Variables of a site by role, with their predicates evaluated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_PYTHON = re.compile(r"\$\{env\.path\}/lib/python(\d+\.\d+)/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteVariables:
-    """Variables of one task; None unsets one. Values may hold site tokens (`${env.path}`)."""
+    """Variables of one task; None unsets one. Values may contain site tokens (`${env.path}`)."""
 
     everyone: Mapping[str, str | None] = field(default_factory=dict)
     driver: Mapping[str, str | None] = field(default_factory=dict)
@@ -31,11 +31,11 @@ class SiteVariables:
 def site_variables(
     task: Task, shape: TaskShape, target: QueueTarget, user: Iterable[str], *, python_version: str
 ) -> SiteVariables:
-    """Return the variables that a site sets for a task; the user's own are kept.
+    """Return the variables that a site sets for a task, except those that the user sets.
 
     Args:
         user: names of the variables that the experiment sets.
-        python_version: of the task's own environment, for `${env.path}`; empty: it has none.
+        python_version: version of the task's environment, for `${env.path}`; empty without one.
     """
     facts = _facts(task, shape)
     found: dict[str, dict[str, str | None]] = {"all": {}, "driver": {}, "worker": {}}
@@ -57,25 +57,25 @@ def site_variables(
 
 
 def _facts(task: Task, shape: TaskShape) -> frozenset[str]:
-    """Return the facts that predicates of a profile test."""
+    """Return the facts that a profile's predicates test."""
     facts = {"multi-node" if shape.nodes > 1 else "one-node", task.cluster}
     return frozenset(facts | ({"gpu"} if shape.gpus else set()))
 
 
 def _other_python(variable: SiteVariable, target: QueueTarget, python_version: str) -> list[str]:
-    """Return a note on a value that names the folder of another Python version."""
+    """Return a note if a value names the folder of another Python version."""
     match = _OF_PYTHON.search(variable.value or "")
     if match is None or python_version.startswith(f"{match[1]}."):
         return []
     said = f"{variable.name} of `{target.profile.name}` names lib/python{match[1]} of the environment"
-    return [f"{said}, which has Python {python_version}: set it yourself (env.vars), or correct the profile"]
+    return [f"{said}, which has Python {python_version}: set it in env.vars, or correct the profile"]
 
 
 def _missing(variable: SiteVariable, target: QueueTarget, *, has_environment: bool) -> str:
-    """Return the reason why a value cannot be made here; empty: it can."""
+    """Return why a value is unavailable; empty if it is available."""
     tokens = {piece.name for piece in parse_tokens(variable.value or "") if isinstance(piece, Token)}
     if "env.path" in tokens and not has_environment:
         return "it is in the experiment's environment, which does not exist (env.uv)"
     if "fs.shared" in tokens and not target.profile.fs.shared:
-        return "the profile names no shared folder (fs.shared)"
+        return "the profile has no shared folder (fs.shared)"
     return ""

@@ -1,4 +1,4 @@
-"""The `${...}` grammar: text to literals and tokens, and back to equal text.
+"""Grammar of `${...}`: parses text to literals and tokens, and renders them back.
 
 `${name.of.token}` is a token, `$${` is a literal `${`, and every other `$` (`$HOME`, `$(date)`) is plain text.
 """
@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 IN_JOB_TOKENS = ("leader.address", "leader.port", "rank", "attempt", "hostfile")
-"""Tokens known when an attempt starts; the supervisor fills them in."""
+"""Tokens known when an attempt starts, which the supervisor replaces."""
 
 SUPERVISOR_TOKENS = (
     *("supervisor.python", "supervisor.archive", "supervisor.scratch"),
     *("supervisor.host", "supervisor.leader_host"),
 )
-"""Further tokens of this kind, in the words that windlass puts around a command."""
+"""Further such tokens, in the words that windlass adds around a command."""
 
 _HIDDEN = re.compile(r"\$\{(?:" + "|".join(re.escape(name) for name in (*IN_JOB_TOKENS, *SUPERVISOR_TOKENS)) + r")\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Text between `${` and `}`."""
+    """Token: the text between `${` and `}`."""
 
     name: str
 
@@ -47,7 +47,7 @@ class Token:
 
 
 def parse_tokens(text: str) -> tuple[str | Token, ...]:
-    """Split text into literals and tokens; raises ValueError if a `${` is not closed."""
+    """Split text into literals and tokens. Raises ValueError if a `${` is not closed."""
     pieces: list[str | Token] = []
     literal, position = "", 0
     while (dollar := text.find("$", position)) >= 0:
@@ -69,7 +69,7 @@ def parse_tokens(text: str) -> tuple[str | Token, ...]:
 
 
 def render_tokens(pieces: Iterable[str | Token]) -> str:
-    """Return the text that `parse_tokens` reads as these pieces; raises ValueError if none."""
+    """Return the text that `parse_tokens` reads as these pieces. Raises ValueError if none exists."""
     text, literal = "", ""
     for piece in pieces:
         if isinstance(piece, str):
@@ -82,7 +82,7 @@ def render_tokens(pieces: Iterable[str | Token]) -> str:
 
 
 def hidden_token(pieces: Iterable[str | Token]) -> str:
-    """Return a literal that the job would take for its own token (`${rank}`); empty: none."""
+    """Return a literal that the job would treat as a token (`${rank}`), or an empty string."""
     match = _HIDDEN.search("".join("\0" if isinstance(piece, Token) else piece for piece in pieces))
     return match.group() if match else ""
 

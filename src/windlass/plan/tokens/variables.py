@@ -1,4 +1,4 @@
-"""Environment variables of a task's processes: of windlass, launcher, Beaker and user."""
+"""Environment variables of a task's processes, by origin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 
 def windlass_variables(task: str, shape: TaskShape, experiment: str, *, is_debug: bool) -> dict[str, str]:
-    """Return the variables that describe a process; output is unbuffered to keep last lines."""
+    """Return the variables that describe a process, and disable Python's output buffering."""
     variables = {
         "WINDLASS_RUN": "${run}",
         "WINDLASS_NAME": experiment,
@@ -35,12 +35,12 @@ def windlass_variables(task: str, shape: TaskShape, experiment: str, *, is_debug
 
 
 def beaker_variables(task: str, shape: TaskShape, site: str) -> dict[str, str]:
-    """Return the variables that code written for Beaker reads, with ids of windlass.
+    """Return the variables that code written for Beaker reads, with windlass's ids.
 
-    There, an experiment is a run, and a job is one replica of one attempt. A CPU count may have a fraction, as there.
+    Beaker's experiment is a run, and its job is one replica of one attempt. As in Beaker, a CPU count may be fractional.
 
     Args:
-        site: what stands for the workspace.
+        site: site name, used as the workspace.
     """
     task_id = f"${{run}}.{task}"
     job = task_id + ".${attempt}."
@@ -66,7 +66,7 @@ def beaker_variables(task: str, shape: TaskShape, site: str) -> dict[str, str]:
 
 
 def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: Diagnostics, *, is_debug: bool) -> None:
-    """Refuse variables that windlass sets; the user may set all others."""
+    """Refuse variables that windlass sets."""
     for name, value in variables.items():
         where = f"{path}.{name}"
         if name.startswith(_PREFIX):
@@ -87,7 +87,7 @@ def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: D
 
 
 def check_secrets(names: Iterable[str], diagnostics: Diagnostics) -> None:
-    """Refuse secrets whose variable is set by windlass."""
+    """Refuse secrets whose variable windlass sets."""
     for name in names:
         if name.startswith(_PREFIX) or name == _DEVICES:
             message = f"env.secrets: `{name}` is a variable that windlass sets"

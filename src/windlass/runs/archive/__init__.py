@@ -1,1 +1,1 @@
-"""Contents and format of an archive of a run."""
+"""Contents and format of run archives."""

@@ -1,4 +1,4 @@
-"""Contents of an archive of a run: its file list, and writing and extracting files, each byte checked.
+"""Contents of a run archive: file list, and checked writing and extraction of files.
 
 <run>/archive.json              the list, first
 <run>/ro-crate-metadata.json    the same for other tools
@@ -36,7 +36,7 @@ SCHEMA = "windlass.archive/1"
 _PIECE_BYTES = 1 << 20
 _MAX_LIST_BYTES = 1 << 28
 _MAX_LEVELS = 200
-"""Maximum depth of a file; some functions recurse once per level, and Python allows a thousand."""
+"""Maximum depth of a path; some functions recurse per level, and Python allows 1000 levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class Item:
     """File or symbolic link in an archive.
 
     Attributes:
-        path: its path below the archive's top folder.
-        source: local file with its bytes; None when read from an archive.
+        path: path below the archive's top folder.
+        source: local file with the bytes; None if read from an archive.
         link: target of a symbolic link.
     """
 
@@ -58,13 +58,13 @@ class Item:
     source: Path | None = None
 
     def to_data(self) -> dict[str, object]:
-        """The JSON form, defaults left out."""
+        """Return the JSON form, without defaults."""
         data: dict[str, object] = {"path": self.path, "size": self.size, "sha256": self.sha256, "mtime": self.mtime}
         return {**data, **({"x": True} if self.is_executable else {}), **({"link": self.link} if self.link else {})}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Item:
-        """Read back `to_data`; raises ValueError, KeyError or TypeError."""
+        """Read the form of `to_data`. Raises ValueError, KeyError or TypeError."""
         item = cls(
             path=data["path"],
             size=data["size"],
@@ -91,8 +91,8 @@ class Contents:
     """File list of an archive.
 
     Attributes:
-        facts: the run's plan hash, the version that wrote it, the code's commit; only for display.
-        left_out: parts of the run that are not in it, by path, with the reason.
+        facts: plan hash, windlass version and code commit, only for display.
+        left_out: by path, the reason why a part of the run is missing.
     """
 
     run_id: str
@@ -102,12 +102,12 @@ class Contents:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all files together."""
+        """Return the total size of all files."""
         return sum(item.size for item in self.items)
 
     @property
     def digest(self) -> str:
-        """Hex sha256 of the list; equal for equal contents."""
+        """Return the hex sha256 of the list; equal for equal contents."""
         return hashlib.sha256(_json([item.to_data() for item in self.items])).hexdigest()
 
     def to_bytes(self) -> bytes:
@@ -124,7 +124,7 @@ class Contents:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Contents:
-        """Read back `to_bytes`; raises ValueError, KeyError, TypeError or AttributeError."""
+        """Read the form of `to_bytes`. Raises ValueError, KeyError, TypeError or AttributeError."""
         data = decode_json(content)
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA!r}")
@@ -146,7 +146,7 @@ def _json(value: object) -> bytes:
 
 
 def is_safe(path: str) -> bool:
-    """Return whether a relative path, by its text, stays below its folder."""
+    """Return whether the text of a relative path stays below its folder."""
     parts = PurePosixPath(path).parts
     is_plain = bool(parts) and not path.startswith("/") and "\0" not in path and str(PurePosixPath(path)) == path
     return is_plain and ".." not in parts
@@ -162,7 +162,7 @@ def stays_inside(path: str, link: str) -> bool:
 
 
 def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator[Item]:
-    """Yield every file below a folder, digested; escaping links and special files go to `left_out`."""
+    """Digest and yield the files below a folder; add escaping links and special files to `left_out`."""
     for root, folders, names in walk(folder, onerror=_raise):
         folders.sort()
         path = f"{prefix}/{Path(root).relative_to(folder).as_posix()}"
@@ -204,7 +204,7 @@ def _item(full: Path, path: str) -> Item:
 
 
 def write_items(archive: tarfile.TarFile, root: str, items: Iterable[Item]) -> None:
-    """Write files to an archive, in order; raises PreconditionError if one changed since it was digested."""
+    """Write files to an archive in order. Raises PreconditionError if one has changed."""
     for item in items:
         info = member(
             f"{root}/{item.path}",
@@ -228,7 +228,7 @@ def write_items(archive: tarfile.TarFile, root: str, items: Iterable[Item]) -> N
 
 
 class _Counted:
-    """File wrapper that digests what is read."""
+    """File wrapper that digests the bytes read."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -246,10 +246,10 @@ def _changed(item: Item) -> PreconditionError:
 
 
 def read_contents(path: Path, archive: tarfile.TarFile) -> Contents:
-    """Read the list of an archive, its first file.
+    """Read the file list of an archive, which is its first file.
 
     Raises:
-        PreconditionError: it is not an archive of a run, or the list was changed.
+        PreconditionError: the file is not a run archive, or the list was changed.
     """
     first = archive.next()
     if first is None or not first.isreg() or PurePosixPath(first.name).name != LIST or first.size > _MAX_LIST_BYTES:
@@ -266,11 +266,11 @@ def read_contents(path: Path, archive: tarfile.TarFile) -> Contents:
 
 
 def take_out(path: Path, archive: tarfile.TarFile, contents: Contents, folder: Path) -> None:
-    """Extract every file of the list to an empty folder, and check each; symbolic links are made last.
+    """Extract and check every listed file into an empty folder; symbolic links are created last.
 
     Raises:
-        PreconditionError: a member is not in the list, duplicate, missing or different.
-        OSError: no space.
+        PreconditionError: a member is unlisted, duplicate, missing or different.
+        OSError: there is not enough space.
     """
     wanted = {f"{contents.run_id}/{item.path}": item for item in contents.items}
     links = []
@@ -298,7 +298,7 @@ def take_out(path: Path, archive: tarfile.TarFile, contents: Contents, folder: P
 
 @contextmanager
 def _name_refused(path: Path, item: Item) -> Iterator[None]:
-    """Report a name that this file system cannot hold as an error of the archive."""
+    """Report a name that this file system does not support as an archive error."""
     try:
         yield
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:

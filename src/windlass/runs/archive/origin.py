@@ -1,6 +1,6 @@
-"""Origin of an imported run: time, digest and original paths, in `imported.json` in its folder.
+"""Origin of an imported run: time, digest and original paths, in the run's `imported.json`.
 
-Its `places.json` is part of that file, so that nothing of the run is started, stopped or observed from here.
+The run's `places.json` becomes part of that file, so that its jobs are not started, stopped or observed from here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ IMPORTED = "imported.json"
 
 
 def is_imported(run: RunFolder) -> bool:
-    """Return whether the run was imported from an archive."""
+    """Return whether a run was imported from an archive."""
     return (run.path / IMPORTED).exists()
 
 
 def import_facts(run: RunFolder) -> Mapping[str, object]:
-    """Return `at`, `digest`, `left_out` and `places`; empty for a run of this home."""
+    """Return `at`, `digest`, `left_out` and `places`; empty if the run was not imported."""
     try:
         content = read_json(run.path / IMPORTED)
     except FileNotFoundError:
@@ -46,13 +46,13 @@ def write_import_facts(folder: Path, facts: Mapping[str, object]) -> None:
 
 
 def imported_at(run: RunFolder) -> float:
-    """Return the time of the import (wall time); 0 for a run of this home."""
+    """Return the wall time of the import; 0 if the run was not imported."""
     at = import_facts(run).get("at", 0.0)
     return float(at) if isinstance(at, int | float) else 0.0
 
 
 def path_here(run: RunFolder, path: str) -> Path:
-    """Return the current path for one that the run recorded: paths in its folder moved with it."""
+    """Return the current path of a recorded path; paths in the run's folder moved with it."""
     places = import_facts(run).get("places")
     stated = places.get("run_dir") if isinstance(places, dict) else None
     found = Path(path)
@@ -62,11 +62,11 @@ def path_here(run: RunFolder, path: str) -> Path:
 
 
 def left_out_of(run: RunFolder) -> dict[str, str]:
-    """Return parts that were not in the archive, by path, with the reason."""
+    """Return by path why parts of the run were not in the archive."""
     found = import_facts(run).get("left_out")
     return dict(found) if isinstance(found, dict) else {}
 
 
 def archived_data(run: RunFolder) -> dict[str, Path]:
-    """Return imported data: file or folder by name in the experiment."""
+    """Return imported data files and folders by name in the experiment."""
     return {path.parent.name: path for path in sorted(run.path.glob("data/*/*"))} if is_imported(run) else {}

@@ -1,8 +1,8 @@
-"""RO-Crate 1.1 metadata of an archive, in the profile for process runs.
+"""RO-Crate 1.1 metadata of an archive, following the Process Run Crate profile.
 
 Sources: RO-Crate Metadata Specification 1.1 (https://w3id.org/ro/crate/1.1), "Root data entity", "Data entities",
-"Provenance"; Process Run Crate 0.5 (https://w3id.org/ro/wfrun/process/0.5). It has no licence, since
-the author of the run has not stated one.
+"Provenance"; Process Run Crate 0.5 (https://w3id.org/ro/wfrun/process/0.5). The metadata
+has no licence, because the author of the run has not stated one.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ Entity = dict[str, Any]
 def metadata(
     facts: RunFacts, plan: Mapping[str, Any], provenance: Mapping[str, Any], items: Iterable[Item], author: str = ""
 ) -> bytes:
-    """Return the content of `ro-crate-metadata.json`, deterministically.
+    """Return the content of `ro-crate-metadata.json`, which is deterministic.
 
     Args:
-        plan, provenance: as in the run's folder; `provenance` may be empty.
-        author: author of the code in git; empty: omitted.
+        plan, provenance: the run's documents; `provenance` may be empty.
+        author: author of the code in git; omitted if empty.
     """
     files = [_file(item) for item in items if not item.link]
     software = list(_software(provenance))
@@ -108,7 +108,7 @@ def _root(facts: RunFacts, files: list[Entity], actions: list[str]) -> Entity:
 
 
 def _refs(name: str, ids: Iterable[str]) -> Entity:
-    """Return a property that refers to entities; empty without any."""
+    """Return a property that refers to entities; empty if there are none."""
     found = [{"@id": each} for each in ids]
     return {name: found} if found else {}
 
@@ -128,7 +128,7 @@ def _file(item: Item) -> Entity:
 
 
 def _id(path: str) -> str:
-    """Return any path as a relative reference (RFC 3986)."""
+    """Return a path as a relative reference (RFC 3986)."""
     return quote(path.encode("utf-8", "surrogateescape"), safe="/-._~")
 
 
@@ -163,7 +163,7 @@ def _status(state: State, cause: str) -> Entity:
 
 
 def _actions(facts: RunFacts, plan: Mapping[str, Any], files: list[str], used: list[str]) -> Iterator[Entity]:
-    """Yield command and execution of each task."""
+    """Yield the command and execution of each task."""
     stated = {str(task.get("name")): task for task in plan.get("tasks", ()) if isinstance(task, dict)}
     commit = _commit(plan)
     for name, task in sorted(facts.tasks.items()):

@@ -1,7 +1,7 @@
-"""Byte format of an archive: a compressed, deterministic tar of plain files.
+"""Byte format of archives: a compressed, deterministic tar of plain files.
 
-Equal files give equal bytes: no owner, no user names, whole seconds, two modes. gzip is streamed by the standard
-library; `.tar.zst` is made by the `zstd` program from a temporary plain tar beside it.
+Equal files give equal bytes: no owners, no user names, whole seconds, two modes. gzip is streamed by the standard
+library; `.tar.zst` is created by the `zstd` program from a temporary plain tar next to it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def check_name(path: Path) -> None:
 
 @contextmanager
 def open_for_writing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
-    """Open a tar for writing to `path`, compressed by the suffix of `name`; durable after the block.
+    """Open a tar for writing, compressed by the suffix of `name`; durable after the block.
 
     Raises:
-        OSError: no space or no permission.
+        OSError: there is not enough space, or access is denied.
         PreconditionError: `zstd` is not installed, or failed.
     """
     plain = path.with_name(path.name + ".tar") if name.endswith(".zst") else path
@@ -61,14 +61,14 @@ def open_for_writing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
 
 @contextmanager
 def open_for_reading(path: Path, scratch: Path) -> Iterator[tarfile.TarFile]:
-    """Open a tar of any supported compression for reading as a stream.
+    """Open a tar with any supported compression for reading as a stream.
 
     Args:
-        scratch: path for the plain tar of a `.tar.zst`; removed after the block.
+        scratch: path for the decompressed `.tar.zst`; removed after the block.
 
     Raises:
-        PreconditionError: it is not an archive, or is truncated or damaged.
-        OSError: it cannot be read, or there is no space.
+        PreconditionError: the file is not an archive, or is truncated or damaged.
+        OSError: the file cannot be read, or there is not enough space.
     """
     with open(path, "rb") as file:
         head = file.read(4)

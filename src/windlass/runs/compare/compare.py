@@ -1,4 +1,4 @@
-"""Differences between two runs by cause, each reported once, at its origin."""
+"""Differences between two runs by cause, each reported once where it originates."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Difference in one value; None for a run without it.
+    """Difference in one value; None if a run does not have it.
 
     Attributes:
-        cause: its area.
+        cause: area of the difference.
         path: dotted path in the document.
-        details: further lines, such as the files that differ and by how much.
+        details: further lines, such as changed files with the extent of each change.
         files: names of the files that differ.
     """
 
@@ -87,7 +87,7 @@ _IGNORED = frozenset({"why", "host.collected_at", "host.python"})
 
 
 def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
-    """Return all differences of two runs' plans, provenance and outputs, sorted by cause and path.
+    """Return the differences between two runs' documents and outputs, by cause and path.
 
     Raises:
         NotFoundError: a run has no plan.
@@ -97,7 +97,7 @@ def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
 
 
 def difference_text(difference: Difference) -> str:
-    """Format a difference as one line: name, old and new value; hex digests are shortened."""
+    """Format a difference as one line: name, old and new value, with shortened hex digests."""
     name = difference.path
     if difference.cause in (Area.PARAMETERS, Area.RESOURCES) or name.startswith("env."):
         shown = name
@@ -138,12 +138,12 @@ def _documents(run: RunFolder) -> dict[str, object]:
 
 
 def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
-    """Return the digests of each task's files, or of all together without a local manifest."""
+    """Return file digests by task, or one total digest if the manifest is not local."""
     found: dict[str, object] = {}
     for task, (_, _, _, digest) in facts.outputs.items():
         try:
             entries = outputs.read_manifest(run.out(task)).entries
-        except WindlassError:  # not fetched, removed or damaged; the journal has the digest
+        except WindlassError:  # not fetched, removed or damaged: use the journal's digest
             found[task] = {"digest": digest}
             continue
         found[task] = {"digest": digest, "files": {entry.path: entry.sha256 for entry in entries}}
@@ -151,7 +151,7 @@ def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
 
 
 def _hosts(facts: RunFacts) -> dict[str, object]:
-    """Return the hosts of each task's last attempt, without preparation of data."""
+    """Return the hosts of each task's last attempt, except for data builds."""
     newest = {name: task.newest_attempt for name, task in facts.tasks.items()}
     return {
         name: sorted({replica.host for replica in attempt.replicas.values() if replica.host})
@@ -161,10 +161,10 @@ def _hosts(facts: RunFacts) -> dict[str, object]:
 
 
 def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) -> list[Difference]:
-    """Return the differences of two runs, given as `{"plan", "provenance", "metrics", "outputs", "hosts"}`.
+    """Return the differences between `{"plan", "provenance", "metrics", "outputs", "hosts"}` of two runs.
 
-    A change is reported once, at its origin: a parameter is not repeated as part of a command line, a package not as
-    the digest of its lock file. Values that differ between any two runs (ids, times, paths) are omitted.
+    A change is reported once, where it originates: a parameter is not repeated as part of a command line, nor a package
+    as the digest of its lock file. Values that differ between any two runs (ids, times, paths) are omitted.
     """
     order = list(Area)
     left, right = tidied(_tree(before), _tree(after))
@@ -172,7 +172,7 @@ def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) ->
 
 
 def _tree(documents: Mapping[str, object]) -> dict[str, object]:
-    """Merge declarations, pins and measurements of a run into one tree."""
+    """Merge the declarations, pins and measurements of a run into one tree."""
     plan, provenance = _mapping(documents.get("plan")), _mapping(documents.get("provenance"))
     pins = _mapping(plan.get("pins")) or provenance
     tree = dict(_mapping(plan.get("experiment")) or _mapping(provenance.get("spec")))
@@ -229,7 +229,7 @@ def _walk(before: object, after: object, path: tuple[str, ...]) -> Iterator[Diff
 
 
 def _metric(name: str, before: Mapping[str, object], after: Mapping[str, object]) -> Difference:
-    """Compare the newest value of a metric, with its steps if they differ."""
+    """Compare the newest values of a metric, with their steps if those differ."""
     steps = before.get("step"), after.get("step")
     details = (f"newest step {steps[0]} -> {steps[1]}",) if None not in steps and steps[0] != steps[1] else ()
     return Difference(

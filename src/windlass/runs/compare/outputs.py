@@ -1,4 +1,4 @@
-"""Comparison of the output files of two executions, byte for byte or within a tolerance."""
+"""Comparison of two executions' output files, byte for byte or within a tolerance."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def compare_files(
     tolerances: Sequence[Tolerance] = (),
     ignored: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
-    """Return (path, problem) for each file that differs; reads only JSON files, and only with tolerances.
+    """Return (path, problem) of differing files; JSON files are read if there are tolerances.
 
     Args:
-        before: folder and manifest of the recorded output; `after`: of the new one.
-        ignored: patterns of paths that are not compared.
+        before, after: folder and manifest of the recorded and of the new output.
+        ignored: patterns of paths to ignore.
     """
     old = {entry.path: entry for entry in before[1].entries}
     new = {entry.path: entry for entry in after[1].entries}
@@ -49,7 +49,7 @@ def _is_same(old: ManifestEntry, new: ManifestEntry) -> bool:
 
 
 def _problem(before: Path, old: ManifestEntry, after: Path, new: ManifestEntry, tolerances: Sequence[Tolerance]) -> str:
-    """Describe the difference of two files; empty if their values are within the tolerances."""
+    """Describe the difference between two files; empty if it is within the tolerances."""
     if old.size != new.size:
         bytes_differ = f"has {new.size} bytes instead of {old.size}"
     else:
@@ -81,4 +81,4 @@ def json_names(folder: Path, manifest: Manifest) -> Iterator[str]:
             try:
                 yield from value_names(_read(path))
             except ValueError:
-                continue  # not valid JSON: only its bytes are compared
+                continue  # invalid JSON: only its bytes are compared

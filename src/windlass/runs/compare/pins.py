@@ -1,4 +1,4 @@
-"""Removal of differences that only follow from others, so that nothing is reported twice."""
+"""Removal of differences that follow from other differences, to avoid duplicates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _IMAGE_PARTS = ("name", "target", "args", "bases", "platform", "has_own_code", "
 _DATA_RESULTS = ("digest", "size_bytes", "num_files", "source", "name")
 _BUILT_FROM = ("code", "environment", "image", "env", "params", "data")
 _BUILDS = "data."
-"""Before the name of a task that prepares data."""
+"""Prefix of tasks that prepare data."""
 _IMAGE_RESULTS = ("digest", "registry_digest", "image_id", "reference", "key", "workdir", "sbom")
 
 
 def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_Tree, _Tree]:
-    """Return the two trees without differences that follow from others. Pure."""
+    """Return both trees without differences that follow from other differences. Pure."""
     left, right = dict(before), dict(after)
     is_code_same = _tidy_code(left, right)
     _tidy_environment(left, right)
@@ -30,7 +30,7 @@ def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_
 
 
 def _tidy_code(left: _Tree, right: _Tree) -> bool:
-    """Keep the identity of the code; equal trees are equal code, whatever the commit."""
+    """Keep the identity of the code; equal trees mean equal code, whatever the commit."""
     one, other = _section(left, "code"), _section(right, "code")
     is_same = (
         bool(one.get("tree")) and one.get("tree") == other.get("tree") and one.get("subdir") == other.get("subdir")
@@ -49,7 +49,7 @@ def _tidy_environment(left: _Tree, right: _Tree) -> None:
     one, other = _section(left, "environment"), _section(right, "environment")
     _drop(left, right, "environment", ("interpreter", "key", "lock_file"))
     if one.get("kind") != other.get("kind"):
-        is_declared = left.get("env") != right.get("env")  # then `env` shows it
+        is_declared = left.get("env") != right.get("env")  # `env` shows it instead
         _keep(left, right, "environment", ("packages",) if is_declared else ("kind", "packages"))
     if one.get("packages") != other.get("packages"):
         _drop(left, right, "environment", ("lock_sha256", "manifest_sha256", "unhashed"))
@@ -66,7 +66,7 @@ def _tidy_environment(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
-    """Keep the causes of an image (bases, Dockerfile, arguments); its digest only without any."""
+    """Keep the causes of an image change (bases, Dockerfile, arguments), else its digest."""
     one, other = _section(left, "image"), _section(right, "image")
     if one.get("kind", "none") == other.get("kind", "none") == "none":
         left["image"] = right["image"] = {}
@@ -92,7 +92,7 @@ def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
 
 
 def _tidy_data(left: _Tree, right: _Tree) -> None:
-    """Keep only the digest of data; sizes and counts follow, and its path is irrelevant."""
+    """Keep only the digest of data; size and count follow from it, and the path is irrelevant."""
     for tree in (left, right):
         entries: _Tree = {}
         for name in _section(tree, "data"):
@@ -103,10 +103,10 @@ def _tidy_data(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
-    """Keep the declaration of a build; its key follows from that or from other differences.
+    """Keep the declaration of a build; its key follows from that or other differences.
 
     Returns:
-        Names of those whose key differs.
+        The names of builds whose key differs.
     """
     one, other = _section(left, "builds"), _section(right, "builds")
     pairs = {name: (_section(one, name), _section(other, name)) for name in {*one, *other}}
@@ -143,9 +143,9 @@ def _tidy_place(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_outputs(left: _Tree, right: _Tree, rebuilt: Iterable[str]) -> None:
-    """Compare file by file if both sides have a list, else by the total digest.
+    """Compare by file if both sides have a list, else by the total digest.
 
-    Outputs of a build of data are compared only if both runs built the same.
+    Outputs of data builds are compared only if both runs built the same data.
     """
     one, other = _section(left, "outputs"), _section(right, "outputs")
     found: tuple[_Tree, _Tree] = {}, {}

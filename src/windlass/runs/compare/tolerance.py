@@ -1,7 +1,7 @@
-"""Tolerances of numbers: `loss=1e-3` absolute, `loss=0.1%` relative, `loss=1e-3+0.1%` both.
+"""Tolerances for numbers: `loss=1e-3` absolute, `loss=0.1%` relative, `loss=1e-3+0.1%` both.
 
-The rule is |after - before| <= absolute + relative * |before|. NaN equals only NaN, an infinity only itself; values
-that are not numbers must be equal.
+The rule is |after - before| <= absolute + relative * |before|. NaN equals only NaN, and an infinity only
+itself. Values that are not numbers must be equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """Tolerance of the values with one name.
+    """Tolerance for values with one name.
 
     Attributes:
         name: metric or key in a JSON output, alone (`loss`) or with its path (`eval.loss`); `*` matches any text.
@@ -39,7 +39,7 @@ class Tolerance:
     relative: float = 0.0
 
     def fits(self, path: str) -> bool:
-        """Return whether it applies to the value at a dotted path."""
+        """Return whether the tolerance applies to the value at a dotted path."""
         last = path.rpartition(".")[2]
         return fnmatch.fnmatchcase(path, self.name) or fnmatch.fnmatchcase(last, self.name)
 
@@ -58,7 +58,7 @@ class Tolerance:
 
 
 def parse_tolerance(text: str) -> Tolerance:
-    """Parse `NAME=AMOUNT`; raises UsageError for anything else."""
+    """Parse `NAME=AMOUNT`. Raises UsageError for anything else."""
     found = _FORM.match(text)
     if found is None or not (found["absolute"] or found["relative"]):
         raise UsageError(f"invalid tolerance `{text}`", hint=_HINT, code="bad-tolerance")
@@ -75,7 +75,7 @@ def find_tolerance(path: str, tolerances: Iterable[Tolerance]) -> Tolerance | No
 
 
 def apart(before: object, after: object, tolerances: Sequence[Tolerance], path: str = "") -> Iterator[str]:
-    """Yield differences of two plain values beyond their tolerances; others must be equal."""
+    """Yield differences between two plain values that exceed their tolerances."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}, key=str):
             below = f"{path}.{key}" if path else str(key)
@@ -90,7 +90,7 @@ def apart(before: object, after: object, tolerances: Sequence[Tolerance], path: 
         for left, right in zip(before, after, strict=True):
             yield from apart(left, right, tolerances, path)
     elif _is_number(before) and _is_number(after):
-        yield from _numbers_apart(float(before), float(after), find_tolerance(path, tolerances), path)  # type: ignore[arg-type]  # just checked
+        yield from _numbers_apart(float(before), float(after), find_tolerance(path, tolerances), path)  # type: ignore[arg-type]  # checked above
     elif before != after or type(before) is not type(after):
         yield f"{path or 'it'}: {before!r} -> {after!r}"
 
@@ -106,7 +106,7 @@ def _is_number(value: object) -> bool:
 
 
 def value_names(value: object, path: str = "") -> set[str]:
-    """Return the dotted paths of all numbers in a value; entries of a list share its path."""
+    """Return the dotted paths of all numbers in a value; list entries share one path."""
     if isinstance(value, Mapping):
         return {
             name for key, below in value.items() for name in value_names(below, f"{path}.{key}" if path else str(key))
@@ -117,7 +117,7 @@ def value_names(value: object, path: str = "") -> set[str]:
 
 
 def unmatched(tolerances: Iterable[Tolerance], names: Iterable[str]) -> UsageError | None:
-    """Return an error if a tolerance applies to no value of the run, else None."""
+    """Return an error if a tolerance applies to no value of the run, or None."""
     known = sorted(set(names))
     for tolerance in tolerances:
         if not any(tolerance.fits(name) for name in known):
@@ -136,7 +136,7 @@ def unmatched(tolerances: Iterable[Tolerance], names: Iterable[str]) -> UsageErr
 
 
 def compare_metrics(before: RunFolder, after: RunFolder, tolerances: Sequence[Tolerance]) -> Iterator[tuple[str, str]]:
-    """Yield (metric, problem or empty string) for each reported metric with a tolerance."""
+    """Yield (metric, problem or empty string) for each metric that has a tolerance."""
     for name in metrics.names(before):
         tolerance = find_tolerance(name, tolerances)
         if tolerance is not None:

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _MAX_ATTEMPTS = 4
-"""Attempts of a task with their own node; earlier ones share one."""
+"""Number of attempts of a task with a separate node; earlier attempts share one."""
 
 
 class NodeKind(StrEnum):
@@ -51,7 +51,7 @@ class ProvenanceNode:
     """Node of a provenance graph.
 
     Attributes:
-        id: unique: `code`, `data.prompts`, `attempt.train.1`.
+        id: unique id, such as `code`, `data.prompts` or `attempt.train.1`.
         title: name to display.
         digest: `<what>:<hex>` of its content; empty if it has none (an attempt).
         details: further facts, one line each.
@@ -66,7 +66,7 @@ class ProvenanceNode:
 
 @dataclass(frozen=True, slots=True)
 class ProvenanceEdge:
-    """`after` was made from `before`; both are ids of nodes."""
+    """Edge between node ids: `after` was made from `before`."""
 
     before: str
     after: str
@@ -81,7 +81,7 @@ class ProvenanceGraph:
     edges: tuple[ProvenanceEdge, ...]
 
     def to_data(self) -> dict[str, object]:
-        """Plain values for JSON."""
+        """Return the JSON form."""
         return {
             "nodes": [
                 {
@@ -98,7 +98,7 @@ class ProvenanceGraph:
 
 
 def provenance_graph(run: RunFolder) -> ProvenanceGraph:
-    """Return the graph of a run, from its plan, its provenance record and its journal.
+    """Return the graph of a run, from its plan, provenance record and journal.
 
     Raises:
         NotFoundError: the run has no plan.
@@ -112,7 +112,7 @@ def provenance_graph(run: RunFolder) -> ProvenanceGraph:
 
 
 def built_digest(run: RunFolder, name: str) -> str:
-    """Return the digest of data that this run built, which its pin lacks; empty if unknown."""
+    """Return the digest of data that the run built; empty if unknown."""
     try:
         written = read_json(run.out(f"data.{name}") / RECORD)
     except (OSError, ValueError):
@@ -128,10 +128,10 @@ def graph_of(
     *,
     built: Callable[[str], str] = lambda name: "",
 ) -> ProvenanceGraph:
-    """Return the graph of documents; missing parts are omitted. Pure.
+    """Return the graph of a run's documents, omitting missing parts. Pure.
 
     Args:
-        built: returns the digest of data that the run itself built, by name.
+        built: returns the digest of data that the run built, given its name.
     """
     draft = _Draft()
     pins = _mapping(plan.get("pins")) or record
@@ -159,7 +159,7 @@ class _Draft:
     def add(
         self, node_id: str, kind: NodeKind, title: str, digest: str = "", details: Iterable[str] = (), *before: str
     ) -> None:
-        """Add a node, and edges from existing predecessors."""
+        """Add a node, with edges from existing predecessors."""
         kept = tuple(detail for detail in details if detail)
         self.nodes[node_id] = ProvenanceNode(id=node_id, kind=kind, title=title, digest=digest, details=kept)
         for other in before:
@@ -243,7 +243,7 @@ def _add_image(draft: _Draft, pin: Mapping[str, object], record: Mapping[str, ob
 def _add_data(
     draft: _Draft, pins: Mapping[str, object], declared: Mapping[str, object], built: Callable[[str], str]
 ) -> None:
-    """Sources, the data they became, and what was built of them."""
+    """Add sources, the data they became, and data built from them."""
     found = _by_name(pins.get("data"))
     for name, pin in found.items():
         source, digest = _text(pin, "source"), _text(pin, "digest")
@@ -267,7 +267,7 @@ def _add_data(
 
 
 def _named_in(entry: Mapping[str, object], names: Iterable[str]) -> Iterator[str]:
-    """Yield data that a built entry refers to, by `from` or in its command."""
+    """Yield data that a built entry refers to in `from` or in its command."""
     text = json.dumps(entry.get("build"))
     for name in sorted(names):
         if entry.get("from") == name or f"${{data.{name}}}" in text:
@@ -318,7 +318,7 @@ def _add_task(draft: _Draft, run: str, name: str, planned: Mapping[str, object],
 
 
 def _add_attempts(draft: _Draft, task: TaskFacts, name: str) -> list[str]:
-    """Add nodes of the attempts in order; returns the last one's id, which wrote the output."""
+    """Add the attempts in order; return the id of the last one, which wrote the output."""
     numbers, last = sorted(task.attempts), f"task.{name}"
     if len(numbers) > _MAX_ATTEMPTS:
         earlier, numbers = numbers[: 1 - _MAX_ATTEMPTS], numbers[1 - _MAX_ATTEMPTS :]

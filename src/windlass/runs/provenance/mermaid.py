@@ -16,7 +16,7 @@ _DIGEST_LETTERS = 12
 
 
 def mermaid(chain: ProvenanceGraph) -> str:
-    """Return a flowchart, left to right, a line per node and edge; every label is escaped."""
+    """Return a left-to-right flowchart with one line per node and edge, and escaped labels."""
     names = {node.id: f"n{number}" for number, node in enumerate(chain.nodes)}
     lines = ["flowchart LR", "    accTitle: " + _plain(f"Provenance of {chain.run}")]
     lines += [f'    {names[node.id]}["{_label(node)}"]' for node in chain.nodes]
@@ -31,7 +31,7 @@ def _label(node: ProvenanceNode) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape syntax as entities; unprintable characters become blanks."""
+    """Escape syntax as entities, and replace unprintable characters by blanks."""
     return _UNSAFE.sub(lambda found: f"#{ord(found.group())};" if found.group().isprintable() else " ", text)
 
 

@@ -1,4 +1,4 @@
-"""Provenance of a run as an SVG picture: a layered drawing for light and dark pages.
+"""Provenance of a run as an SVG picture, drawn in layers for light and dark pages.
 
 Source: Sugiyama, Tagawa, Toda 1981, "Methods for visual understanding of hierarchical system structures": layers by the
 longest path, long edges through placeholders, fewer crossings by barycentres.
@@ -62,7 +62,7 @@ class _Box:
 
 
 def svg(chain: ProvenanceGraph) -> str:
-    """Return an SVG document with title and description; every text is escaped."""
+    """Return an SVG document with title, description and escaped text."""
     layers = _layers(chain)
     _order(layers)
     _place(layers)
@@ -84,7 +84,7 @@ def svg(chain: ProvenanceGraph) -> str:
 
 
 def _layers(chain: ProvenanceGraph) -> list[list[_Box]]:
-    """Return boxes by the longest path to them, with a placeholder in each layer that an edge crosses."""
+    """Return boxes in layers by longest path, with a placeholder in each layer that an edge crosses."""
     before: dict[str, list[str]] = {node.id: [] for node in chain.nodes}
     for edge in chain.edges:
         before[edge.after].append(edge.before)
@@ -120,7 +120,7 @@ def _join(before: _Box, after: _Box) -> None:
 
 
 def _order(layers: list[list[_Box]]) -> None:
-    """Sort each layer by the mean position of its neighbours, in both directions, to reduce crossings."""
+    """Sort each layer by the mean position of neighbours, in both directions, to reduce crossings."""
     for sweep in range(_SWEEPS):
         is_forth = sweep % 2 == 0
         for layer in layers if is_forth else reversed(layers):
@@ -190,7 +190,7 @@ def _description(chain: ProvenanceGraph) -> str:
 
 
 def _clean(text: str) -> str:
-    """Escape a text for XML and replace characters that XML 1.0 (section 2.2) forbids."""
+    """Escape text for XML and replace characters that XML 1.0 (section 2.2) forbids."""
     return escape("".join(char if char in "\t\n" or _is_char(ord(char)) else "?" for char in text), {'"': "&quot;"})
 
 
