@@ -103,9 +103,9 @@ def test_the_page_says_what_is_asked_for() -> None:
 REFUSED = [
     (GANG, {"fs": {}}, "site-no-shared-folder", "takes 3 nodes"),
     (ONE, {"beaker": {"workspace": "lab/main"}, "fs": {}}, "no-image", "neither the experiment nor `lab` names one"),
-    (ONE, {"beaker": {"image": "beaker:i"}, "fs": {}}, "beaker-workspace", "names no workspace"),
-    ("{name: x, run: f, env: {uv: .}}", {}, "unsupported-setting", "brings its environment"),
-    ("{name: x, run: f, env: {python: /usr/bin/python3}}", {}, "unsupported-setting", "brings its environment"),
+    (ONE, {"beaker": {"image": "beaker:i"}, "fs": {}}, "beaker-workspace", "has no Beaker workspace"),
+    ("{name: x, run: f, env: {uv: .}}", {}, "unsupported-setting", "contains its environment"),
+    ("{name: x, run: f, env: {python: /usr/bin/python3}}", {}, "unsupported-setting", "contains its environment"),
     ("{name: x, tasks: {t: {run: f, disk: 1GiB}}}", {}, "unsupported-setting", "does not reserve disk space"),
     ("{name: x, tasks: {t: {run: f, features: big}}}", {}, "unsupported-setting", "by cluster and host only"),
     ("{name: x, run: f, env: {image: {name: i, network: private}}}", {}, "unsupported-setting", "network=private"),

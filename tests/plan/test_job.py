@@ -117,7 +117,7 @@ def test_relative_paths_are_our_bug() -> None:
 def test_a_path_with_a_token_is_refused(places: RunPaths) -> None:
     plan = plan_of("{name: x, run: [f, '${out}', '${code}']}")
     with pytest.raises(
-        PreconditionError, match=r"holds `\$\{`, which would be replaced in the job: /home/\$\{rank}"
+        PreconditionError, match=r"contains `\$\{`, which would be replaced in the job: /home/\$\{rank}"
     ) as caught:
         job_document(plan, plan.tasks[0], places=places, job=1, token="t")
     assert (caught.value.code, caught.value.hint) == (

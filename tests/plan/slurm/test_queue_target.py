@@ -43,8 +43,8 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
             "`n1,n2`, which is not a single host name",
             "hosts=[n1,n2]",
         ),
-        (["tasks.main.hosts='n[1-2]'"], "does-not-fit", "`n[1-2]`, which is not the name of", "hosts=[n1,n2]"),
-        (["tasks.main.hosts=n13"], "does-not-fit", "`n13`, which `lab` excludes: ECC errors", "another one"),
+        (["tasks.main.hosts='n[1-2]'"], "does-not-fit", "`n[1-2]`, which is not a single host", "hosts=[n1,n2]"),
+        (["tasks.main.hosts=n13"], "does-not-fit", "`n13`, which `lab` excludes: ECC errors", "another host"),
         (["limit.time=30h"], "over-walltime", "limit.time is 1d6h, and a job in `lab/gpu` may run 1d", "per_job=1d,"),
         (["limit.time=30h"], "over-walltime", "at most", "or another partition: --on lab/big"),
         (
@@ -54,7 +54,7 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
             "limit.per_job=1d, or another partition: --on lab/big",
         ),
         (["env.image=torch:2"], "unsupported-setting", "does not say how to run containers", "~env.image"),
-        (["tasks.main.shared_memory=1GiB"], "unsupported-setting", "shared memory has the size", "--best-effort"),
+        (["tasks.main.shared_memory=1GiB"], "unsupported-setting", "shared memory has the node", "--best-effort"),
         (["context={priority: high, preemptible: true}"], "", "", ""),
     ],
 )
@@ -99,7 +99,7 @@ def test_wishes_become_qos_partition_and_nice() -> None:
     assert spare.tasks[0].queue.partition == "spare"
     assert "context.preemptible=true: here it is partition spare" in spare.notes
     nowhere = planned(PLAIN, "context.preemptible=true", at=site("~scheduler.preemptible"))
-    assert any("the site has no cheaper place for it" in note for note in nowhere.notes)
+    assert any("the site has no preemptible queue" in note for note in nowhere.notes)
 
 
 def test_a_wish_for_a_partition_and_another_named_one() -> None:
@@ -138,7 +138,7 @@ def test_a_site_whose_jobs_state_no_memory() -> None:
 def test_a_partition_of_which_nothing_is_known() -> None:
     plan = planned(PLAIN, at=site("~scheduler.partition", "~partitions", "~scheduler.preemptible"))
     assert plan.tasks[0].queue.partition == ""
-    assert any("the default partition of `lab` have is not known" in note for note in plan.notes)
+    assert any("the default partition of `lab` have is unknown" in note for note in plan.notes)
 
 
 def test_gpus_between_nodes_want_a_declared_interconnect() -> None:

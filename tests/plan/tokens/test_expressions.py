@@ -61,7 +61,7 @@ def test_it_calculates(text: str, value: object) -> None:
         ("* nodes", "`*` is unexpected", "expressions may contain"),
         ("nodes nodes + 1", "`nodes` is unexpected", "expressions may contain"),
         ("repeat(2)", "`repeat` takes 2 numbers, not 1", "write `repeat(a, b)`"),
-        ("min()", "`min` needs numbers, and has none", "write `min(a, b)`"),
+        ("min()", "`min` has no arguments", "write `min(a, b)`"),
         ("min(1 2)", "a `,` is missing", "expressions may contain"),
         ("repeat(2, nodes) + 1", "`repeat` returns a list", "write it alone"),
         ("repeat(repeat(1, 2), 2)", "`repeat` returns a list", "write it alone"),
