@@ -36,7 +36,7 @@ from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
-from windlass.supervise.slurm.jobs import mark_of
+from windlass.supervise.slurm.job_listing import mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
 BUDGET_PER_JOB_MINUTE = 0.2

@@ -31,7 +31,7 @@ from windlass.runs.retention import readers
 from windlass.runs.store import RunFolder
 from windlass.sites.profile import Profile
 from windlass.spec import Experiment
-from windlass.store.version import Version, VersionEntry
+from windlass.store.data_version import Version, VersionEntry
 from windlass.supervise.gang.connection import LeaderServer
 from windlass.supervise.gang.handshake import ClientHandshake
 from windlass.supervise.gang.messages import Order, ReplicaStatus

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from windlass.config.override import parse_override
     from windlass.config.schema_export import json_schema
     from windlass.config.value import with_overrides
-    from windlass.config.yaml_reader.text import decode_text, too_large
+    from windlass.config.yaml_reader.parser import decode_text, too_large
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -46,7 +46,7 @@ else:
             "windlass.config.override": ("parse_override",),
             "windlass.config.schema_export": ("json_schema",),
             "windlass.config.value": ("with_overrides",),
-            "windlass.config.yaml_reader.text": ("decode_text", "too_large"),
+            "windlass.config.yaml_reader.parser": ("decode_text", "too_large"),
         },
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.config.yaml_reader.text import MAX_TEXT, compose, too_large
+from windlass.config.yaml_reader.parser import MAX_TEXT, compose, too_large
 from windlass.core.errors import SourcePlace, SpecError
 
 __all__ = ["load_foreign_yaml", "load_toml"]

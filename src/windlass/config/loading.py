@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, cast
 from windlass.config.decode import DocumentDecoder
 from windlass.config.document import MappingNode, Node, ScalarNode, kind_of, node_of_data, printable
 from windlass.config.override import COMMAND_LINE, apply_overrides
-from windlass.config.yaml_reader.text import MAX_TEXT, compose, too_large
+from windlass.config.yaml_reader.parser import MAX_TEXT, compose, too_large
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SourcePlace, SpecError
 

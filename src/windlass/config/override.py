@@ -37,8 +37,8 @@ from windlass.config.path import join_path, split_path
 from windlass.config.phrases import accepted
 from windlass.config.shorthand import long_form, move_shorthand_keys
 from windlass.config.union import DEFAULT, assume_kind, take_kind
+from windlass.config.yaml_reader.parser import compose
 from windlass.config.yaml_reader.scalars import resolve_scalar
-from windlass.config.yaml_reader.text import compose
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.core.names import nearest

@@ -209,6 +209,6 @@ def _open(store: str, local: LocalStore) -> LocalStore | RemoteStore:
 
 
 def _as_name(ref: str) -> str:
-    from windlass.store.version import is_digest  # lazy: imported where it is used once
+    from windlass.store.data_version import is_digest  # lazy: imported where it is used once
 
     return "" if is_digest(ref.removeprefix("sha256:")) else ref

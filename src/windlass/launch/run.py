@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from windlass.launch.archive.exporting import Exported
     from windlass.launch.verify.finding import Finding
     from windlass.launch.verify.reexecution import Reexecution, Verification
-    from windlass.runs.compare.compare import Difference
+    from windlass.runs.compare.run_differences import Difference
     from windlass.runs.outputs import Manifest
     from windlass.runs.provenance.graph import ProvenanceGraph
 

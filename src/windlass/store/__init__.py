@@ -8,10 +8,10 @@ from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from windlass.store.collecting import Collected, collect, collect_remote
+    from windlass.store.data_version import Version, VersionEntry
     from windlass.store.local import Alias, LocalStore
     from windlass.store.placing import check_placed, place, placed_path, remove_placed, sweep_placed
     from windlass.store.remote import RemoteStore
-    from windlass.store.version import Version, VersionEntry
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -20,7 +20,7 @@ else:
             "windlass.store.local": ("Alias", "LocalStore"),
             "windlass.store.placing": ("check_placed", "place", "placed_path", "remove_placed", "sweep_placed"),
             "windlass.store.remote": ("RemoteStore",),
-            "windlass.store.version": ("VersionEntry", "Version"),
+            "windlass.store.data_version": ("VersionEntry", "Version"),
         },
     )
 

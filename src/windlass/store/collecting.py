@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
+from windlass.store.data_version import is_digest
 from windlass.store.local import LocalStore
 from windlass.store.remote import RemoteStore
-from windlass.store.version import is_digest
 
 __all__ = ["Collected", "collect", "collect_remote"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory, lock, write_atomic
 from windlass.core.json_text import read_json
+from windlass.store.data_version import Version, VersionEntry
 from windlass.store.local import LocalStore
 from windlass.store.objects import no_space
 from windlass.store.reading import in_batches, sha256_of
-from windlass.store.version import Version, VersionEntry
 
 __all__ = ["check_placed", "place", "placed_path", "remove_placed", "sweep_placed"]
 

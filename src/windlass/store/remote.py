@@ -18,13 +18,13 @@ from typing import Any
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 from windlass.core.files import write_atomic
 from windlass.core.json_text import decode_json
+from windlass.store.data_version import Version, VersionEntry, is_digest
 from windlass.store.faults import remote_error
 from windlass.store.fetching import Fetch, Progress, retry
 from windlass.store.local import Alias, LocalStore, check_alias
 from windlass.store.objects import Inbox, Objects, no_space
 from windlass.store.reading import in_batches
 from windlass.store.remote_files import BucketBlob, file_system, full_url
-from windlass.store.version import Version, VersionEntry, is_digest
 
 __all__ = ["RemoteStore"]
 

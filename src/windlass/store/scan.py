@@ -13,8 +13,8 @@ from pathlib import Path
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
+from windlass.store.data_version import VersionEntry, escape
 from windlass.store.reading import in_batches, sha256_of
-from windlass.store.version import VersionEntry, escape
 
 __all__ = ["Reader", "scan", "unreadable"]
 

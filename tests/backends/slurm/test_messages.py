@@ -11,7 +11,7 @@ from windlass.backends.slurm.errors import refusal
 from windlass.backends.slurm.explain import can_start, why_it_waits
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.supervise.slurm.jobs import SlurmJob
+from windlass.supervise.slurm.job_listing import SlurmJob
 
 
 @pytest.mark.parametrize(

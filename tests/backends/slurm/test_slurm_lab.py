@@ -23,7 +23,7 @@ from windlass.record.causes import Cause
 from windlass.record.state import State
 from windlass.supervise.chain.scheduler import PastLink
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm.jobs import comment_of, mark_of
+from windlass.supervise.slurm.job_listing import comment_of, mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 from windlass.testing.conformance import JobBench
 

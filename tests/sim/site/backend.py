@@ -18,7 +18,7 @@ from windlass.backends.slurm.observe import signs_of_life
 from windlass.core.errors import WaitTimeoutError
 from windlass.record.causes import Cause
 from windlass.supervise.slurm.cancels import end_of_cancelled
-from windlass.supervise.slurm.jobs import JobEnd, cause_of_end
+from windlass.supervise.slurm.job_listing import JobEnd, cause_of_end
 
 __all__ = ["SiteBackend"]
 

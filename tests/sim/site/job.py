@@ -12,7 +12,7 @@ from windlass.core.dataclass import dataclass
 from windlass.supervise.chain.scheduler import JobScheduler
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
-from windlass.supervise.slurm.jobs import comment_of, mark_of
+from windlass.supervise.slurm.job_listing import comment_of, mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from windlass.supervise.gang.messages import Phase
 from windlass.supervise.gang.time_limits import Deadlines
 from windlass.supervise.replica.core import ReplicaCore
 from windlass.supervise.slurm import scheduler
-from windlass.supervise.slurm.jobs import JobEnd
+from windlass.supervise.slurm.job_listing import JobEnd
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
 if TYPE_CHECKING:

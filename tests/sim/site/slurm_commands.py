@@ -9,7 +9,7 @@ from tests.sim.node import WALL_START, Node
 from tests.sim.site.job import PENDING, RUNNING, SlurmLink
 from windlass.core.errors import WaitTimeoutError
 from windlass.core.process import Completed
-from windlass.supervise.slurm.jobs import read_listing
+from windlass.supervise.slurm.job_listing import read_listing
 
 if TYPE_CHECKING:
     from tests.sim.site.slurm import VirtualSlurm

@@ -19,7 +19,7 @@ from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.messages import ReplicaStatus
 from windlass.supervise.job import ChainConfig, Fencing, JobDocument, ReplicaCommand
-from windlass.supervise.slurm.jobs import mark_of
+from windlass.supervise.slurm.job_listing import mark_of
 
 
 class FakeScheduler:

@@ -19,7 +19,7 @@ from windlass.launch.journal import client_journal
 from windlass.launch.submit import rendered_job
 from windlass.record import events
 from windlass.record.state import State
-from windlass.supervise.slurm.jobs import comment_of, mark_of
+from windlass.supervise.slurm.job_listing import comment_of, mark_of
 
 pytestmark = pytest.mark.system
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass.core.merge_patch import merge
 from windlass.supervise.job import BeakerRequest, JobDocument
-from windlass.supervise.slurm.jobs import mark_of
+from windlass.supervise.slurm.job_listing import mark_of
 
 __all__ = [
     "BUNDLE_PATH",

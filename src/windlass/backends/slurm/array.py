@@ -36,7 +36,7 @@ from windlass.backends.slurm.submit import (
 from windlass.core.files import lock, write_atomic
 from windlass.core.json_text import decode_json
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm.jobs import SlurmJob
+from windlass.supervise.slurm.job_listing import SlurmJob
 from windlass.supervise.slurm.scheduler import mark_of
 
 __all__ = ["links_of", "submit_many"]

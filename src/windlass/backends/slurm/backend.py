@@ -21,7 +21,7 @@ from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
 from windlass.sites import Profile
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm.jobs import JobEnd, SlurmJob, mark_of
+from windlass.supervise.slurm.job_listing import JobEnd, SlurmJob, mark_of
 
 __all__ = ["SlurmBackend"]
 

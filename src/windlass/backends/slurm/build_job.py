@@ -13,7 +13,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.sites import Partition, Profile
 from windlass.supervise.job import QueueRequest
-from windlass.supervise.slurm.jobs import program_path
+from windlass.supervise.slurm.job_listing import program_path
 
 __all__ = ["BuildJob", "build_script", "ensure_build_queued"]
 

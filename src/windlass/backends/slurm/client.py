@@ -14,7 +14,7 @@ from windlass.core.errors import PreconditionError
 from windlass.sites import Profile
 from windlass.supervise.job import QueueRequest
 from windlass.supervise.slurm.cancels import cancelled_by
-from windlass.supervise.slurm.jobs import (
+from windlass.supervise.slurm.job_listing import (
     ACCOUNTED,
     LISTING_OF_ALL,
     JobEnd,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from windlass.supervise.slurm.jobs import SlurmJob
+from windlass.supervise.slurm.job_listing import SlurmJob
 
 __all__ = ["HELD", "can_start", "why_it_waits", "why_suspended"]
 

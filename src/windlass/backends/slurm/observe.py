@@ -17,7 +17,7 @@ from windlass.core.json_text import read_object
 from windlass.record.causes import Cause
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.cancels import end_of_cancelled
-from windlass.supervise.slurm.jobs import JobEnd, SlurmJob
+from windlass.supervise.slurm.job_listing import JobEnd, SlurmJob
 
 __all__ = ["FRESH_FOR_S", "Look", "forget", "how_ended", "look", "signs_of_life"]
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.supervise.gang.incarnation import OUTPUT, START_MARK
 from windlass.supervise.job import JobDocument, QueueRequest
-from windlass.supervise.slurm.jobs import program_path
+from windlass.supervise.slurm.job_listing import program_path
 from windlass.supervise.slurm.scheduler import PATH_BEFORE_SETUP, comment_of
 
 __all__ = [

@@ -21,7 +21,7 @@ from windlass.config.document import (
     node_of_data,
 )
 from windlass.config.loading import raise_any
-from windlass.config.yaml_reader.text import compose, decode_text, too_large
+from windlass.config.yaml_reader.parser import compose, decode_text, too_large
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, Problem, SourcePlace, SpecError
 from windlass.core.json_text import decode_json

@@ -11,7 +11,7 @@ from windlass.core.json_text import read_json
 from windlass.launch.archive.plan import plan_here
 from windlass.pin.code.comparing import FileChange, changes_between
 from windlass.plan import Plan
-from windlass.runs.compare.compare import Area, Difference, diff
+from windlass.runs.compare.run_differences import Area, Difference, diff
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 

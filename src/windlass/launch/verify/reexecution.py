@@ -16,8 +16,8 @@ from windlass.launch.verify.verify import verify
 from windlass.plan.pins import built_name
 from windlass.record.state import RunFacts, State
 from windlass.runs import metrics, outputs
-from windlass.runs.compare.compare import Area, Difference, difference_text
 from windlass.runs.compare.outputs import compare_files, json_names
+from windlass.runs.compare.run_differences import Area, Difference, difference_text
 from windlass.runs.compare.tolerance import Tolerance, compare_metrics, unmatched
 from windlass.runs.home import Home
 from windlass.runs.outputs import Manifest

@@ -1,6 +1,6 @@
 """Data pins: the source of data and the digest of its content; remote data is fetched into the store.
 
-Digests of every source follow the rule of `windlass.store.version`.
+Digests of every source follow the rule of `windlass.store.data_version`.
 """
 
 from __future__ import annotations

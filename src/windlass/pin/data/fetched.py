@@ -14,10 +14,10 @@ from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.pin.data.listing import Listing, RemoteFile
 from windlass.pin.data.pinned import no_secret
+from windlass.store.data_version import Version, VersionEntry, is_digest
 from windlass.store.fetching import Fetch, Progress
 from windlass.store.local import LocalStore
 from windlass.store.remote_files import BucketBlob, HttpBlob
-from windlass.store.version import Version, VersionEntry, is_digest
 
 __all__ = ["fetch_source"]
 

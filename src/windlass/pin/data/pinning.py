@@ -13,8 +13,8 @@ from windlass.core.json_text import read_json
 from windlass.core.phrases import count
 from windlass.pin.data.pinned import DataPin, DataPlaces
 from windlass.record.manifest import read_manifest
+from windlass.store.data_version import VersionEntry, escape, manifest_digest
 from windlass.store.scan import scan, unreadable
-from windlass.store.version import VersionEntry, escape, manifest_digest
 
 __all__ = ["check_data", "check_output", "pin_data", "place_data", "resolve_data", "resolve_output"]
 

@@ -27,7 +27,7 @@ from windlass.supervise.fencing.fence import HeartbeatWatch, heartbeat_path, rea
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.gang.messages import ReplicaStatus
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm.jobs import mark_of
+from windlass.supervise.slurm.job_listing import mark_of
 
 if TYPE_CHECKING:
     from windlass.supervise.ports import Journal

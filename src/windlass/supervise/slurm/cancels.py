@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from windlass.record.causes import Cause
-from windlass.supervise.slurm.jobs import JobEnd
+from windlass.supervise.slurm.job_listing import JobEnd
 
 __all__ = ["NO_USER", "cancelled_by", "end_of_cancelled", "why_refused"]
 

@@ -18,7 +18,7 @@ from windlass.record.causes import Cause
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.cancels import cancelled_by, end_of_cancelled
-from windlass.supervise.slurm.jobs import (
+from windlass.supervise.slurm.job_listing import (
     ACCOUNTED,
     LISTING_OF_ALL,
     AccountedJob,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from windlass.config.document import MAX_DEPTH, MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, has_surrogate
 from windlass.config.yaml_reader.scalars import resolve_scalar
-from windlass.config.yaml_reader.syntax import YamlMark, explain_syntax
+from windlass.config.yaml_reader.syntax_errors import YamlMark, explain_syntax
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SourcePlace, SpecError
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from windlass.config.document import Node, data_of_node
+from windlass.config.yaml_reader.parser import compose, decode_text
 from windlass.config.yaml_reader.scalars import resolve_scalar
-from windlass.config.yaml_reader.text import compose, decode_text
 from windlass.core.errors import SourcePlace, SpecError
 
 

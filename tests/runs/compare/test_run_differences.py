@@ -9,7 +9,7 @@ import pytest
 from tests.runs.journals import RunScript, home_in
 from windlass.core.errors import NotFoundError
 from windlass.record import events
-from windlass.runs.compare.compare import Area, Difference, diff, diff_documents, difference_text
+from windlass.runs.compare.run_differences import Area, Difference, diff, diff_documents, difference_text
 from windlass.runs.store import RunFolder
 
 PLAN: dict[str, object] = {
