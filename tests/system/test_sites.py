@@ -79,7 +79,7 @@ def test_a_folder_that_only_the_login_node_sees_is_named(at_slurm: SlurmLab, hom
         check = check_site(find_site("lab", home), home=home, shell=LocalShell(), archive=archive, num_nodes=1)
         (shared,) = [finding for finding in check.results if finding.status == "failed"]
         assert shared.name == "shared"
-        assert f"does not see {private}/windlass/checks/" in shared.message
+        assert f"cannot see {private}/windlass/checks/" in shared.message
     finally:
         for path in sorted(private.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
