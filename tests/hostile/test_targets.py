@@ -47,7 +47,7 @@ def test_a_damaged_run_is_shown_and_hides_no_other(bench: Bench, command: list[s
         assert " succeeded " in lines[GOOD]
         assert "is damaged" in lines[RUN]
         assert moving.run.id in lines
-        assert f"{moving.run.id}: its record could not be compared with the world" in done.stderr
+        assert f"{moving.run.id}: could not refresh its state" in done.stderr
     elif "--runs" in command:
         assert str(bench.home.runs / GOOD) in done.stdout
     else:

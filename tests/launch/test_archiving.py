@@ -90,7 +90,7 @@ def test_a_run_is_carried_shown_verified_and_run_again(
 ) -> None:
     archive = tmp_path / "run.tar.gz"
     made = run.export(archive, checkpoints=True, data=True)
-    assert made.left_out == {"run/out/main/outside": "a link that leaves the run: /etc/hostname"}
+    assert made.left_out == {"run/out/main/outside": "a link out of the run: /etc/hostname"}
     shutil.rmtree(stage.home.path)
     shutil.rmtree(stage.code)
 
@@ -238,13 +238,13 @@ def tampered(archive: Path, path: str, change: Callable[[bytes], bytes], *, heal
 
 
 TAMPERINGS = [
-    ("run/out/main/deep/result.txt", False, "result.txt has other content"),
+    ("run/out/main/deep/result.txt", False, "result.txt does not match its sha256"),
     ("run/out/main/deep/result.txt", True, "differs from the file that the job recorded"),
     ("run/out/main.manifest.json", True, "main.manifest.json is damaged"),
     ("run/plan.json", True, "the plan was changed"),
     ("run/code/user.py", True, "is not a checkout of"),
     ("code.pack", True, "the code in the archive is not commit"),
-    ("data/text/data.txt", True, "data `text` is not what the run had pinned"),
+    ("data/text/data.txt", True, "data `text` differs from what the run pinned"),
     ("run/journal/main.0.wj", True, "records of its journal are damaged"),
 ]
 

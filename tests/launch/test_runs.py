@@ -66,7 +66,7 @@ def test_waiting_has_an_end_and_the_run_has_not(stage: Stage) -> None:
     stage.wait_for_user(run)
     with pytest.raises(WaitTimeoutError, match=f"run {run.id} has not ended after 0.1 s") as caught:
         run.wait(timeout_s=0.1)
-    assert caught.value.hint == "it goes on"
+    assert caught.value.hint == "it is still running"
     assert run.state is State.RUNNING
     run.stop(now=True)
     assert run.facts.state is State.STOPPED

@@ -163,7 +163,7 @@ def test_a_rendered_job_is_two_files_and_a_line(tmp_path: Path) -> None:
 
 
 def test_a_job_without_a_workspace_is_not_beakers(tmp_path: Path) -> None:
-    with pytest.raises(InternalError, match="names no workspace"):
+    with pytest.raises(InternalError, match="names no Beaker workspace"):
         BeakerBackend(site()).render(job(ask={"workspace": ""}), tmp_path, Path("/a.pyz"))
 
 

@@ -87,7 +87,7 @@ def test_a_name_that_is_taken_is_an_error(beaker: FakeBeaker, service: BeakerSer
 def test_a_name_that_is_taken_is_no_lost_reply(beaker: FakeBeaker, service: BeakerService) -> None:
     service.create(plain_spec("exit 0"), name="mine")
     beaker.scenario.lose_next_reply("CreateExperiment")
-    with pytest.raises(PreconditionError, match="does something else"):
+    with pytest.raises(PreconditionError, match="runs other work"):
         service.create(plain_spec("exit 1"), name="mine")
 
 

@@ -166,7 +166,7 @@ def test_it_is_followed_over_a_preemption(fake: FakeBeaker, capfd: pytest.Captur
     shown = capfd.readouterr()
     assert "first line\n" in shown.out
     assert shown.out.endswith("again\n")
-    assert "attempt 1 is over (system preemption); Beaker starts it again" in shown.err
+    assert "attempt 1 ended (system preemption); Beaker starts it again" in shown.err
     assert "lab/wet" in fake.experiment("taken").spec["tasks"][0]["constraints"]["cluster"]
 
 

@@ -336,7 +336,7 @@ def test_a_project_gets_all_extras_and_conda_its_file(pushed: Pushed) -> None:
     spec = prepare(read_command_line(["--", "x"]).recipe).spec
     assert {"name": "GANTRY_CONDA_FILE", "value": "environment.yml"} in spec["tasks"][0]["envVars"]
     assert not [each for each in spec["tasks"][0]["envVars"] if each["name"].startswith("GANTRY_UV")]
-    with pytest.raises(WindlassError, match="options of uv"):
+    with pytest.raises(WindlassError, match="uv options are set"):
         prepare(read_command_line(["--uv-venv", "/v", "--", "x"]).recipe)
 
 

@@ -44,7 +44,7 @@ BAD: list[tuple[Change, str]] = [
     (lambda task: task.update(image={"beaker": "me/none"}), "image 'me/none' not found"),
     (lambda task: task.pop("context"), "context is required"),
     (lambda task: task["context"].update(priority="top"), "'top'"),
-    (lambda task: task["context"].update(preemptible=True), "preemptible cannot stand"),
+    (lambda task: task["context"].update(preemptible=True), "preemptible excludes"),
     (lambda task: task["constraints"].update(cluster=["lab/none"]), "cluster 'lab/none' not found"),
     (lambda task: task.update(timeout="1h"), "whole nanoseconds, is '1h'"),
     (lambda task: task.update(synchronizedStartTimeout=0), "at most 48h"),

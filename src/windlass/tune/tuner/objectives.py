@@ -18,7 +18,7 @@ from windlass.tune.tuner.configs import TuneConfig
 __all__ = ["resolve_objectives"]
 
 Place = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""Where metrics are given, their names, and their modes."""
+"""Sources of the metrics, their names, and their modes."""
 
 
 def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Objectives, PartialGoal]:
