@@ -164,4 +164,4 @@ def test_a_missing_token_is_named(windlass: Windlass, tmp_path: Path, monkeypatc
     monkeypatch.delenv("BEAKER_TOKEN", raising=False)
     monkeypatch.setenv("BEAKER_CONFIG", str(tmp_path / "none.yml"))
     result = windlass("beaker", "show", "me/one")
-    assert (result.code, "there is no token for Beaker" in result.err) == (5, True)
+    assert (result.code, "no token for Beaker" in result.err) == (5, True)

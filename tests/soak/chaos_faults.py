@@ -225,7 +225,7 @@ def _hang_scheduler(scene: Scene) -> None:
     took_s = time.monotonic() - began - quick_s
     if took_s > 2 * _LOOK_S + 3 * quick_s:  # as much again for a machine that is busy
         scene.problems.append(f"show took {took_s:.1f} s, {quick_s:.1f} s with a scheduler that answers")
-    if "did not answer `squeue" not in said.stderr and not scene.run.state.is_terminal:
+    if "did not respond to `squeue" not in said.stderr and not scene.run.state.is_terminal:
         scene.problems.append(f"show did not say that squeue hangs: {said.stderr}")
 
 

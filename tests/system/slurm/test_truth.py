@@ -172,7 +172,7 @@ def test_a_squeue_that_hangs_costs_a_look_five_seconds(slurm_stage: SlurmStage, 
         said = windlass(stage, *verb, path=str(folder))
         took_s = time.monotonic() - began
         assert "is shown as last recorded" in said.stderr
-        assert "did not answer `squeue" in said.stderr
+        assert "did not respond to `squeue" in said.stderr
         assert "within 5 s" in said.stderr
         assert took_s < 5.0 + 3 * quick + 5.0, (took_s, quick)  # a minute before
     end.touch()

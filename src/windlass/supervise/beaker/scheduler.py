@@ -50,5 +50,6 @@ class BeakerScheduler:
         return False
 
     def how_ended(self, past: PastLink) -> tuple[Cause, str]:
-        """Return an unknown end; a client asks Beaker."""
-        return Cause.UNKNOWN, ""
+        """Return node-lost; nothing inside the job tells more, and a client asks Beaker."""
+        # Beaker starts a job again by itself only after its machine failed; a preempted one was told so.
+        return Cause.NODE_LOST, "its job ended without recording a result"
