@@ -251,7 +251,7 @@ def test_data_can_be_prepared_without_the_tasks(mill: Mill) -> None:
     assert done.returncode == 0, done.stderr
     (content,) = mill.built.glob("*/data")
     assert done.stdout.strip().endswith(str(content))
-    assert "tokens is there: sha256:" in build().stderr
+    assert "tokens exists: sha256:" in build().stderr
     wrong = build("token")
     assert (wrong.returncode, "did you mean `tokens`?" in wrong.stderr) == (4, True)
     run = mill.launch()

@@ -180,7 +180,7 @@ def test_what_cannot_be_carried_over(stage: Stage, project: Callable[..., Run]) 
     pinned = project()
     with pytest.raises(SpecError, match="names no image"):
         prepare_rerun(pinned.folder, stage.home, how=Rerun(on="docker"))
-    with pytest.raises(UsageError, match=r"env\.uv is pinned"):
+    with pytest.raises(UsageError, match=r"cannot change env\.uv: a rerun keeps the pins"):
         prepare_rerun(pinned.folder, stage.home, ("env.uv=.",))
     with pytest.raises(UsageError, match="data is pinned"):
         prepare_rerun(pinned.folder, stage.home, how=Rerun(on="docker", overrides=("data.text=file:x",)))
@@ -216,7 +216,7 @@ def test_one_byte_of_the_base_image(stage: Stage, project: Callable[..., Run], a
             "changed",
             ("windlass/chain:base",),
         )
-        assert "base image windlass/chain:base is sha256:" in finding.message
+        assert "base image windlass/chain:base is now sha256:" in finding.message
         change_one_byte(stage.code / "Dockerfile")
         (finding,) = [finding for finding in verify(run.folder) if finding.is_broken]
         assert (finding.link, finding.files) == (ProvenanceLink.IMAGE, ("windlass/chain:base",))

@@ -70,5 +70,5 @@ def test_time_is_over_and_stacks_are_shown() -> None:
 def test_a_function_inside_another_is_refused() -> None:
     def inner(world: World) -> None: ...
 
-    with pytest.raises(TypeError, match="top of a module"):
+    with pytest.raises(TypeError, match="top level of a module"):
         run_distributed_test(inner)

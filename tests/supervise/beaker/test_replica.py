@@ -141,6 +141,9 @@ def test_beaker_is_asked_for_nothing_from_inside(tmp_path: Path) -> None:
     assert scheduler.queued() == {}
     assert scheduler.explain_notice()[0] is Cause.PREEMPTED
     assert not scheduler.is_end_confirmed(PastLink("01A", 0.0, ""))
-    assert scheduler.how_ended(PastLink("01A", 0.0, "")) == (Cause.NODE_LOST, "its job ended without recording a result")
+    assert scheduler.how_ended(PastLink("01A", 0.0, "")) == (
+        Cause.NODE_LOST,
+        "its job ended without recording a result",
+    )
     with pytest.raises(SchedulerError):
         scheduler.queue(2, [])
