@@ -30,7 +30,7 @@ RUN if [ -n "${EXTRAS}" ]; then extras= && for each in $(echo "${EXTRAS}" | sed 
 COPY LICENSE README.md /src/
 COPY docs/errors.toml /src/docs/errors.toml
 COPY src /src/src
-RUN PYTHONPATH=/opt/build uv pip install --no-deps --no-build-isolation /src && windlass version
+RUN PYTHONPATH=/opt/build uv pip install --no-deps --no-build-isolation /src && windlass --version
 
 WORKDIR /work
 CMD ["windlass", "--help"]

@@ -59,7 +59,7 @@ def test_another_image_is_not_passed_for_the_one_that_ran(
     assert f"missing: the run used {first[:19]}, which is no longer in docker" in gone.message
 
     prepared = prepare_rerun(run.folder, stage.home)
-    note = f"the image of {run.id}, {first[:19]}, is not in docker any more: it is built again, and may differ"
+    note = f"the image of {run.id}, {first[:19]}, is no longer in docker: it is built again and may differ"
     assert note in prepared.plan.notes
     assert main(["rerun", run.id]) == 0
     assert f"note: {note}" in capsys.readouterr().err
@@ -73,5 +73,5 @@ def test_another_image_is_not_passed_for_the_one_that_ran(
         f"rebuilt: the run used {first[:19]}, which is no longer in docker; its name now refers to {second[:19]}"
         in other.message
     )
-    assert json.dumps(again.folder.plan()["notes"]).count("is not in docker any more") == 1
+    assert json.dumps(again.folder.plan()["notes"]).count("is no longer in docker") == 1
     assert isinstance(again, Run)
