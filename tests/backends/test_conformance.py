@@ -14,7 +14,7 @@ from windlass.testing.fake_backend import FakeBackend
 pytestmark = pytest.mark.system
 
 
-class TestLocal(BackendConformance):
+class TestLocalBackend(BackendConformance):
     @pytest.fixture
     def backend(self) -> Backend:
         return LocalBackend()

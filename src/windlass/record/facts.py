@@ -203,6 +203,11 @@ class TaskFacts:
         return self.attempts[max(self.attempts)] if self.attempts else None
 
     @property
+    def next_attempt(self) -> int:
+        """Return the number of the next attempt; the first is 1."""
+        return 1 + max(self.attempts, default=0)
+
+    @property
     def is_between(self) -> bool:
         """Return whether it is unfinished but not running; its job or next link may be queued."""
         newest = self.newest_attempt

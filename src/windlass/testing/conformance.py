@@ -1,6 +1,6 @@
 """Conformance tests of a backend: subclass `BackendConformance` and define a `backend` fixture.
 
-class TestLocal(BackendConformance):
+class TestLocalBackend(BackendConformance):
     @pytest.fixture
     def backend(self) -> Backend:
         return LocalBackend()

@@ -1,6 +1,6 @@
 """Conformance tests of an executor of trials: subclass `ExecutorConformance` and define how one is made.
 
-class TestLocal(ExecutorConformance):
+class TestLocalExecutor(ExecutorConformance):
     def make_executor(self, folder: Path) -> Executor:
         return Local()
 """

@@ -154,7 +154,7 @@ class GangCore:
         """Continue after an attempt that had already ended; an attempt of an earlier job is not continued."""
         if attempt.job == self._gang.job:
             return self._go_on(now)
-        return self._set(now, attempt=1 + max(self._journal.task().attempts, default=0), step=Step.WAIT)
+        return self._set(now, attempt=self._journal.task().next_attempt, step=Step.WAIT)
 
     def on_superseded(self, now: float) -> list[Command]:
         """Handle that the scheduler restarted the job on other nodes: end everything of this start."""
@@ -444,7 +444,7 @@ class GangCore:
             return self._leave_link(task, now)
         self._attempt_end, self._settle_at, self._has_notice = None, 0.0, False
         self._deadlines.clear()
-        attempt, step = 1 + max(task.attempts, default=0), Step.GATHER if self._is_gate_open else Step.WAIT
+        attempt, step = task.next_attempt, Step.GATHER if self._is_gate_open else Step.WAIT
         return self._set(now, attempt=attempt, step=step, level=StopLevel.NONE, cause="", address="", port=0)
 
     def _must_leave(self, task: TaskFacts, now: float) -> bool:

@@ -13,6 +13,6 @@ from windlass.tune.executors.protocol import Executor
 pytestmark = pytest.mark.system
 
 
-class TestLocal(ExecutorConformance):
+class TestLocalExecutor(ExecutorConformance):
     def make_executor(self, folder: Path) -> Executor:
         return Local()
