@@ -115,9 +115,7 @@ def test_a_missing_right_is_named(beaker: FakeBeaker, service: BeakerService) ->
     with pytest.raises(AccessError) as caught:
         service.secrets()
     assert caught.value.code == "beaker-forbidden"
-    assert caught.value.message == (
-        "Beaker denied access, listing the secrets of workspace of the config file: you may not"
-    )
+    assert caught.value.message == ("Beaker denied access, listing the secrets of the default workspace: you may not")
 
 
 def test_a_dead_server_is_named_soon(beaker: FakeBeaker) -> None:
