@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.lab.docker import BASE, DockerLab
-from windlass.launch.stage.image import build_image
+from windlass.launcher.stage.image import build_image
 from windlass.pin.image.building import num_cached
 from windlass.runs.home import Home
 

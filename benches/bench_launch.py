@@ -25,7 +25,7 @@ from pathlib import Path
 
 from windlass.core.json_text import read_json
 from windlass.core.process import ProcessId
-from windlass.launch import Run, launch, load
+from windlass.launcher import Run, launch, load
 
 ROOT = Path(__file__).parents[1] / "build" / "bench"
 BIN = Path(sys.executable).parent

@@ -27,8 +27,8 @@ from slurm_site import SITE, Bench, Verdicts, bench, head
 
 from windlass.core.clock import FakeClock
 from windlass.core.process import Completed
-from windlass.launch import Options, prepare_file
-from windlass.launch.reconcile.reconciler import reconcile_run
+from windlass.launcher import Options, prepare_file
+from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.record import events
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder

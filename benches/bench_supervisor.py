@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from windlass.launch import Options, Run, launch, prepare_file
+from windlass.launcher import Options, Run, launch, prepare_file
 from windlass.runs.home import Home
 
 BUDGET = 0.005

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from windlass.core.errors import WindlassError
-from windlass.launch import Options, launch, load
+from windlass.launcher import Options, launch, load
 from windlass.record.state import State
 
 HERE = Path(__file__).parent

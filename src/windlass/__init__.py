@@ -4,7 +4,7 @@
 
     experiment = windlass.Experiment(name="hello", run="python train.py", params={"lr": 0.1})
     print(experiment.plan().plan_hash)
-    run = experiment.launch()
+    run = windlass.launch(experiment)
     run.follow(lambda task, rank, line: print(line))
     print(run.state, run.outputs["main"])
 
@@ -13,23 +13,24 @@ In a job, and outside of one, `from windlass import report` is what training cod
 
 from windlass.core.version import VERSION
 
-__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Run", "Task", "load"]
+__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Run", "Task", "launch", "load"]
 
 __version__ = VERSION
 
 # Looked up when first used, so that `import windlass` costs nothing; the types are in __init__.pyi. Names as text, for
 # the layers below import this package and must not pull in those above.
 _HOMES = {
-    "Data": "windlass.launch.data",
+    "Data": "windlass.launcher.data",
     "Env": "windlass.spec",
-    "Experiment": "windlass.launch",
-    "Options": "windlass.launch",
+    "Experiment": "windlass.launcher",
+    "Options": "windlass.launcher",
     "Plan": "windlass.plan",
-    "Run": "windlass.launch",
+    "Run": "windlass.launcher",
     "Task": "windlass.spec",
-    "load": "windlass.launch",
+    "launch": "windlass.launcher",
+    "load": "windlass.launcher",
 }
-_PACKAGES = frozenset({"config", "launch", "plan", "report", "runs", "spec"})
+_PACKAGES = frozenset({"config", "plan", "report", "runs", "spec"})
 
 
 def __getattr__(name: str) -> object:

@@ -66,7 +66,7 @@ def test_what_a_run_that_succeeded_needs_goes_only_when_that_is_said(
 ) -> None:
     digest = windlass("data", "add", str(corpus)).out.strip().removeprefix("sha256:")
     write_run(home, digest)
-    monkeypatch.setattr("windlass.launch.data._has_succeeded", lambda run: True)
+    monkeypatch.setattr("windlass.launcher.data._has_succeeded", lambda run: True)
     assert f"kept          {digest[:12]}" in windlass("data", "gc", "--older-than", "0s").out
     dry = windlass("data", "gc", "--older-than", "0s", "--drop-pinned", "--dry-run")
     assert (dry.out, dry.err) == (f"would remove  {digest[:12]}\n", "would free 5 B, 1 object\n")

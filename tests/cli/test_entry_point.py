@@ -19,7 +19,7 @@ LAZY = (
     "windlass.config",
     "windlass.spec",
     "windlass.plan",
-    "windlass.launch",
+    "windlass.launcher",
 )
 PROBE = """
 import io, json, sys
@@ -50,7 +50,7 @@ def test_ps_loads_no_planner(home: Path) -> None:
     modules = probe("ps")["modules"]
     assert isinstance(modules, list)
     assert [
-        name for name in ("yaml", "rich", "windlass.config", "windlass.plan", "windlass.launch") if name in modules
+        name for name in ("yaml", "rich", "windlass.config", "windlass.plan", "windlass.launcher") if name in modules
     ] == []
 
 
@@ -123,7 +123,7 @@ def test_the_python_face_costs_nothing_until_used() -> None:
 def test_the_python_face_names_what_it_has() -> None:
     import windlass
 
-    assert windlass.Experiment.__module__ == "windlass.launch.api"
+    assert windlass.Experiment.__module__ == "windlass.launcher.api"
     assert set(windlass.__all__) <= set(dir(windlass))
     assert all(hasattr(windlass, name) for name in windlass.__all__)
     assert windlass.report.__name__ == "windlass.report"

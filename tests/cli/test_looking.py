@@ -334,7 +334,7 @@ def test_verify_names_what_is_wrong(windlass: Windlass, home: Path) -> None:
 
 
 def test_a_changed_checkpoint_is_found(tmp_path: Path, home: Path) -> None:
-    from windlass.launch.verify.verify import _checkpoint
+    from windlass.launcher.verify.verify import _checkpoint
 
     run, folder = good_run(home), tmp_path / "step-1"
     folder.mkdir()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Windlass
 from windlass.core.errors import UnreachableError
-from windlass.launch.stage import image
+from windlass.launcher.stage import image
 from windlass.pin.image import pinning
 
 EXPERIMENT = """\

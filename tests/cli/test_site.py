@@ -10,8 +10,8 @@ from scripts.tree import ROOT
 from tests.cli.conftest import Windlass
 from windlass.backends import site_shell
 from windlass.backends.site_shell import LocalShell, ShellResult
-from windlass.launch.sites import check
-from windlass.launch.sites.check_history import CheckResult, SiteCheck, save_check
+from windlass.launcher.sites import check
+from windlass.launcher.sites.check_history import CheckResult, SiteCheck, save_check
 
 LAB = ROOT / "tests" / "backends" / "slurm" / "texts" / "22.05.txt"
 

@@ -39,7 +39,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         ("windlass.pin", "windlass.pin.environment.building"),
         ("windlass.secrets", "windlass.secrets.vault"),
         ("windlass.config", "windlass.config.emit"),
-        ("windlass.launch", "windlass.launch.reconcile.reconciler"),
+        ("windlass.launcher", "windlass.launcher.reconcile.reconciler"),
         ("windlass.supervise.main", "subprocess"),
         ("windlass.supervise.replica.loop", "hashlib"),
     ],

@@ -14,11 +14,11 @@ import pytest
         ("windlass.pin", "windlass.pin.environment.building"),
         ("windlass.secrets", "windlass.secrets.vault"),
         ("windlass.config", "windlass.config.emit"),
-        ("windlass.launch", "windlass.launch.reconcile.reconciler"),
+        ("windlass.launcher", "windlass.launcher.reconcile.reconciler"),
         ("windlass.supervise.main", "subprocess"),
         ("windlass.supervise.replica.loop", "hashlib"),
         ("windlass.supervise.replica.loop", "windlass.supervise.gang.leader"),
-        ("windlass.launch.stage.stage", "windlass.store"),
+        ("windlass.launcher.stage.stage", "windlass.store"),
         ("windlass.pin.provenance", "windlass.pin.data.pinning"),
     ],
 )

@@ -24,7 +24,7 @@ from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
 from windlass.cli import main
 from windlass.core.process import send_signal
-from windlass.launch import Options, Run, launch, prepare_file
+from windlass.launcher import Options, Run, launch, prepare_file
 from windlass.record.manifest import commit_manifest
 from windlass.record.state import State
 from windlass.runs.home import Home

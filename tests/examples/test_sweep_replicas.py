@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.example_copy import copy_example
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.tune.sweep import launch_sweep
 
 pytestmark = pytest.mark.system

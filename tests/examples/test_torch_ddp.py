@@ -14,7 +14,7 @@ import pytest
 
 from tests.examples.example_copy import copy_example
 from windlass.core.process import ProcessId, descendants
-from windlass.launch import Run, launch, load
+from windlass.launcher import Run, launch, load
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -26,7 +26,7 @@ from windlass.backends.slurm.probe import profile_of, sections_of
 from windlass.config import load
 from windlass.core.errors import WindlassError
 from windlass.core.process import Completed
-from windlass.launch.archive.importing import import_run
+from windlass.launcher.archive.importing import import_run
 from windlass.pin.data import hugging_face
 from windlass.pin.environment.locked import locked_packages
 from windlass.pin.environment.project import read_toml

@@ -50,11 +50,11 @@ WHOLE = (
     "tests/system/images/test_registries.py",
     "tests/system/images/test_building_images.py",
     "tests/system/test_gang.py",
-    "tests/launch/test_mirror_ssh.py",
+    "tests/launcher/test_mirror_ssh.py",
     "tests/backends/slurm/test_conformance.py",
     "tests/train/optim/test_sharded.py",
     "tests/system/beaker/test_faults.py",
-    "tests/launch/test_archiving.py",
+    "tests/launcher/test_archiving.py",
     "tests/supervise/builds/test_build.py",
     "tests/system/data/test_s3.py",
 )

@@ -15,7 +15,7 @@ from tests.sim.node import WALL_START
 from tests.sim.scenario import Scenario
 from tests.sim.site.backend import SiteBackend
 from windlass.backends.protocol import JobState, Observation
-from windlass.launch.reconcile import policy
+from windlass.launcher.reconcile import policy
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.retry import Budgets

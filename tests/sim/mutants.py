@@ -15,7 +15,7 @@ from tests.sim.site.mutants import SITE_MUTANTS
 from windlass.backends.protocol import JobState, Observation
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
-from windlass.launch.reconcile import policy as reconcile_module
+from windlass.launcher.reconcile import policy as reconcile_module
 from windlass.record import frames, retry
 from windlass.record.causes import Cause, Kind, kind_of
 from windlass.record.state import End, State, TaskFacts

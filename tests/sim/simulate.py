@@ -22,7 +22,7 @@ from tests.sim.site.chain_watch import ChainWatch
 from tests.sim.site.faults import SiteFaults
 from tests.sim.world import Violation, World
 from windlass.core.dataclass import dataclass
-from windlass.launch.reconcile import policy
+from windlass.launcher.reconcile import policy
 from windlass.record import frames
 from windlass.record.state import RunFacts, fold
 

@@ -18,7 +18,7 @@ from tests.system.slurm.test_ends import sruns, step_daemons
 from tests.system.stage import until
 from tests.system.test_foreign_user import attack
 from windlass.core.process import send_signal
-from windlass.launch import Run
+from windlass.launcher import Run
 
 __all__ = ["FAULTS", "Fault", "Scene", "windlass"]
 

@@ -17,7 +17,7 @@ from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import PYTHON, until
 from tests.system.trainer import Training
 from windlass.core.errors import WindlassError
-from windlass.launch import Options, Run
+from windlass.launcher import Options, Run
 from windlass.record.state import State
 
 __all__ = ["Outcome", "fault_of", "play", "table"]

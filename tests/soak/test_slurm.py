@@ -19,7 +19,7 @@ from tests.system.slurm.conftest import slurm_stage  # noqa: F401 - a fixture, f
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import PYTHON, living
 from windlass.core.process import send_signal
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.soak

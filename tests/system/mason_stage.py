@@ -16,7 +16,7 @@ from typing import Any
 from tests.system.stage import PYTHON
 from windlass.compat.mason import KnownAccount, read_command_line
 from windlass.compat.mason.launch import prepare_at_site
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.runs.home import Home
 
 __all__ = ["ACCELERATE_JOB", "RAY_JOB", "MasonProject", "check_accelerate", "check_ray"]

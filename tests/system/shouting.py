@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.system.stage import Stage
 from windlass.core.process import send_signal
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record.state import State
 from windlass.secrets import Vault
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.core.errors import WindlassError
 from windlass.core.process import ProcessId, is_alive, send_signal
-from windlass.launch import Options, Run, launch, prepare_file
+from windlass.launcher import Options, Run, launch, prepare_file
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.journal import read_journal

@@ -9,7 +9,7 @@ import pytest
 
 from tests.pin.projects import lock, make_project
 from tests.system.stage import Stage
-from windlass.launch import Options, Run, launch, prepare_file
+from windlass.launcher import Options, Run, launch, prepare_file
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -6,7 +6,7 @@ import pytest
 
 from tests.system.stage import Stage
 from windlass.core.files import lock
-from windlass.launch import Options, Run, prepare_file, start
+from windlass.launcher import Options, Run, prepare_file, start
 from windlass.record.state import State
 from windlass.runs.store import create
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.system.stage import PYTHON, Stage, until
-from windlass.launch import Run
-from windlass.launch.verify.verify import verify
+from windlass.launcher import Run
+from windlass.launcher.verify.verify import verify
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -12,12 +12,12 @@ import pytest
 from tests.lab.docker import BASE, DockerLab
 from tests.system.stage import PYTHON, Stage, until
 from windlass.core.errors import PreconditionError, SpecError, UsageError
-from windlass.launch import Options, Run, prepare_file
-from windlass.launch.rerun import Rerun, prepare_rerun
-from windlass.launch.verify.difference import explained
-from windlass.launch.verify.finding import ProvenanceLink
-from windlass.launch.verify.reexecution import Reexecution, Verification, prove
-from windlass.launch.verify.verify import verify
+from windlass.launcher import Options, Run, prepare_file
+from windlass.launcher.rerun import Rerun, prepare_rerun
+from windlass.launcher.verify.difference import explained
+from windlass.launcher.verify.finding import ProvenanceLink
+from windlass.launcher.verify.reexecution import Reexecution, Verification, prove
+from windlass.launcher.verify.verify import verify
 from windlass.record.state import State
 from windlass.runs.compare.tolerance import parse_tolerance
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from windlass.backends.site_shell import LocalShell, SshShell, shell_for
-from windlass.launch.sites.add import add_site
-from windlass.launch.sites.check import check_site
-from windlass.launch.sites.check_history import last_check
+from windlass.launcher.sites.add import add_site
+from windlass.launcher.sites.check import check_site
+from windlass.launcher.sites.check_history import last_check
 from windlass.sites import find_site
 from windlass.supervise.archive import ensure_archive
 

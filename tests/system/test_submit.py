@@ -9,8 +9,8 @@ import pytest
 from tests.system.stage import PYTHON, Stage, until
 from windlass.backends import backend_for
 from windlass.core.json_text import read_json
-from windlass.launch import start
-from windlass.launch.submit import job_folder, job_of
+from windlass.launcher import start
+from windlass.launcher.submit import job_folder, job_of
 from windlass.plan.site import LOCAL
 from windlass.supervise.archive import ensure_archive
 

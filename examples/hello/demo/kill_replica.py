@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windlass.core.errors import NotFoundError
 from windlass.core.process import ProcessId, descendants, is_alive
-from windlass.launch import Run
+from windlass.launcher import Run
 
 TASK, RANK = "train", 1
 

@@ -38,7 +38,7 @@ def looked_at(run: RunFolder, home: Home, reported: set[str] | None = None) -> A
     facts = run.facts()
     if facts.state.is_terminal and not any(task.jobs_left for task in facts.tasks.values()):
         return Assessment()
-    from windlass.launch.reconcile.assessment import assess  # lazy: most runs have ended
+    from windlass.launcher.reconcile.assessment import assess  # lazy: most runs have ended
 
     try:
         found = assess(run, home)
@@ -58,7 +58,7 @@ def reconciled(run: RunFolder, home: Home, reported: set[str] | None = None) -> 
 
     If that fails, print a note and return nothing; `reported` as in `looked_at`.
     """
-    from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: most commands are read-only
+    from windlass.launcher.reconcile.reconciler import reconcile_run  # lazy: most commands are read-only
 
     try:
         return reconcile_run(run, home)
@@ -83,7 +83,7 @@ def fresh_logs(run: RunFolder, home: Home) -> None:
     """Download new log lines of a run at an ssh site; print a note if the site cannot be reached."""
     if not run.is_mirrored:
         return
-    from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs are local
+    from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: most runs are local
 
     listening = MirrorRefresh(run, home)
     listening.look(is_last=True)

@@ -22,7 +22,7 @@ from windlass.runs.logs import LogFollower, LogLine
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.launch.remote.refresh import MirrorRefresh
+    from windlass.launcher.remote.refresh import MirrorRefresh
 
 __all__ = ["Following", "follow_to_verdict"]
 
@@ -78,7 +78,7 @@ class Following:
         """Update the local copy of a run at a remote site; print a note once if the site cannot be reached."""
         if not self.run.is_mirrored:
             return
-        from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs are local
+        from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: most runs are local
 
         self._listening = self._listening or MirrorRefresh(self.run, self._home)
         before = self._listening.trouble
@@ -116,7 +116,7 @@ class Following:
 
     def _keep(self) -> None:
         """Reconcile the run; if that fails, print why once and keep following."""
-        from windlass.launch.reconcile.reconciler import (  # lazy: a short run ends before this
+        from windlass.launcher.reconcile.reconciler import (  # lazy: a short run ends before this
             NOTHING_DONE,
             reconcile_run,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.cluster import Cluster
 from tests.sim.site.slurm import VirtualSlurm
-from windlass.launch.reconcile import policy
+from windlass.launcher.reconcile import policy
 from windlass.record.causes import Cause
 from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.fencing.fence import Action, FencingAgentCore

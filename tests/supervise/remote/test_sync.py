@@ -1,4 +1,4 @@
-"""The site's half of a mirror; both halves together: tests/launch/remote/test_mirror.py."""
+"""The site's half of a mirror; both halves together: tests/launcher/remote/test_mirror.py."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.stage import Stage
-from windlass.launch import Options, Run
+from windlass.launcher import Options, Run
 from windlass.runs.home import Home
 from windlass.testing.beaker import FakeBeaker, StoredExperiment
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import AccessError
-from windlass.launch.beaker.site import check_beaker_site
-from windlass.launch.sites.add import add_site
+from windlass.launcher.beaker.site import check_beaker_site
+from windlass.launcher.sites.add import add_site
 from windlass.sites import Profile, find_site
 from windlass.testing.beaker import FakeBeaker
 

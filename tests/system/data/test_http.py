@@ -15,8 +15,8 @@ import pytest
 
 from tests.lab.s3 import FaultyProxy, cut_after, status
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
-from windlass.launch import Options, prepare
-from windlass.launch.data import Data
+from windlass.launcher import Options, prepare
+from windlass.launcher.data import Data
 from windlass.pin.data import DataPlaces, pin_data, place_data
 from windlass.runs.home import Home
 from windlass.secrets import open_secrets

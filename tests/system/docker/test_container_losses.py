@@ -10,7 +10,7 @@ from tests.lab.docker import DockerLab
 from tests.system.stage import Stage, until
 from tests.system.trainer import EVERY, Training
 from windlass.core.process import send_signal
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -11,10 +11,10 @@ import pytest
 from tests.lab.docker import BASE, DockerLab
 from tests.system.stage import Stage
 from windlass.cli.program import main
-from windlass.launch import Options, Run
-from windlass.launch.rerun import prepare_rerun
-from windlass.launch.verify.finding import Finding
-from windlass.launch.verify.verify import verify
+from windlass.launcher import Options, Run
+from windlass.launcher.rerun import prepare_rerun
+from windlass.launcher.verify.finding import Finding
+from windlass.launcher.verify.verify import verify
 from windlass.record.state import State
 from windlass.runs.store import RunFolder
 

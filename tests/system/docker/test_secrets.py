@@ -12,7 +12,7 @@ import pytest
 from tests.lab.docker import DockerLab
 from tests.system.stage import Stage, until
 from windlass.core.process import send_signal
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record.state import State
 from windlass.secrets import open_secrets
 

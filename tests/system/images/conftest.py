@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.docker import BASE, DockerLab
 from windlass.core.names import new_token
-from windlass.launch.stage.image import build_image, pin_image
+from windlass.launcher.stage.image import build_image, pin_image
 from windlass.pin.code import pin_code
 from windlass.pin.image import BuiltImage, ImageMaker, ImagePin, find_engine
 from windlass.plan import Site

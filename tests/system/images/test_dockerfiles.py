@@ -18,7 +18,7 @@ import pytest
 from tests.lab.docker import BASE, DockerLab
 from windlass.cli import main
 from windlass.core.version import VERSION
-from windlass.launch.stage.image import build_image
+from windlass.launcher.stage.image import build_image
 from windlass.pin.image import building
 from windlass.runs.home import Home
 

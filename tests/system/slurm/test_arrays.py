@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
-from windlass.launch import Options, launch_many, prepare_file
+from windlass.launcher import Options, launch_many, prepare_file
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -19,7 +19,7 @@ from tests.system.slurm.command import Answer, windlass
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
 from windlass.cli import main
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record.state import State
 from windlass.runs.home import Home
 

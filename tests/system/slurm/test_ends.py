@@ -13,7 +13,7 @@ import pytest
 from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON, living, until
 from windlass.core.process import send_signal
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -16,7 +16,7 @@ from tests.system import launcher
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import PYTHON, living, until
 from windlass.core.process import send_signal
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

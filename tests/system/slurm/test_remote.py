@@ -14,8 +14,8 @@ from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
 from windlass.backends.site_shell import SshShell
 from windlass.core.errors import UnreachableError
-from windlass.launch import Options, Run, launch_many, prepare_file
-from windlass.launch.remote import client
+from windlass.launcher import Options, Run, launch_many, prepare_file
+from windlass.launcher.remote import client
 from windlass.record.state import State
 from windlass.runs.home import Home
 

@@ -14,9 +14,9 @@ import pytest
 from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON, until
 from windlass.core.process import send_signal
-from windlass.launch import Run
-from windlass.launch.journal import client_journal
-from windlass.launch.submit import rendered_job
+from windlass.launcher import Run
+from windlass.launcher.journal import client_journal
+from windlass.launcher.submit import rendered_job
 from windlass.record import events
 from windlass.record.state import State
 from windlass.supervise.slurm.job_listing import comment_of, mark_of

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.system.stage import Stage
-from windlass.launch import Options
+from windlass.launcher import Options
 from windlass.runs.home import Home
 from windlass.tune.sweep import SweepHandle, launch_sweep
 from windlass.tune.sweep.preparing import PreparedSweep, prepare_sweep

@@ -12,7 +12,7 @@ from tests.system.stage import until
 from tests.tune.sweep.conftest import SweepStage
 from windlass import tune
 from windlass.core.errors import PreconditionError, WindlassError
-from windlass.launch import Options, load
+from windlass.launcher import Options, load
 from windlass.record.state import State
 from windlass.tune.executors.slots import SlotsExecutor
 from windlass.tune.sweep import SweepHandle, launch_sweep

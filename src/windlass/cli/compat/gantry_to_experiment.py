@@ -29,8 +29,8 @@ def run_at_site(invocation: Invocation) -> int:
 
         emit(to_yaml(converted.experiment).rstrip("\n"))
         return 0
-    from windlass.launch import Options  # lazy: planning costs 0.1 s to import
-    from windlass.launch import prepare as plan
+    from windlass.launcher import Options  # lazy: planning costs 0.1 s to import
+    from windlass.launcher import prepare as plan
 
     is_dry = invocation.emit == "plan" or invocation.is_dry
     options = Options(on=on, is_dry=is_dry, allow_dirty=invocation.recipe.allow_dirty)

@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.cli.screen import paint, printable, table
 from windlass.config import to_data
 from windlass.core.phrases import duration, size
-from windlass.launch.sites.check_history import SiteCheck
+from windlass.launcher.sites.check_history import SiteCheck
 from windlass.sites import Profile
 from windlass.sites.consistency import stale_sources, unknown_facts
 from windlass.sites.profile import Mapped

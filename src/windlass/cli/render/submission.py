@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from windlass.backends import Rendered
-    from windlass.launch import Prepared
+    from windlass.launcher import Prepared
 
 __all__ = ["emit_rendered_data", "emit_scripts"]
 
@@ -49,7 +49,7 @@ def emit_scripts(prepared: Prepared) -> None:
 def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
     """Yield (task, rendered job) with a placeholder run id."""
     from windlass.backends import backend_for  # lazy: only these options need them
-    from windlass.launch.remote.shared_home import check_state_folder
+    from windlass.launcher.remote.shared_home import check_state_folder
     from windlass.plan import RunPaths, job_document
 
     plan = prepared.plan
@@ -70,7 +70,7 @@ def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
         virtual_env=state / "envs" / "KEY" if prepared.experiment.env.uv and profile is not None else None,
     )
     if plan.pins.builds:
-        from windlass.launch.stage.prepared_data import places_of_builds  # lazy: most experiments build no data
+        from windlass.launcher.stage.prepared_data import places_of_builds  # lazy: most experiments build no data
 
         places = replace(places, data={**places.data, **places_of_builds(plan, state)})
     backend = backend_for(plan.site)

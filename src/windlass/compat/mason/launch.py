@@ -19,7 +19,7 @@ from windlass.core.errors import SpecError, UsageError
 from windlass.spec import Env, Experiment, Image
 
 if TYPE_CHECKING:
-    from windlass.launch import Prepared
+    from windlass.launcher import Prepared
     from windlass.runs.home import Home
     from windlass.sites import Profile
 
@@ -89,14 +89,14 @@ def prepare_at_site(
     environ: Mapping[str, str] = os.environ,
     log: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """Return the plan of a command line with `--on`, which `windlass.launch` executes.
+    """Return the plan of a command line with `--on`, which `windlass.launcher` executes.
 
     With `--cache here`, and unless dry, caches datasets locally first, which blocks for minutes.
 
     Raises:
         WindlassError: the command line, the site, a pin or the plan is rejected; nothing was started.
     """
-    from windlass.launch.prepare import Options, prepare  # lazy: a command line for Beaker plans nothing
+    from windlass.launcher.prepare import Options, prepare  # lazy: a command line for Beaker plans nothing
     from windlass.runs.home import Home  # lazy: as above
 
     home, own = home or Home.default(), launch.own

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.launch import Options, Run, prepare
+from windlass.launcher import Options, Run, prepare
 from windlass.runs.home import Home
 from windlass.spec import Checkpoints, Context, Experiment, Limit, Retry, Stall, Task
 from windlass.tune.controller.restore import Extension

@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.core.errors import PreconditionError, Problem, SourcePlace, SpecError
 from windlass.core.names import NAME_RULE, is_name, new_run_id
-from windlass.launch import Options, Prepared, prepare_file
+from windlass.launcher import Options, Prepared, prepare_file
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
 from windlass.spec import Sweep

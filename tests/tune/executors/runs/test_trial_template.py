@@ -6,7 +6,7 @@ import pytest
 
 from windlass.core.errors import PreconditionError, SpecError, UnreachableError
 from windlass.core.names import is_run_id
-from windlass.launch import Options, Prepared, prepare_file
+from windlass.launcher import Options, Prepared, prepare_file
 from windlass.runs.home import Home
 from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome, Fit, Halt, SlotJoined, StartAttempt, Work
 from windlass.tune.executors.runs import RunsExecutor, TrialTemplate, read_trial_template

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.core.clock import SystemClock
-from windlass.launch import Run
+from windlass.launcher import Run
 from windlass.record import events
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from windlass.launch import Options, prepare_file
+from windlass.launcher import Options, prepare_file
 from windlass.runs.home import Home
 from windlass.testing.executor_conformance import ExecutorConformance
 from windlass.tune.executors.protocol import Executor

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import UsageError
-from windlass.launch import Options, prepare_file
+from windlass.launcher import Options, prepare_file
 from windlass.record.state import End as RunEnd
 from windlass.record.state import RunFacts, State
 from windlass.tune.executors.channel import ChannelClosed

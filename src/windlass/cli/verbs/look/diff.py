@@ -7,7 +7,7 @@ from itertools import groupby
 from windlass.cli.screen import emit_json, emit_page, paint, printable, tell
 from windlass.cli.verb import json_option, run_argument, verb
 from windlass.core.phrases import brief
-from windlass.launch.verify.difference import explained
+from windlass.launcher.verify.difference import explained
 from windlass.runs.compare.run_differences import difference_text
 from windlass.runs.home import Home
 from windlass.runs.store import find

@@ -179,7 +179,7 @@ def _follow(
     is_json: bool,
 ) -> None:
     """Print existing and new lines until the run ends."""
-    from windlass.launch.remote.refresh import MirrorRefresh  # lazy: only with --follow
+    from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: only with --follow
 
     clock = SystemClock()
     facts = run.facts()

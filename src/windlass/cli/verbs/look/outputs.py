@@ -14,7 +14,7 @@ from windlass.cli.screen import emit, emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, run_argument, verb
 from windlass.core.errors import NotFoundError
 from windlass.core.phrases import count, size
-from windlass.launch.run import Run
+from windlass.launcher.run import Run
 from windlass.runs.home import Home
 
 __all__ = ["outputs_command"]

@@ -98,6 +98,6 @@ def _waits(run: RunFolder, facts: RunFacts) -> dict[str, str]:
     """Return why each task's job is queued or suspended; empty if the scheduler cannot be asked."""
     if not any(task.newest_job and task.is_between for task in facts.tasks.values()):
         return {}
-    from windlass.launch.reconcile.waiting import why_waiting  # lazy: most runs are not queued
+    from windlass.launcher.reconcile.waiting import why_waiting  # lazy: most runs are not queued
 
     return why_waiting(run, facts)

@@ -12,12 +12,12 @@ from windlass.cli.finding import found_run
 from windlass.cli.screen import emit_json, emit_page, paint, printable, tell
 from windlass.cli.verb import json_option, run_argument, verb
 from windlass.core.errors import UsageError
-from windlass.launch.verify.finding import Finding, broken_links
-from windlass.launch.verify.verify import verify
+from windlass.launcher.verify.finding import Finding, broken_links
+from windlass.launcher.verify.verify import verify
 from windlass.runs.home import Home
 
 if TYPE_CHECKING:
-    from windlass.launch.verify.reexecution import Verification
+    from windlass.launcher.verify.reexecution import Verification
     from windlass.runs.store import RunFolder
 
 __all__ = ["verify_command"]
@@ -85,8 +85,8 @@ def verify_command(
     folder = found_run(run, home)
     if quick:
         return _quick(folder, compares_sources=not pins, is_json=is_json)
-    from windlass.launch.rerun import Rerun
-    from windlass.launch.verify.reexecution import Reexecution, prove  # lazy: --quick needs no planner
+    from windlass.launcher.rerun import Rerun
+    from windlass.launcher.verify.reexecution import Reexecution, prove  # lazy: --quick needs no planner
     from windlass.runs.compare.tolerance import parse_tolerance
 
     done = prove(

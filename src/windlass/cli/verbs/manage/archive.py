@@ -10,7 +10,7 @@ from windlass.cli.finding import found_run
 from windlass.cli.screen import emit_json, emit_page, tell
 from windlass.cli.verb import Family, examples_page, json_option, run_argument, verb
 from windlass.core.phrases import count, size
-from windlass.launch.run import Run
+from windlass.launcher.run import Run
 from windlass.runs.home import Home
 
 __all__ = ["archive_command"]

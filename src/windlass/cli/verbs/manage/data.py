@@ -17,7 +17,7 @@ from windlass.cli.verbs.manage.data_build import build_command
 from windlass.core.phrases import ago, count, size
 
 if TYPE_CHECKING:
-    from windlass.launch.data import Data
+    from windlass.launcher.data import Data
     from windlass.store import Version
 
 __all__ = ["data_command"]
@@ -208,7 +208,7 @@ def gc_command(older_than: float | None, drop_pinned: bool, dry_run: bool, store
 
 
 def _data(store: str = "", *, meter: _Meter | None = None) -> Data:
-    from windlass.launch.data import Data  # lazy: not for a help page
+    from windlass.launcher.data import Data  # lazy: not for a help page
 
     return Data(store) if meter is None else Data(store, progress=meter.advance)
 

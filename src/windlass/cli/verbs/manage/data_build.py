@@ -46,8 +46,8 @@ def build_command(
     names = tuple(word for word in overrides if "=" not in word and not word.startswith(("-", "~")))
     changes = tuple(word for word in overrides if word not in names)
     options = flags.options()
-    from windlass.launch import prepare  # lazy: after the cheap checks
-    from windlass.launch.stage.prepared_data import builds_alone
+    from windlass.launcher import prepare  # lazy: after the cheap checks
+    from windlass.launcher.stage.prepared_data import builds_alone
     from windlass.spec import load_experiment
 
     loaded = load_experiment(Path(path), changes)

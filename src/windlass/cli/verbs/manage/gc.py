@@ -14,8 +14,8 @@ from windlass.cli.verb import json_option, verb
 from windlass.core.errors import PreconditionError, UsageError, WindlassError
 from windlass.core.phrases import count, size
 from windlass.core.units import format_duration
-from windlass.launch.gc.retain_rules import enforce, half_removed, retained
-from windlass.launch.gc.runs import Kept, Removal, leftovers, old_environments, old_runs, remove
+from windlass.launcher.gc.retain_rules import enforce, half_removed, retained
+from windlass.launcher.gc.runs import Kept, Removal, leftovers, old_environments, old_runs, remove
 from windlass.runs.home import Home
 
 __all__ = ["gc_command"]
@@ -170,7 +170,7 @@ def _removed(removal: Removal, carry_out: Callable[[Removal], bool]) -> Removal 
 def _caches(
     home: Home, older_than: float | None, *, has_images: bool, has_data: bool, drops_pinned: bool, is_dry: bool
 ) -> list[Removal | Kept]:
-    from windlass.launch.gc.caches import clear  # lazy: only for this option
+    from windlass.launcher.gc.caches import clear  # lazy: only for this option
 
     age_s = _WEEK_S if older_than is None else older_than
     return list(
@@ -186,7 +186,7 @@ def _caches(
 
 
 def _at_site(name: str, home: Home, older_than: float | None, *, dry_run: bool, is_json: bool) -> None:
-    from windlass.launch.gc.at_site import collect_environments  # lazy: only for this option
+    from windlass.launcher.gc.at_site import collect_environments  # lazy: only for this option
     from windlass.sites import find_site
 
     age_s = _DAY_S if older_than is None else older_than

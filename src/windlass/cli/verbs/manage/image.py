@@ -41,7 +41,7 @@ def image_command() -> None:
 @json_option
 def ls_command(named: bool, is_json: bool) -> None:
     """List images built here, with commits, runs and size."""
-    from windlass.launch.stage.image import runs_of  # lazy: here and below, not for a help page
+    from windlass.launcher.stage.image import runs_of  # lazy: here and below, not for a help page
     from windlass.pin.image import list_records
 
     if named:
@@ -83,7 +83,7 @@ def show_command(image: str, packages: bool, is_json: bool) -> None:
 
     IMAGE may be a revision of the current repository, such as HEAD.
     """
-    from windlass.launch.stage.image import find_image, runs_of
+    from windlass.launcher.stage.image import find_image, runs_of
 
     home = Home.default()
     record = find_image(image, home, Path.cwd())
@@ -112,7 +112,7 @@ def show_command(image: str, packages: bool, is_json: bool) -> None:
 @json_option
 def build_command(file: Path, overrides: tuple[str, ...], on: str | None, snapshot: bool, is_json: bool) -> None:
     """Find, pull or build the image of an experiment file, as a launch would."""
-    from windlass.launch.stage.image import build_image
+    from windlass.launcher.stage.image import build_image
 
     pin, built = build_image(file, overrides, on=on or "", snapshot=snapshot, log=tell)
     if is_json:

@@ -62,7 +62,7 @@ def add_command(
     Queries partitions, limits, accounts, QOS, GPUs, folders and programs in one round trip, without changing anything
     there. KEY=VALUE sets a field of the profile.
     """
-    from windlass.launch.sites.add import add_site  # lazy: here and below, not for a help page
+    from windlass.launcher.sites.add import add_site  # lazy: here and below, not for a help page
 
     path = add_site(
         name,
@@ -85,7 +85,7 @@ def add_command(
 def ls_command(is_json: bool) -> None:
     """List your sites and the shipped ones."""
     from windlass.cli.render.site import check_word
-    from windlass.launch.sites.check_history import last_check
+    from windlass.launcher.sites.check_history import last_check
     from windlass.sites import find_site, site_names
     from windlass.sites.store import profile_path
 
@@ -121,7 +121,7 @@ def show_command(name: str, is_json: bool) -> None:
 
 def _show(name: str, is_json: bool) -> None:
     from windlass.cli.render.site import site_data, site_lines
-    from windlass.launch.sites.check_history import last_check
+    from windlass.launcher.sites.check_history import last_check
     from windlass.sites import find_site
     from windlass.sites.store import profile_path
 
@@ -166,7 +166,7 @@ def check_command(name: str, nodes: int, partition: str, python: str, timeout: f
     """
     from windlass.backends.site_shell import shell_for
     from windlass.cli.render.site import check_data, check_lines, check_word
-    from windlass.launch.sites.check import check_site
+    from windlass.launcher.sites.check import check_site
     from windlass.sites import find_site
     from windlass.supervise.archive import ensure_archive
 
@@ -175,7 +175,7 @@ def check_command(name: str, nodes: int, partition: str, python: str, timeout: f
     profile = find_site(name, home.path)
     is_beaker = profile.kind == "beaker"
     if is_beaker:
-        from windlass.launch.beaker.site import check_beaker_site
+        from windlass.launcher.beaker.site import check_beaker_site
 
         check = check_beaker_site(profile, home=home.path)
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from windlass.cli.following import Following, follow_to_verdict
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, run_argument, verb
-from windlass.launch import control
+from windlass.launcher import control
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find
 

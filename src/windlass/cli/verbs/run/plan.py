@@ -45,8 +45,8 @@ def plan_command(
     if "windlass.command" in context.meta:
         raise UsageError("`windlass plan` plans a file, not a command", hint="windlass launch -- COMMAND", code="usage")
     path = required_file(context, file)
-    from windlass.launch import prepare_file  # lazy: after the cheap checks
-    from windlass.launch.preview import Preview
+    from windlass.launcher import prepare_file  # lazy: after the cheap checks
+    from windlass.launcher.preview import Preview
     from windlass.plan import plan_page
 
     options = flags.options(is_dry=True)
@@ -58,6 +58,6 @@ def plan_command(
     elif is_json:
         emit(json.dumps(prepared.plan.to_data(), indent=2, ensure_ascii=False))
     else:
-        from windlass.launch.stage.image import image_presence  # lazy: only for this page
+        from windlass.launcher.stage.image import image_presence  # lazy: only for this page
 
         emit_page(plan_page(prepared.plan, image_is=image_presence(prepared.plan)).rstrip("\n"))

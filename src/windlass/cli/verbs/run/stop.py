@@ -32,7 +32,7 @@ def stop_command(run: str, checkpoint: bool, now: bool, wait_s: float | None, re
     """
     if checkpoint and now:
         raise UsageError("`--checkpoint` and `--now` exclude each other", hint="give one of them", code="usage")
-    from windlass.launch import control  # lazy: after the cheap checks
+    from windlass.launcher import control  # lazy: after the cheap checks
 
     home = Home.default()
     folder = find(home, run)

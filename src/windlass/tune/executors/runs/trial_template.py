@@ -18,7 +18,7 @@ from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
-from windlass.launch import Options, Prepared
+from windlass.launcher import Options, Prepared
 from windlass.plan import Plan, make_plan
 from windlass.runs.home import Home
 from windlass.spec import Experiment

@@ -1,0 +1,68 @@
+"""Python interface: experiments that can plan and launch themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windlass import spec
+from windlass.launcher.prepare import Options, Prepared, prepare, prepare_file
+from windlass.launcher.run import Run
+from windlass.plan import Plan
+
+__all__ = ["Experiment", "launch", "launch_many", "load"]
+
+
+class Experiment(spec.Experiment):
+    """Experiment defined in Python, with the same fields as in a file.
+
+    Relative paths are resolved against the current folder.
+    """
+
+    __slots__ = ()
+
+    def plan(self, options: Options | None = None) -> Plan:
+        """Return the plan without starting anything."""
+        return prepare(spec.checked(self), Path.cwd(), options or Options(is_dry=True)).plan
+
+    def launch(self, options: Options | None = None) -> Run:
+        """Launch the experiment and return once its jobs are submitted."""
+        return launch(self, options=options)
+
+
+def load(path: str | Path, overrides: Sequence[str] = (), options: Options | None = None) -> Prepared:
+    """Read, pin and plan an experiment file."""
+    return prepare_file(Path(path), overrides, options)
+
+
+def launch(
+    experiment: spec.Experiment | Prepared | str | Path,
+    *,
+    options: Options | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> Run:
+    """Launch an experiment and return once its jobs are submitted.
+
+    Args:
+        experiment: an experiment, a prepared plan, or the path of an experiment file.
+        options: how to prepare it; a prepared plan has its own, so that both together are an error.
+        log: called with each line about the progress.
+
+    Raises:
+        ValueError: options were given with a prepared plan.
+    """
+    if isinstance(experiment, Prepared):
+        if options is not None:
+            raise ValueError("a prepared plan already has its options; pass options to load() or prepare()")
+        return experiment.launch(log=log)
+    if isinstance(experiment, spec.Experiment):
+        return prepare(spec.checked(experiment), Path.cwd(), options).launch(log=log)
+    return prepare_file(Path(experiment), (), options).launch(log=log)
+
+
+def launch_many(prepared: Sequence[Prepared], *, log: Callable[[str], None] = lambda line: None) -> list[Run]:
+    """Launch several prepared plans; jobs with equal resources become one job array."""
+    from windlass.launcher.start import start_runs  # lazy: not needed for a plan
+
+    runs = start_runs(prepared, log=log)
+    return [Run(run, one.home) for run, one in zip(runs, prepared, strict=True)]

@@ -1,0 +1,287 @@
+"""Python interface of a run: inspect, follow, stop and continue it, read its outputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.core.errors import NotFoundError, UnreachableError, WaitTimeoutError
+from windlass.core.names import nearest
+from windlass.plan import Plan
+from windlass.record.state import RunFacts, State
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder, find
+
+if TYPE_CHECKING:
+    from windlass.launcher.archive.exporting import Exported
+    from windlass.launcher.verify.finding import Finding
+    from windlass.launcher.verify.reexecution import Reexecution, Verification
+    from windlass.runs.compare.run_differences import Difference
+    from windlass.runs.outputs import Manifest
+    from windlass.runs.provenance.graph import ProvenanceGraph
+
+__all__ = ["Run"]
+
+_POLL_S = 0.1
+_RECONCILE_EVERY_S = 5.0
+
+
+class Run:
+    """Run; `Run.find` accepts an id, its start, its last four or more letters, a name or `last`."""
+
+    def __init__(self, folder: RunFolder, home: Home) -> None:
+        self.folder = folder
+        self._home = home
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}: {self.state}>"
+
+    @classmethod
+    def find(cls, ref: str, home: Home | None = None) -> Run:
+        """Return the only run that `ref` matches. Raises NotFoundError or UsageError otherwise."""
+        home = home or Home.default()
+        return cls(find(home, ref), home)
+
+    @property
+    def id(self) -> str:
+        """Return the run's id."""
+        return self.folder.id
+
+    @property
+    def facts(self) -> RunFacts:
+        """Return the current facts from the run's journal."""
+        return self.folder.facts()
+
+    @property
+    def state(self) -> State:
+        """Return the run's current state."""
+        return self.facts.state
+
+    @property
+    def plan(self) -> Plan:
+        """Return the run's plan."""
+        return Plan.from_data(self.folder.plan())
+
+    @property
+    def outputs(self) -> Mapping[str, Path]:
+        """Return output folders by task."""
+        return {task: self.folder.out(task) for task in self.facts.tasks}
+
+    def output(self, task: str) -> Path:
+        """Return the output folder of a task. Raises NotFoundError, with the closest name."""
+        found = self.outputs
+        if task not in found:
+            close = nearest(task, found)
+            hint = f"did you mean `{close}`?" if close else f"its tasks are: {', '.join(found)}"
+            raise NotFoundError(f"run {self.id} has no task `{task}`", hint=hint, code="unknown-task")
+        return found[task]
+
+    def fetch_output(self, task: str) -> Path:
+        """Return the output folder of a task, fetching it first from a site. Blocking.
+
+        Raises:
+            NotFoundError: there is no such task, or it has no output.
+            UnreachableError: the site cannot be reached; the next call resumes the transfer.
+        """
+        from windlass.launcher.remote.mirror import mirror_of_run  # lazy: see below
+
+        folder, mirror = self.output(task), mirror_of_run(self.folder, self._home)
+        return folder if mirror is None else mirror.fetch_outputs(task)
+
+    def list_output(self, task: str) -> Manifest:
+        """Return a task's output files with sizes and digests, as recorded or as they are now.
+
+        For a run at a site only the recorded list is fetched, not the files.
+
+        Raises:
+            NotFoundError: there is no such task, or it has no output.
+        """
+        from windlass.launcher import output_files  # lazy: see below
+
+        return output_files.listed(self.folder, self._home, task)
+
+    def pull_output(self, task: str, to: Path, *, link: bool = False) -> Path:
+        """Copy a task's output to the folder `to/<task>` and check it; resumes a partial copy. Blocking.
+
+        Args:
+            link: hard-link the files instead of copying them; do not edit them then.
+
+        Raises:
+            NotFoundError: there is no such task, or it has no output.
+            PreconditionError: a file differs from its record, or a different file exists at its destination.
+        """
+        from windlass.launcher import output_files  # lazy: see below
+
+        return output_files.pull(self.folder, self._home, task, to, is_linked=link)
+
+    def push_output(self, task: str, to: str) -> str:
+        """Copy a task's output to `to/<task>`, a folder or fsspec URL; resumes a partial copy. Blocking.
+
+        Its manifest, `<task>.manifest.json`, is written last and marks a complete copy. Returns the destination.
+
+        Raises:
+            NotFoundError: there is no such task, or it has no output.
+            PreconditionError: a file differs from its record, or the URL's library is not installed.
+        """
+        from windlass.launcher import output_files  # lazy: see below
+
+        return output_files.push(self.folder, self._home, task, to)
+
+    def export(
+        self,
+        target: Path,
+        *,
+        checkpoints: bool = False,
+        data: bool = False,
+        with_secrets: bool = False,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> Exported:
+        """Export the finished run to an archive, atomically. Blocking.
+
+        Args:
+            target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`.
+            checkpoints, data: include them.
+            with_secrets: export even if files contain secrets of this home.
+            log: called with a line about each step.
+        """
+        from windlass.launcher.archive.exporting import export_run  # lazy: see below
+
+        return export_run(
+            self.folder, self._home, target, checkpoints=checkpoints, data=data, with_secrets=with_secrets, log=log
+        )
+
+    @classmethod
+    def import_archive(cls, path: Path, home: Home | None = None) -> Run:
+        """Import an archived run, atomically. Blocking.
+
+        Raises:
+            PreconditionError: the archive is damaged or was modified, or a run with that id exists.
+        """
+        from windlass.launcher.archive.importing import import_run  # lazy: see below
+
+        home = home or Home.default()
+        return cls(import_run(path, home), home)
+
+    def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:
+        """Return a reported series as (step, value, time)."""
+        from windlass.runs import metrics  # lazy: here and below, not needed for a launch
+
+        return metrics.series(self.folder, name, task)
+
+    def reconcile(self) -> list[str]:
+        """Compare the run's record with its jobs, act on differences, and return the actions.
+
+        Submits, cancels and ends jobs as needed, unlike the methods that only read.
+        """
+        from windlass.launcher.reconcile.reconciler import reconcile_run  # lazy: see above
+
+        return reconcile_run(self.folder, self._home)
+
+    def follow(self, on_line: Callable[[str, int, str], None] | None = None, timeout_s: float | None = None) -> State:
+        """Block until the run ends and return its state, passing log lines as (task, rank, line).
+
+        Raises:
+            WaitTimeoutError: the run did not end within `timeout_s`; it keeps running.
+        """
+        from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: see above
+        from windlass.runs.logs import LogFollower  # lazy: see above
+
+        follower, listening = LogFollower(self.folder), MirrorRefresh(self.folder, self._home)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pause, reconcile_at = 0.01, time.monotonic() + _RECONCILE_EVERY_S
+        while True:
+            listening.look()
+            is_over = self.state.is_terminal
+            if is_over:
+                listening.look(is_last=True)
+            num_lines = 0
+            for line in follower.rest() if is_over else follower.poll():
+                num_lines += 1
+                if on_line is not None:
+                    on_line(line.task, line.rank, line.text)
+            if is_over:
+                if any(task.jobs_left for task in self.facts.tasks.values()):
+                    with suppress(UnreachableError):  # the next command that acts on the run does it
+                        self.reconcile()
+                return self.state
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise WaitTimeoutError(
+                    f"run {self.id} has not ended after {timeout_s:g} s", hint="it is still running", code="timed-out"
+                )
+            if now >= reconcile_at:
+                with suppress(UnreachableError):  # the run continues, and the connection may recover
+                    self.reconcile()
+                reconcile_at = now + _RECONCILE_EVERY_S
+            pause = 0.01 if num_lines else min(pause * 1.5, _POLL_S)
+            time.sleep(pause)
+
+    def wait(self, timeout_s: float | None = None) -> State:
+        """Block until the run ends, and return its final state."""
+        return self.follow(None, timeout_s)
+
+    def stop(self, *, checkpoint: bool = False, now: bool = False) -> None:
+        """Stop the run: `checkpoint` lets the code save first, `now` kills it."""
+        from windlass.launcher import control  # lazy: see above
+
+        if now:
+            control.kill(self.folder, self._home)
+        else:
+            control.stop(self.folder, self._home, is_checkpoint_wanted=checkpoint)
+
+    def retry(self) -> list[str]:
+        """Restart failed and stopped tasks with new retry budgets."""
+        from windlass.launcher import control  # lazy: see above
+
+        return control.retry(self.folder, self._home)
+
+    def resume(self) -> list[str]:
+        """Continue the run after a stop."""
+        from windlass.launcher import control  # lazy: see above
+
+        return control.resume(self.folder, self._home)
+
+    def rerun(self, overrides: Sequence[str] = (), *, on: str = "") -> Run:
+        """Start a new run with this run's pins; overrides change parameters, resources and limits.
+
+        Args:
+            on: another place; a different kind of place may need an environment override (`env.image=...`).
+
+        Raises:
+            WindlassError: the plan does not fit the place; nothing was started.
+        """
+        from windlass.launcher.rerun import Rerun, prepare_rerun  # lazy: the planner is not needed to look at a run
+
+        return prepare_rerun(self.folder, self._home, how=Rerun(on=on, overrides=tuple(overrides))).launch()
+
+    def provenance(self) -> ProvenanceGraph:
+        """Return the run's inputs and outputs as a graph of nodes with digests."""
+        from windlass.runs.provenance.graph import provenance_graph  # lazy: as above
+
+        return provenance_graph(self.folder)
+
+    def check(self) -> list[Finding]:
+        """Compare every part of the run with its record; reads every byte, executes nothing."""
+        from windlass.launcher.verify.verify import verify  # lazy: as above
+
+        return list(verify(self.folder))
+
+    def verify(self, reexecution: Reexecution | None = None) -> Verification:
+        """Check every part, execute the plan again and compare outputs. Blocks until the new run ends.
+
+        Raises:
+            PreconditionError: the run did not succeed, or has no outputs to compare.
+            WindlassError: the new run was refused.
+        """
+        from windlass.launcher.verify.reexecution import prove  # lazy: as above
+
+        return prove(self.folder, self._home, reexecution)
+
+    def diff(self, other: Run) -> list[Difference]:
+        """Return differences between two runs, by cause, with files for code and data."""
+        from windlass.launcher.verify.difference import explained  # lazy: as above
+
+        return explained(self.folder, other.folder, self._home)
