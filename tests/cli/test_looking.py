@@ -104,6 +104,22 @@ def test_show_of_a_success(windlass: Windlass, home: Path) -> None:
     assert "next" not in text
 
 
+def test_files_that_match_the_checkpoint_pattern_are_shown_as_checkpoints(windlass: Windlass, home: Path) -> None:
+    script = RunScript(Home(home), GOOD).submit().start()
+    for name in ("checkpoint-900", "checkpoint-1000"):
+        script.job.append(events.PROGRESS_ENTRY, task="train", attempt=1, path=name)
+    script.clock.sleep(12.0)
+    assert "step 1000" in windlass("ps").out
+    end = End("killed", 137).to_data()
+    script.job.append(events.ATTEMPT_ENDED, task="train", job=1, attempt=1, epoch=1, end=end)
+    script.end("failed", "killed").close()
+    text = windlass("show", GOOD).out
+    assert "  checkpoint step 1000  checkpoint-1000\n" in text
+    assert ", saved step 1000\n" in text
+    task = json.loads(windlass("show", GOOD, "--json").out)["tasks"]["train"]
+    assert task["checkpoint"] == {"step": 1000, "path": "checkpoint-1000"}
+
+
 def test_show_of_a_failure_has_the_cause_the_traceback_and_the_next_step(windlass: Windlass, home: Path) -> None:
     bad_run(home)
     lines = windlass("show", "bbbb").out.splitlines()

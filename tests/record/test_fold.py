@@ -215,6 +215,14 @@ def test_progress_of_an_attempt_and_the_best_checkpoint_of_its_task() -> None:
     assert (task.best_step, task.last_checkpoint, task.has_reported) == (50, (50, "p50"), True)
     assert [task.attempts[n].has_progress for n in (1, 2, 3)] == [True, True, True]
     assert task.entries == {"step-9"}
+    assert task.newest_checkpoint == (50, "p50"), (
+        "a committed checkpoint comes before a file that only has the right name"
+    )
+    later = [(events.PROGRESS_ENTRY, {"task": "a", "attempt": n, "path": f"a2/ckpt-{n}0.pt"}) for n in (5, 10, 4)]
+    last = (events.PROGRESS_ENTRY, {"task": "a", "attempt": 4, "path": "a2/final"})
+    assert fold(records(entry, *later, last)).task("a").newest_checkpoint == (100, "a2/ckpt-100.pt")
+    assert fold(records(last)).task("a").newest_checkpoint == (-1, "a2/final")
+    assert fold(records(started())).task("a").newest_checkpoint == (-1, "")
     assert not fold(records(started())).task("a").attempts[1].has_progress
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields
 from typing import Any
@@ -9,10 +10,18 @@ from typing import Any
 from windlass.core.dataclass import dataclass
 from windlass.record.lifecycle import State
 
-__all__ = ["Attempt", "End", "JobFacts", "Link", "Replica", "TaskFacts"]
+__all__ = ["Attempt", "End", "JobFacts", "Link", "Replica", "TaskFacts", "step_in_name"]
 
 _QUEUES = frozenset({"slurm", "beaker"})
 """Backends whose jobs may wait in a queue, and so may outlive the run that submitted them."""
+
+_LAST_NUMBER = re.compile(r"(\d+)\D*\Z")
+
+
+def step_in_name(path: str) -> int:
+    """Return the last number in the name of a checkpoint, `checkpoint-500` for example; -1 without a number."""
+    number = _LAST_NUMBER.search(path.rpartition("/")[2])
+    return int(number[1]) if number else -1
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,7 @@ class Attempt:
     checkpoint_step: int = -1
     num_checkpoints: int = 0
     num_entries: int = 0
+    last_entry: tuple[int, str] = (-1, "")
     save_s: float = 0.0
     is_listening: bool = False
 
@@ -185,6 +195,17 @@ class TaskFacts:
     phase: tuple[float, str, int] = (0.0, "", -1)
     entries: set[str] = field(default_factory=set)
     avoided: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def newest_checkpoint(self) -> tuple[int, str]:
+        """Return step and path of the newest committed checkpoint, else of the newest entry that matches the pattern.
+
+        The path of an entry is relative to the task's checkpoint folder. The step is -1 if unknown; without any, both are
+        (-1, "").
+        """
+        if self.last_checkpoint[1]:
+            return self.last_checkpoint
+        return max((attempt.last_entry for attempt in self.attempts.values()), default=(-1, ""))
 
     @property
     def newest_job(self) -> int:

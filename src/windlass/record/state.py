@@ -14,7 +14,7 @@ from typing import Any, Callable
 from windlass.core.dataclass import dataclass
 from windlass.record import events
 from windlass.record.causes import Cause
-from windlass.record.facts import Attempt, End, JobFacts, Link, Replica, TaskFacts
+from windlass.record.facts import Attempt, End, JobFacts, Link, Replica, TaskFacts, step_in_name
 from windlass.record.frames import Record
 from windlass.record.lifecycle import TRANSITIONS, State
 from windlass.record.shapes import is_well_formed
@@ -341,8 +341,10 @@ def _checkpoint(facts: RunFacts, record: Record) -> None:
 def _progress_entry(facts: RunFacts, record: Record) -> None:
     task = facts.task(record.data["task"])
     task.has_reported = True
-    task.entries.add(record.data["path"])
-    _attempt(facts, record).num_entries += 1
+    path, attempt = record.data["path"], _attempt(facts, record)
+    task.entries.add(path)
+    attempt.num_entries += 1
+    attempt.last_entry = max(attempt.last_entry, (step_in_name(path), path))
 
 
 def _cooperates(facts: RunFacts, record: Record) -> None:

@@ -1,6 +1,6 @@
 """Retention rules of a run (`retain:`): which checkpoints stay, and which other runs read its files.
 
-Deciding is pure; `held_checkpoints` and `readers` read the disk. `launch.gc.retain_rules` removes.
+Deciding is pure; `held_checkpoints` and `readers` read the disk. `launcher.gc.retain_rules` removes.
 """
 
 from __future__ import annotations

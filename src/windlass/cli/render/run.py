@@ -83,8 +83,8 @@ def _task_data(task: TaskFacts, wait: str) -> dict[str, object]:
         ],
         "avoids": task.avoided,
         "attempts": [_attempt_data(task.attempts[number]) for number in sorted(task.attempts)],
-        "checkpoint": {"step": task.last_checkpoint[0], "path": task.last_checkpoint[1]}
-        if task.last_checkpoint[1]
+        "checkpoint": {"step": task.newest_checkpoint[0], "path": task.newest_checkpoint[1]}
+        if task.newest_checkpoint[1]
         else None,
     }
 
@@ -207,9 +207,9 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: TaskFacts) -> 
     for number_ in sorted(task.attempts):
         is_above = shown_above is not None and shown_above[1] is task.attempts[number_]
         yield _line(f"  attempt {number_}", printable(_attempt_line(task.attempts[number_], is_above=is_above)))
-    if task.last_checkpoint[1]:
-        step, path = task.last_checkpoint
-        yield _line("  checkpoint", f"{'step ' + str(step) + '  ' if step >= 0 else ''}{path}")
+    if task.newest_checkpoint[1]:
+        step, path = task.newest_checkpoint
+        yield _line("  checkpoint", printable(f"{'step ' + str(step) + '  ' if step >= 0 else ''}{path}"))
     elif task.phase[1]:
         yield _line("  phase", f"{task.phase[1]}" + (f", step {task.phase[2]}" if task.phase[2] >= 0 else ""))
     if name in facts.outputs and facts.outputs[name][1]:
@@ -228,7 +228,8 @@ def _attempt_line(attempt: Attempt, *, is_above: bool) -> str:
     if attempt.end is None:
         return f"running{where} since {local_time(attempt.started_at)}"
     spent = duration(attempt.ended_at - attempt.started_at)
-    saved = f", saved step {attempt.checkpoint_step}" if attempt.checkpoint_step >= 0 else ""
+    step = attempt.checkpoint_step if attempt.checkpoint_step >= 0 else attempt.last_entry[0]
+    saved = f", saved step {step}" if step >= 0 else ""
     return f"{spent}{where}, {attempt.end.cause if is_above else describe_end(attempt.end)}{saved}"
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 from windlass.core.tree import remove_tree
+from windlass.record.facts import step_in_name
 from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, differences, read_manifest
 
 __all__ = ["CheckpointFiles", "delete", "find_checkpoints", "move_to_trash", "newest_intact", "trashed"]
 
 _ASIDE = ".windlass-gc-"
 _HIDDEN = "."
-_NUMBER = re.compile(r"(\d+)\D*\Z")
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,10 @@ def find_checkpoints(folder: Path, pattern: str) -> list[CheckpointFiles]:
         return []
     found = {held.path: held for held in _committed(folder)}
     for path in sorted(folder.glob(pattern)) if pattern else ():
-        number = _NUMBER.search(path.name)
+        step = step_in_name(path.name)
         is_part = any(parent in found for parent in (path, *path.parents)) or path.name.endswith(FILE_SUFFIX)
-        if number and not is_part and not path.name.startswith(_HIDDEN):
-            found[path] = CheckpointFiles(path=path, step=int(number[1]), at=path.lstat().st_mtime, is_committed=False)
+        if step >= 0 and not is_part and not path.name.startswith(_HIDDEN):
+            found[path] = CheckpointFiles(path=path, step=step, at=path.lstat().st_mtime, is_committed=False)
     return sorted(found.values(), key=lambda held: (held.step, held.at, held.path))
 
 
