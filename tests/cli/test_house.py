@@ -82,7 +82,7 @@ def test_explain_searches(windlass: Windlass) -> None:
     ("typed", "hint"),
     [
         ("dirty-tre", "did you mean `windlass explain dirty-tree`?"),
-        ("unknown-argumen", "did you mean `windlass explain unknown-argument`"),
+        ("missing-argumen", "did you mean `windlass explain missing-argument`?"),
         ("lustre", "`windlass explain --search lustre` finds 1 code"),
         ("zebra", "`windlass explain` lists all codes"),
     ],

@@ -36,7 +36,7 @@ def shape(err: str) -> list[str]:
             ["ps", "--limit", "none"],
             2,
             [
-                "error: `--limit` of `windlass ps`: 'none' is not a valid integer range [bad-value]",
+                "error: `--limit` of `windlass ps`: 'none' is not a valid integer range [invalid-value]",
                 "hint: run `windlass ps --help` for its arguments",
             ],
         ),
@@ -44,7 +44,7 @@ def shape(err: str) -> list[str]:
             ["ps", "--since", "yesterday"],
             2,
             [
-                "error: `--since` of `windlass ps`: invalid time `yesterday`: use 10m, 2d or 2026-11-21T05:04 [bad-value]",
+                "error: `--since` of `windlass ps`: invalid time `yesterday`: use 10m, 2d or 2026-11-21T05:04 [invalid-value]",
                 "hint: run `windlass ps --help` for its arguments",
             ],
         ),
@@ -52,7 +52,7 @@ def shape(err: str) -> list[str]:
             ["logs", "last", "--attempt", "first"],
             2,
             [
-                "error: `--attempt` of `windlass logs`: invalid attempt `first`: use a number from 1, or `all` [bad-value]",
+                "error: `--attempt` of `windlass logs`: invalid attempt `first`: use a number from 1, or `all` [invalid-value]",
                 "hint: run `windlass logs --help` for its arguments",
             ],
         ),
@@ -151,7 +151,7 @@ def shape(err: str) -> list[str]:
             ["explain", "dirty-tre"],
             4,
             [
-                "error: unknown error code `dirty-tre` [unknown-code]",
+                "error: unknown error code `dirty-tre` [unknown-name]",
                 "hint: did you mean `windlass explain dirty-tree`?",
             ],
         ),

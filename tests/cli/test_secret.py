@@ -51,4 +51,4 @@ def test_removing(windlass: Windlass) -> None:
 def test_an_empty_value_is_refused(windlass: Windlass) -> None:
     result = windlass("secret", "set", "HF_TOKEN")
     assert result.code == 2
-    assert "[secret-refused]" in result.err
+    assert "[invalid-value]" in result.err

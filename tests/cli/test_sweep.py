@@ -49,14 +49,14 @@ def write(code: Path, sweep: dict[str, Any] | None, **spec: Any) -> None:
         ({"space": {"lr": {"uniform": [1, 0]}}}, "invalid-space", "lr"),
         ({"space": {"learning_rate": {"uniform": [0, 1]}}}, "", "learning_rate"),
         ({"space": {"tasks.main.gpuz": {"choice": [1]}}}, "unknown-key", "did you mean `gpus`"),
-        ({"space": {"code.x": {"choice": [1]}}}, "sweep-pinned", "`code` is the same for all trials"),
+        ({"space": {"code.x": {"choice": [1]}}}, "invalid-space", "`code` is the same for all trials"),
         ({"scheduler": "ahsa"}, "unknown-name", "did you mean"),
-        ({"scheduler": {"asha": {"max_tt": 9}}}, "unknown-argument", "max_t"),
+        ({"scheduler": {"asha": {"max_tt": 9}}}, "unknown-option", "max_t"),
         ({"scheduler": {"asha": {"max_t": 0}}}, "", "max_t"),
         ({"search": "pte"}, "", "tpe"),
         (
             {"scheduler": {"asha": {"metric": "loss", "mode": "min"}}},
-            "metric-named-twice",
+            "conflicting-options",
             "two places name the metric",
         ),
         ({"first": {"lrr": 0.1}}, "searcher-option", "did you mean `lr`"),
@@ -80,7 +80,7 @@ def test_a_file_without_a_sweep_is_refused(windlass: Windlass, code: Path) -> No
     write(code, None)
     result = windlass("sweep", "launch", "exp.yaml", "--allow-dirty")
     assert result.code == 3
-    assert "[no-sweep]" in result.err
+    assert "[missing-key]" in result.err
     assert "add `sweep: {metric:" in result.err
 
 
@@ -88,13 +88,13 @@ def test_a_value_for_what_the_sweep_varies_is_refused(windlass: Windlass, code: 
     write(code, SWEEP)
     refused = windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "params.lr=0.5")
     assert refused.code == 3
-    assert "[override-varied]" in refused.err
+    assert "[conflicting-options]" in refused.err
     assert "the sweep varies `params.lr`" in refused.err
 
 
 def test_a_bad_name_is_refused(windlass: Windlass, code: Path) -> None:
     write(code, SWEEP)
-    assert "[bad-name]" in windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--name", "A B").err
+    assert "[invalid-name]" in windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--name", "A B").err
 
 
 def test_a_launch_of_such_a_file_is_one_run_and_says_so(windlass: Windlass, code: Path) -> None:
@@ -118,7 +118,7 @@ def test_several_sweeps_fit(windlass: Windlass, home: Path) -> None:
         (home / "sweeps" / name / "journal").mkdir(parents=True)
         (home / "sweeps" / name / "journal" / "head.wj").touch()
     result = windlass("sweep", "show", "hill")
-    assert (result.code, "[sweep-ambiguous]" in result.err) == (2, True)
+    assert (result.code, "[ambiguous-name]" in result.err) == (2, True)
 
 
 def test_no_sweep_yet(windlass: Windlass) -> None:

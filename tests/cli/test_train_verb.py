@@ -51,11 +51,11 @@ def test_all_mistakes_come_at_once_and_nothing_is_printed(windlass: Windlass) ->
         "error: unknown key `num_layer` in model                       [unknown-key]\n"
         "  command line   model.num_layer=3\n"
         "hint: did you mean `num_layers`?\n"
-        "error: `optim.lr` is `-1`, which is out of range              [out-of-range]\n"
+        "error: `optim.lr` is `-1`, which is out of range              [invalid-value]\n"
         "  command line   optim.lr=-1\n"
         "hint: it must be between 0 and 1000\n"
         "more: windlass explain unknown-key\n"
-        "more: windlass explain out-of-range\n"
+        "more: windlass explain invalid-value\n"
     )
 
 

@@ -75,7 +75,7 @@ class Bounds:
 
     def check(self) -> Iterator[Diagnostic]:
         if self.low > self.high:
-            yield "low", "low is above high", "settings-conflict", "swap them"
+            yield "low", "low is above high", "conflicting-options", "swap them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

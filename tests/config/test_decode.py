@@ -84,71 +84,71 @@ def test_an_empty_file_is_fine_where_everything_has_a_default() -> None:
 
 
 _WRONG_FIELDS: list[tuple[str, str, str, str]] = [
-    ("text: 5", "wrong-type", "`text` must be text, not the number `5`", 'quote it: "5"'),
-    ("text: [a]", "wrong-type", "`text` must be text, not a list", ""),
-    ("flag: 1", "wrong-type", "`flag` must be `true` or `false`, not the number `1`", ""),
-    ("flag: on", "wrong-type", "`flag` must be `true` or `false`, not the text `on`", "write `true`"),
-    ("whole: true", "wrong-type", "`whole` must be a whole number, not `true`", ""),
-    ("whole: 1.0", "wrong-type", "`whole` must be a whole number, not the number `1.0`", ""),
-    ("real: '1'", "wrong-type", "`real` must be a number, not the text `1`", "remove the quotes: 1"),
-    ("ratio: .nan", "out-of-range", "`ratio` is `.nan`, which is out of range", "it must be above 0 and at most 1"),
-    ("small: 10", "out-of-range", "`small` is `10`, which is out of range", "it must be between 1 and 9"),
-    ("level: 4", "wrong-value", "`level` cannot be the number `4`", "it must be one of low, high, 3, true"),
-    ("level: 1", "wrong-value", "`level` cannot be the number `1`", "it must be one of low, high, 3, true"),
+    ("text: 5", "invalid-value", "`text` must be text, not the number `5`", 'quote it: "5"'),
+    ("text: [a]", "invalid-value", "`text` must be text, not a list", ""),
+    ("flag: 1", "invalid-value", "`flag` must be `true` or `false`, not the number `1`", ""),
+    ("flag: on", "invalid-value", "`flag` must be `true` or `false`, not the text `on`", "write `true`"),
+    ("whole: true", "invalid-value", "`whole` must be a whole number, not `true`", ""),
+    ("whole: 1.0", "invalid-value", "`whole` must be a whole number, not the number `1.0`", ""),
+    ("real: '1'", "invalid-value", "`real` must be a number, not the text `1`", "remove the quotes: 1"),
+    ("ratio: .nan", "invalid-value", "`ratio` is `.nan`, which is out of range", "it must be above 0 and at most 1"),
+    ("small: 10", "invalid-value", "`small` is `10`, which is out of range", "it must be between 1 and 9"),
+    ("level: 4", "invalid-value", "`level` cannot be the number `4`", "it must be one of low, high, 3, true"),
+    ("level: 1", "invalid-value", "`level` cannot be the number `1`", "it must be one of low, high, 3, true"),
     (
         "color: bleu",
-        "wrong-value",
+        "invalid-value",
         "`color` cannot be the text `bleu`",
         "did you mean `blue`? it must be one of red, blue",
     ),
     (
         "color: null",
-        "wrong-type",
+        "invalid-value",
         "`color` must be one of red, blue, not nothing (null)",
         "write a value, or remove `color`",
     ),
-    ("wait: 0.1ms", "out-of-range", "`wait` is `0.1ms`, finer than a millisecond", "the finest unit is `1ms`"),
+    ("wait: 0.1ms", "invalid-value", "`wait` is `0.1ms`, finer than a millisecond", "the finest unit is `1ms`"),
     (
         "wait: 99999999999999999w",
-        "out-of-range",
+        "invalid-value",
         "`wait` is `99999999999999999w`, which is out of range",
         "it must be shorter than that",
     ),
     (
         "memory: '64'",
-        "wrong-value",
+        "invalid-value",
         "`memory` is `64`, which has no unit",
         "a size is a number with a unit: 512MiB, 16GiB, 1.5TB",
     ),
-    ("memory: 9PiB", "out-of-range", "`memory` is `9PiB`, which is out of range", "it must be at most 8PiB"),
-    ("memory: 0B", "out-of-range", "`memory` is `0B`, which is out of range", "it must be at least 1B"),
-    ("version: 1.2", "wrong-type", "`version` must be text, not the number `1.2`", 'quote it: "1.2"'),
-    ("version: x", "wrong-value", "`version` cannot be the text `x`", "a version is `v` and a number"),
-    ("words: a", "wrong-type", "`words` must be a list, not the text `a`", ""),
-    ("one_or_many: 5", "wrong-type", "`one_or_many` must be text, not the number `5`", 'quote it: "5"'),
+    ("memory: 9PiB", "invalid-value", "`memory` is `9PiB`, which is out of range", "it must be at most 8PiB"),
+    ("memory: 0B", "invalid-value", "`memory` is `0B`, which is out of range", "it must be at least 1B"),
+    ("version: 1.2", "invalid-value", "`version` must be text, not the number `1.2`", 'quote it: "1.2"'),
+    ("version: x", "invalid-value", "`version` cannot be the text `x`", "a version is `v` and a number"),
+    ("words: a", "invalid-value", "`words` must be a list, not the text `a`", ""),
+    ("one_or_many: 5", "invalid-value", "`one_or_many` must be text, not the number `5`", 'quote it: "5"'),
     (
         "one_or_many: {a: 1}",
-        "wrong-type",
+        "invalid-value",
         "`one_or_many` must be text, not a mapping",
         "put quotes around text that holds `: `",
     ),
     (
         "environment: {A: null}",
-        "wrong-type",
+        "invalid-value",
         "`environment.A` must be text, not nothing (null)",
         'write a value, or remove `A`; empty text is `""`',
     ),
-    ("points: {a: 3;4}", "wrong-value", "`points.a` cannot be the text `3;4`", "a point is `3` or `3,4`"),
-    ("points: {a: -1}", "out-of-range", "`points.a.x` is `-1`, which is out of range", "it must be at least 0"),
+    ("points: {a: 3;4}", "invalid-value", "`points.a` cannot be the text `3;4`", "a point is `3` or `3,4`"),
+    ("points: {a: -1}", "invalid-value", "`points.a.x` is `-1`, which is out of range", "it must be at least 0"),
     (
         "points: {a: 1.5}",
-        "wrong-type",
+        "invalid-value",
         "`points.a` must be a whole number, text or a mapping, not the number `1.5`",
         "",
     ),
     (
         "command: {a: 1}",
-        "wrong-type",
+        "invalid-value",
         "`command` must be text or a list, not a mapping",
         "put quotes around text that holds `: `",
     ),
@@ -160,15 +160,15 @@ _WRONG_FIELDS: list[tuple[str, str, str, str]] = [
     ),
     (
         "optimizer: {kind: sdg, momentum: 1}",
-        "wrong-value",
+        "invalid-value",
         "`optimizer.kind` cannot be the text `sdg`",
         "did you mean `sgd`? it must be one of adam, sgd, plain",
     ),
     ("optimizer: {kind: sgd}", "missing-key", "missing key `momentum` in optimizer", "add `momentum:`"),
-    ("bounds: {low: 11}", "settings-conflict", "low is above high", "swap them"),
+    ("bounds: {low: 11}", "conflicting-options", "low is above high", "swap them"),
     (
         "bounds:",
-        "wrong-type",
+        "invalid-value",
         "`bounds` must be a mapping, not nothing (null)",
         "indent what belongs to `bounds` below it, or remove `bounds`",
     ),
@@ -180,10 +180,10 @@ _WRONG_FIELDS: list[tuple[str, str, str, str]] = [
         "`momentum` belongs elsewhere: `optimizer.momentum`",
     ),
     ("bounds: {zzz: 1}", "unknown-key", "unknown key `zzz` in bounds", "the keys here are: low, high"),
-    ('text: "a\\0b"', "wrong-value", "`text` contains a NUL character", "remove it"),
+    ('text: "a\\0b"', "invalid-value", "`text` contains a NUL character", "remove it"),
     (
         "origin: 3\npoints: {}",
-        "settings-conflict",
+        "conflicting-options",
         "both `origin` and `points` are set",
         "`origin` is short for `points.origin`; keep one of them",
     ),
@@ -198,18 +198,18 @@ def test_a_wrong_field_is_refused() -> None:
 def test_all_problems_come_together_in_the_order_of_the_file() -> None:
     found = refusals("whole: x\ntext: 5\nbounds: {low: 20}\nnope: 1\nwait: 5\n", "small=0", "real=x")
     assert [code for code, _, _ in found] == [
-        "wrong-type",
-        "wrong-type",
-        "settings-conflict",
+        "invalid-value",
+        "invalid-value",
+        "conflicting-options",
         "unknown-key",
-        "wrong-type",
-        "out-of-range",
-        "wrong-type",
+        "invalid-value",
+        "invalid-value",
+        "invalid-value",
     ]
 
 
 def test_a_check_is_silent_about_what_is_broken_anyway() -> None:
-    assert [code for code, _, _ in refusals("bounds: {low: x, high: -5}")] == ["wrong-type"]
+    assert [code for code, _, _ in refusals("bounds: {low: x, high: -5}")] == ["invalid-value"]
 
 
 def test_origins_say_where_every_value_was_written() -> None:
@@ -234,7 +234,7 @@ def test_python_data_is_checked_like_a_file() -> None:
     with pytest.raises(SpecError) as caught:
         from_data(Config, {"bounds": {"low": "x"}})
     assert caught.value.render() == (
-        "error: `bounds.low` must be a whole number, not the text `x`  [wrong-type]\n  <python>   bounds.low = 'x'"
+        "error: `bounds.low` must be a whole number, not the text `x`  [invalid-value]\n  <python>   bounds.low = 'x'"
     )
 
 

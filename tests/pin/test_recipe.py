@@ -138,7 +138,7 @@ def test_where_an_override_may_come_from(index: str) -> None:
 def test_another_index_is_refused() -> None:
     with pytest.raises(PreconditionError, match="takes it from `wheels/here`, which is not a package index") as caught:
         make_recipe(PIN, FILES, replace(SITE, overrides=(Override(package="torch", index="wheels/here"),)), "aarch64")
-    assert caught.value.code == "override-index"
+    assert caught.value.code == "invalid-value"
 
 
 def test_a_password_in_an_index_is_refused_and_not_shown() -> None:

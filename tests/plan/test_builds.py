@@ -143,7 +143,7 @@ def test_the_page_says_hit_or_miss_and_the_size() -> None:
         ("data.tokens.build=t ${params.len}", "unknown token `${params.len}` in data.tokens.build", "unknown-token"),
         ("data.prompts.cpus=2", "`cpus` has no effect without `build`", "setting-unused"),
         ("data.tokens.task=train", "`task` has no effect without `adapter`", "setting-unused"),
-        ("data.tokens.adapter=cache-dataset-only", "`adapter` makes the command itself", "settings-conflict"),
+        ("data.tokens.adapter=cache-dataset-only", "`adapter` makes the command itself", "conflicting-options"),
     ],
 )
 def test_refusals(override: str, message: str, code: str) -> None:
@@ -224,7 +224,7 @@ def test_the_adapter_keeps_the_interpreter_and_quotes() -> None:
 def test_a_command_that_the_adapter_cannot_read_is_refused(run: str | list[str]) -> None:
     with pytest.raises(SpecError) as caught:
         adapted(run)
-    assert caught.value.problems[0].code == "wrong-value"
+    assert caught.value.problems[0].code == "invalid-value"
 
 
 def test_the_adapter_needs_to_know_whose_command() -> None:

@@ -98,7 +98,7 @@ def test_strategies_differ_in_what_they_leave() -> None:
 )
 def test_numbers_that_are_none(overrides: list[str], message: str) -> None:
     found = refused(RL, *overrides)
-    assert message in found["bad-expression"][0]
+    assert message in found["invalid-expression"][0]
 
 
 def test_unknown_cpus_are_said_to_be_unknown() -> None:

@@ -135,7 +135,7 @@ def test_what_starts_other_processes_outside_is_refused(cluster: Any) -> None:
     task = Task(run="python a.py", cluster=cluster, nodes=2)
     experiment = Experiment(name="x", env=Env(image=Image(name="base:1")), tasks={"main": task})
     message = f"task `main` has `cluster: {cluster}`, which cannot start processes in the image `base:1`"
-    assert ("image-launcher", message) in refused(experiment)
+    assert ("unsupported-setting", message) in refused(experiment)
 
 
 def test_an_environment_beside_an_image_is_refused() -> None:

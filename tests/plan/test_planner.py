@@ -170,13 +170,13 @@ BAD = [
     (
         "{name: x, params: {m: {dim: 1}}, run: 'f ${params.m}'}",
         "`${params.m}` in tasks.main.run is a mapping",
-        "param-not-text",
+        "invalid-expression",
         "use one of its keys: ${params.m.dim}",
     ),
     (
         "{name: x, params: {m: null}, run: 'f ${params.m}'}",
         "`${params.m}` in tasks.main.run is null",
-        "param-not-text",
+        "invalid-expression",
         "a command takes text, numbers, true or false, and lists of them",
     ),
     (

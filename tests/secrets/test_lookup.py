@@ -70,7 +70,7 @@ def test_one_missing_is_one(home: Path) -> None:
 def test_unknown_store(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown store `keyrin` in WINDLASS_VAULT") as caught:
         open_secrets(tmp_path, {"WINDLASS_VAULT": "keyrin"})
-    assert (caught.value.code, caught.value.hint) == ("unknown-vault", "did you mean `keyring`?")
+    assert (caught.value.code, caught.value.hint) == ("invalid-value", "did you mean `keyring`?")
 
 
 # --- keyring

@@ -110,7 +110,7 @@ def test_key_of_another_vault(vault: Vault, tmp_path: Path) -> None:
 def test_name_that_is_no_variable(vault: Vault, name: str) -> None:
     with pytest.raises(UsageError, match="invalid secret name") as caught:
         vault.set(name, VALUE)
-    assert caught.value.code == "secret-refused"
+    assert caught.value.code == "invalid-name"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_name_that_is_no_variable(vault: Vault, name: str) -> None:
 def test_value_that_is_refused(vault: Vault, value: bytes, message: str) -> None:
     with pytest.raises(UsageError, match=f"the value of `KEY` {message}") as caught:
         vault.set("KEY", value)
-    assert caught.value.code == "secret-refused"
+    assert caught.value.code == "invalid-value"
     assert vault.names() == ["HF_TOKEN"]
 
 

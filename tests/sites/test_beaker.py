@@ -27,24 +27,24 @@ def test_a_whole_profile() -> None:
 
 
 WRONG = [
-    ("beaker.workspace=main", "`main` is not a full name", "wrong-value"),
+    ("beaker.workspace=main", "`main` is not a full name", "invalid-value"),
     ("beaker.clusters=lab/alpah", "cluster `lab/alpah` is not in `partitions`", "unknown-queue"),
-    ("beaker.image=me/image", "invalid image `me/image`", "wrong-value"),
-    ("beaker.mounts=[{path: /weka/a}]", "has neither `weka` nor `host_path`", "site-contradiction"),
+    ("beaker.image=me/image", "invalid image `me/image`", "invalid-value"),
+    ("beaker.mounts=[{path: /weka/a}]", "has neither `weka` nor `host_path`", "conflicting-options"),
     (
         "beaker.mounts=[{path: /weka/a, weka: a, host_path: /b}]",
         "has both `weka` and `host_path`",
-        "site-contradiction",
+        "conflicting-options",
     ),
-    ("beaker.mounts=[{path: /weka/a, host_path: a}]", "not an absolute path", "wrong-value"),
+    ("beaker.mounts=[{path: /weka/a, host_path: a}]", "not an absolute path", "invalid-value"),
     ("beaker.mounts=[{path: /weka/a, weka: a, clusters: lab/b}]", "not in `beaker.clusters`", "unknown-queue"),
     (
         "beaker.mounts=[{path: /weka/a, weka: a, read_only: true}]",
         "fs.shared is on the read-only mount",
-        "site-contradiction",
+        "conflicting-options",
     ),
-    ("beaker.results=results", "not an absolute path", "wrong-value"),
-    ("fs.shared=/home/me", "is not on any of `beaker.mounts`", "site-contradiction"),
+    ("beaker.results=results", "not an absolute path", "invalid-value"),
+    ("fs.shared=/home/me", "is not on any of `beaker.mounts`", "conflicting-options"),
     ("containers.kind=apptainer", "is a container itself", "setting-unused"),
     ("kind=slurm", "`beaker` has settings", "setting-unused"),
 ]

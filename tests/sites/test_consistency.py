@@ -38,31 +38,31 @@ def test_a_good_profile_has_no_findings() -> None:
         ("scheduler: {qos: fast, qos_known: [normal]}", "unknown QOS `fast`", "unknown-queue", "known: normal"),
         ("scheduler: {preemptible: {partition: x}}\npartitions: {gpu: {}}", "unknown partition `x`", "unknown-queue", ""),
         ("env: {build_partition: x}\npartitions: {gpu: {}}", "unknown partition `x`", "unknown-queue", "known: gpu"),
-        ("partitions: {gpu: {gpus: 0, gpu_type: h100}}", "has `gpus: 0` and GPUs of type `h100`", "site-contradiction", ""),
-        ("partitions: {gpu: {num_nodes: 2, max_nodes: 3}}", "`max_nodes` of `gpu` is 3, but it has 2 nodes", "site-contradiction", ""),
-        ("net: {vars: [A=1, A=2]}", "`A` is set twice", "site-contradiction", "keep one"),
-        ("net: {vars: [{name: A, value: x, when: [multi-node, one-node]}]}", "is never set", "site-contradiction", ""),
+        ("partitions: {gpu: {gpus: 0, gpu_type: h100}}", "has `gpus: 0` and GPUs of type `h100`", "conflicting-options", ""),
+        ("partitions: {gpu: {num_nodes: 2, max_nodes: 3}}", "`max_nodes` of `gpu` is 3, but it has 2 nodes", "conflicting-options", ""),
+        ("net: {vars: [A=1, A=2]}", "`A` is set twice", "conflicting-options", "keep one"),
+        ("net: {vars: [{name: A, value: x, when: [multi-node, one-node]}]}", "is never set", "conflicting-options", ""),
         ("env: {vars: ['A=${env.pth}']}", "unknown variable `${env.pth}`", "unknown-token", "${env.path}"),
-        ("fs: {shared: scratch}", "`scratch` is not an absolute path", "wrong-value", "start it with `/`"),
+        ("fs: {shared: scratch}", "`scratch` is not an absolute path", "invalid-value", "start it with `/`"),
         ("fs: {shared: '/x/${fs.shared}'}", "unknown variable `${fs.shared}`", "unknown-token", "${user}"),
-        ("env: {modules: brics/nccl/2.1, modules_forbidden: brics/nccl}", "is in both `modules` and `modules_forbidden`", "site-contradiction", ""),
-        ("env: {overrides: [{package: torch==2.9}, {package: torch==2.8}]}", "`torch` is overridden twice", "site-contradiction", ""),
+        ("env: {modules: brics/nccl/2.1, modules_forbidden: brics/nccl}", "is in both `modules` and `modules_forbidden`", "conflicting-options", ""),
+        ("env: {overrides: [{package: torch==2.9}, {package: torch==2.8}]}", "`torch` is overridden twice", "conflicting-options", ""),
         (
             "containers: {kind: apptainer, options: [--nv, --cleanenv]}",
             "`--cleanenv` would remove the task's variables from its container",
-            "site-contradiction",
+            "conflicting-options",
             "remove it",
         ),
         ("containers: {options: --nv}", "`kind: none`", "setting-unused", "kind: apptainer"),
-        ("scheduler: {exclude: [{host: n1, seen: 02.11.2026}]}", "invalid date `02.11.2026`", "bad-date", "YYYY-MM-DD"),
-        ("sources: [{facts: net, expires: 2026-02-30}]", "invalid date `2026-02-30`", "bad-date", "YYYY-MM-DD"),
-        ("sources: [{facts: net.varz}]", "unknown field `net.varz`: no `varz`", "unknown-fact", "did you mean `vars`?"),
-        ("sources: [{facts: partitions.gpu}]", "no `gpu`", "unknown-fact", "known: none"),
-        ("sources: [{facts: net.vars.NCCL_X}]", "no `NCCL_X`", "unknown-fact", ""),
-        ("sources: [{facts: ''}]", "unknown field", "unknown-fact", ""),
-        ("sources: [{facts: net, status: official, seen: 2026-01-01}]", "needs a `url`", "site-contradiction", "url:"),
-        ("sources: [{facts: net, status: measured}]", "a source with the status measured needs a date", "site-contradiction", "age"),
-        ("sources: [{facts: net, seen: 2026-02-01, expires: 2026-01-01}]", "before they were seen", "site-contradiction", ""),
+        ("scheduler: {exclude: [{host: n1, seen: 02.11.2026}]}", "invalid date `02.11.2026`", "invalid-value", "YYYY-MM-DD"),
+        ("sources: [{facts: net, expires: 2026-02-30}]", "invalid date `2026-02-30`", "invalid-value", "YYYY-MM-DD"),
+        ("sources: [{facts: net.varz}]", "unknown field `net.varz`: no `varz`", "unknown-key", "did you mean `vars`?"),
+        ("sources: [{facts: partitions.gpu}]", "no `gpu`", "unknown-key", "known: none"),
+        ("sources: [{facts: net.vars.NCCL_X}]", "no `NCCL_X`", "unknown-key", ""),
+        ("sources: [{facts: ''}]", "unknown field", "unknown-key", ""),
+        ("sources: [{facts: net, status: official, seen: 2026-01-01}]", "needs a `url`", "conflicting-options", "url:"),
+        ("sources: [{facts: net, status: measured}]", "a source with the status measured needs a date", "conflicting-options", "age"),
+        ("sources: [{facts: net, seen: 2026-02-01, expires: 2026-01-01}]", "before they were seen", "conflicting-options", ""),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place(more: str, message: str, code: str, hint: str) -> None:
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_named_with_its_place(more: str, message: str, code: st
 
 def test_every_problem_is_reported_at_once() -> None:
     text = GOOD.replace("partition: gpu,", "partition: gpo,").replace("num_nodes: 4", "num_nodes: four")
-    assert [line.split(" | ")[2] for line in problems(text)] == ["unknown-queue", "wrong-type"]
+    assert [line.split(" | ")[2] for line in problems(text)] == ["unknown-queue", "invalid-value"]
     assert "mine.yaml:2:" in problems(text)[0]
 
 

@@ -50,7 +50,7 @@ def test_a_broken_profile_is_refused_with_every_place(tmp_path: Path) -> None:
     path = put(tmp_path, "mine", "name: mine\nscheduler:\n  partitio: gpu\nfs: {shared: 3}\n")
     with pytest.raises(SpecError) as caught:
         find_site("mine", tmp_path)
-    assert [problem.code for problem in caught.value.problems] == ["unknown-key", "wrong-type"]
+    assert [problem.code for problem in caught.value.problems] == ["unknown-key", "invalid-value"]
     assert str(caught.value.problems[0].place).startswith(f"{path}:3:3")
     assert caught.value.problems[0].hint == "did you mean `partition`?"
 
@@ -100,7 +100,7 @@ def test_a_file_that_windlass_never_wrote_counts_as_edited(tmp_path: Path) -> No
 def test_some_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         save_site(Profile(name=name), tmp_path)
-    assert caught.value.code == "bad-name"
+    assert caught.value.code == "invalid-name"
     assert not sites_folder(tmp_path).exists()
 
 

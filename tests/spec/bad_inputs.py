@@ -34,7 +34,7 @@ BAD_INPUTS = (
         "empty file",
         "",
         """\
-error: the file is empty                                      [empty-file]
+error: the file is empty                                      [no-tasks]
   exp.yaml
 hint: write `key: value` lines
 """,
@@ -45,7 +45,7 @@ hint: write `key: value` lines
 # nothing yet
 """,
         """\
-error: the file is empty                                      [empty-file]
+error: the file is empty                                      [no-tasks]
   exp.yaml
 hint: write `key: value` lines
 """,
@@ -57,7 +57,7 @@ hint: write `key: value` lines
 - b
 """,
         """\
-error: the file must contain a mapping, not a list            [wrong-type]
+error: the file must contain a mapping, not a list            [invalid-value]
   exp.yaml:1:1   - a
 hint: write `key: value` lines
 """,
@@ -68,7 +68,7 @@ hint: write `key: value` lines
 hello
 """,
         """\
-error: the file must contain a mapping, not the text `hello`  [wrong-type]
+error: the file must contain a mapping, not the text `hello`  [invalid-value]
   exp.yaml:1:1   hello
 hint: write `key: value` lines
 """,
@@ -104,7 +104,7 @@ tasks:
   train: {run: python b.py}
 """,
         """\
-error: both `run` and `tasks` are set                         [settings-conflict]
+error: both `run` and `tasks` are set                         [conflicting-options]
   exp.yaml:2:1   run: python a.py
 hint: `run` is short for `tasks.main.run`; keep one of them
 """,
@@ -184,7 +184,7 @@ tasks:
   train: {run: python train.py, nodes: two}
 """,
         """\
-error: `tasks.train.nodes` must be a whole number, not the text `two`  [wrong-type]
+error: `tasks.train.nodes` must be a whole number, not the text `two`  [invalid-value]
   exp.yaml:3:40   train: {run: python train.py, nodes: two}
 """,
     ),
@@ -198,7 +198,7 @@ tasks:
     nodes: "2"
 """,
         """\
-error: `tasks.train.nodes` must be a whole number, not the text `2`  [wrong-type]
+error: `tasks.train.nodes` must be a whole number, not the text `2`  [invalid-value]
   exp.yaml:5:12   nodes: "2"
 hint: remove the quotes: 2
 """,
@@ -213,7 +213,7 @@ tasks:
     nodes: 1.5
 """,
         """\
-error: `tasks.train.nodes` must be a whole number, not the number `1.5`  [wrong-type]
+error: `tasks.train.nodes` must be a whole number, not the number `1.5`  [invalid-value]
   exp.yaml:5:12   nodes: 1.5
 """,
     ),
@@ -227,7 +227,7 @@ tasks:
     nodes: true
 """,
         """\
-error: `tasks.train.nodes` must be a whole number, not `true`  [wrong-type]
+error: `tasks.train.nodes` must be a whole number, not `true`  [invalid-value]
   exp.yaml:5:12   nodes: true
 """,
     ),
@@ -241,7 +241,7 @@ tasks:
     nodes: ${params.n}
 """,
         """\
-error: `tasks.train.nodes` must be a whole number, not the text `${params.n}`  [wrong-type]
+error: `tasks.train.nodes` must be a whole number, not the text `${params.n}`  [invalid-value]
   exp.yaml:5:12   nodes: ${params.n}
 hint: `${...}` works in text only; write the value itself
 """,
@@ -256,7 +256,7 @@ tasks:
     nodes: 10001
 """,
         """\
-error: `tasks.train.nodes` is `10001`, which is out of range  [out-of-range]
+error: `tasks.train.nodes` is `10001`, which is out of range  [invalid-value]
   exp.yaml:5:12   nodes: 10001
 hint: it must be between 1 and 10000
 """,
@@ -271,7 +271,7 @@ tasks:
     nodes: 0
 """,
         """\
-error: `tasks.train.nodes` is `0`, which is out of range      [out-of-range]
+error: `tasks.train.nodes` is `0`, which is out of range      [invalid-value]
   exp.yaml:5:12   nodes: 0
 hint: it must be between 1 and 10000
 """,
@@ -283,7 +283,7 @@ name: 42
 run: python train.py
 """,
         """\
-error: `name` must be text, not the number `42`               [wrong-type]
+error: `name` must be text, not the number `42`               [invalid-value]
   exp.yaml:1:7   name: 42
 hint: quote it: "42"
 """,
@@ -296,7 +296,7 @@ why: true
 run: python train.py
 """,
         """\
-error: `why` must be text, not `true`                         [wrong-type]
+error: `why` must be text, not `true`                         [invalid-value]
   exp.yaml:2:6   why: true
 hint: quote it: "true"
 """,
@@ -309,7 +309,7 @@ why:
 run: python train.py
 """,
         """\
-error: `why` must be text, not nothing (null)                 [wrong-type]
+error: `why` must be text, not nothing (null)                 [invalid-value]
   exp.yaml:2:5   why:
 hint: write a value, or remove `why`; empty text is `""`
 """,
@@ -322,7 +322,7 @@ why: {faster: than}
 run: python train.py
 """,
         """\
-error: `why` must be text, not a mapping                      [wrong-type]
+error: `why` must be text, not a mapping                      [invalid-value]
   exp.yaml:2:6   why: {faster: than}
 hint: put quotes around text that holds `: `
 """,
@@ -334,7 +334,7 @@ name: hello
 run: 5
 """,
         """\
-error: `tasks.main.run` must be text, not the number `5`      [wrong-type]
+error: `tasks.main.run` must be text, not the number `5`      [invalid-value]
   exp.yaml:2:6   run: 5
 hint: quote it: "5"
 """,
@@ -346,7 +346,7 @@ name: hello
 run: [python, train.py, --seed, 1]
 """,
         """\
-error: `tasks.main.run.3` must be text, not the number `1`    [wrong-type]
+error: `tasks.main.run.3` must be text, not the number `1`    [invalid-value]
   exp.yaml:2:33   run: [python, train.py, --seed, 1]
 hint: quote it: "1"
 """,
@@ -358,7 +358,7 @@ name: hello
 run: ""
 """,
         """\
-error: `run` is empty                                         [wrong-value]
+error: `run` is empty                                         [invalid-value]
   exp.yaml:2:6   run: ""
 hint: write the command, such as `python train.py`
 """,
@@ -384,7 +384,7 @@ tasks:
   train:
 """,
         """\
-error: `tasks.train` must be a mapping, not nothing (null)    [wrong-type]
+error: `tasks.train` must be a mapping, not nothing (null)    [invalid-value]
   exp.yaml:3:9   train:
 hint: indent what belongs to `train` below it, or remove `train`
 """,
@@ -397,7 +397,7 @@ tasks:
   - run: python train.py
 """,
         """\
-error: `tasks` must be a mapping, not a list                  [wrong-type]
+error: `tasks` must be a mapping, not a list                  [invalid-value]
   exp.yaml:3:3   - run: python train.py
 """,
     ),
@@ -409,7 +409,7 @@ run: python train.py
 context: {preemptible: yes}
 """,
         """\
-error: `context.preemptible` must be `true` or `false`, not the text `yes`  [wrong-type]
+error: `context.preemptible` must be `true` or `false`, not the text `yes`  [invalid-value]
   exp.yaml:3:24   context: {preemptible: yes}
 hint: write `true`
 """,
@@ -422,7 +422,7 @@ run: python train.py
 context: {priority: hihg}
 """,
         """\
-error: `context.priority` cannot be the text `hihg`           [wrong-value]
+error: `context.priority` cannot be the text `hihg`           [invalid-value]
   exp.yaml:3:21   context: {priority: hihg}
 hint: did you mean `high`? it must be one of low, normal, high, urgent
 """,
@@ -437,7 +437,7 @@ tasks:
     cluster: slurm
 """,
         """\
-error: `tasks.train.cluster` cannot be the text `slurm`       [wrong-value]
+error: `tasks.train.cluster` cannot be the text `slurm`       [invalid-value]
   exp.yaml:5:14   cluster: slurm
 hint: it must be one of none, torchrun, accelerate, srun, mpi, ray
 """,
@@ -452,7 +452,7 @@ tasks:
     compat: [gantry]
 """,
         """\
-error: `tasks.train.compat.0` cannot be the text `gantry`     [wrong-value]
+error: `tasks.train.compat.0` cannot be the text `gantry`     [invalid-value]
   exp.yaml:5:14   compat: [gantry]
 hint: it must be `beaker`
 """,
@@ -467,7 +467,7 @@ tasks:
     checkpoints: {pattern: ../step_*}
 """,
         """\
-error: the pattern `../step_*` points outside the folder of checkpoints  [wrong-value]
+error: the pattern `../step_*` points outside the folder of checkpoints  [invalid-value]
   exp.yaml:5:28   checkpoints: {pattern: ../step_*}
 hint: write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`
 """,
@@ -482,7 +482,7 @@ tasks:
     checkpoints: {pattern: step**}
 """,
         """\
-error: invalid pattern `step**`                               [wrong-value]
+error: invalid pattern `step**`                               [invalid-value]
   exp.yaml:5:28   checkpoints: {pattern: step**}
 hint: write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`
 """,
@@ -495,7 +495,7 @@ run: python train.py
 limit: {time: 3600}
 """,
         """\
-error: `limit.time` must be a duration such as `20m`, not the number `3600`  [wrong-type]
+error: `limit.time` must be a duration such as `20m`, not the number `3600`  [invalid-value]
   exp.yaml:3:15   limit: {time: 3600}
 hint: add a unit: `3600s`, `3600m`, `3600h` or `3600d`
 """,
@@ -508,7 +508,7 @@ run: python train.py
 limit: {time: 24:00:00}
 """,
         """\
-error: `limit.time` cannot be the text `24:00:00`             [wrong-value]
+error: `limit.time` cannot be the text `24:00:00`             [invalid-value]
   exp.yaml:3:15   limit: {time: 24:00:00}
 hint: write `1d`
 """,
@@ -521,7 +521,7 @@ run: python train.py
 limit: {time: 5-00:00:00}
 """,
         """\
-error: `limit.time` cannot be the text `5-00:00:00`           [wrong-value]
+error: `limit.time` cannot be the text `5-00:00:00`           [invalid-value]
   exp.yaml:3:15   limit: {time: 5-00:00:00}
 hint: write `5d`
 """,
@@ -534,7 +534,7 @@ run: python train.py
 limit: {time: two days}
 """,
         """\
-error: `limit.time` cannot be the text `two days`             [wrong-value]
+error: `limit.time` cannot be the text `two days`             [invalid-value]
   exp.yaml:3:15   limit: {time: two days}
 hint: a duration is a number with a unit: 90s, 20m, 1h30m, 5d
 """,
@@ -547,7 +547,7 @@ run: python train.py
 limit: {per_job: 500ms}
 """,
         """\
-error: `limit.per_job` is `500ms`, which is out of range      [out-of-range]
+error: `limit.per_job` is `500ms`, which is out of range      [invalid-value]
   exp.yaml:3:18   limit: {per_job: 500ms}
 hint: it must be at least 1s
 """,
@@ -560,7 +560,7 @@ run: python train.py
 limit: {time: 1h, per_job: 24h}
 """,
         """\
-error: limit.per_job (1d) is longer than limit.time (1h)      [settings-conflict]
+error: limit.per_job (1d) is longer than limit.time (1h)      [conflicting-options]
   exp.yaml:3:28   limit: {time: 1h, per_job: 24h}
 hint: raise `time` or lower `per_job`
 """,
@@ -575,7 +575,7 @@ tasks:
     memory: 64
 """,
         """\
-error: `tasks.train.memory` must be a size such as `16GiB`, not the number `64`  [wrong-type]
+error: `tasks.train.memory` must be a size such as `16GiB`, not the number `64`  [invalid-value]
   exp.yaml:5:13   memory: 64
 hint: add a unit: `64MiB`, `64GiB` or `64TiB`
 """,
@@ -590,7 +590,7 @@ tasks:
     memory: lots
 """,
         """\
-error: `tasks.train.memory` cannot be the text `lots`         [wrong-value]
+error: `tasks.train.memory` cannot be the text `lots`         [invalid-value]
   exp.yaml:5:13   memory: lots
 hint: a size is a number with a unit: 512MiB, 16GiB, 1.5TB
 """,
@@ -603,7 +603,7 @@ run: python train.py
 retry: {failed: -1}
 """,
         """\
-error: `retry.failed` is `-1`, which is out of range          [out-of-range]
+error: `retry.failed` is `-1`, which is out of range          [invalid-value]
   exp.yaml:3:17   retry: {failed: -1}
 hint: it must be at least 0
 """,
@@ -616,7 +616,7 @@ run: python train.py
 limit: {gpu_hours: 0}
 """,
         """\
-error: `limit.gpu_hours` is `0`, which is out of range        [out-of-range]
+error: `limit.gpu_hours` is `0`, which is out of range        [invalid-value]
   exp.yaml:3:20   limit: {gpu_hours: 0}
 hint: it must be above 0
 """,
@@ -629,7 +629,7 @@ run: python train.py
 params: {lr: 1e999}
 """,
         """\
-error: the number `1e999` is too large                        [out-of-range]
+error: the number `1e999` is too large                        [invalid-value]
   exp.yaml:3:14   params: {lr: 1e999}
 hint: quote it if it is meant as text
 """,
@@ -644,7 +644,7 @@ tasks:
     gpus: gh200 x 4
 """,
         """\
-error: `tasks.train.gpus` cannot be the text `gh200 x 4`      [wrong-value]
+error: `tasks.train.gpus` cannot be the text `gh200 x 4`      [invalid-value]
   exp.yaml:5:11   gpus: gh200 x 4
 hint: GPUs per node are a count, with a type if you like: `4` or `4 x gh200`
 """,
@@ -659,7 +659,7 @@ tasks:
     gpus: true
 """,
         """\
-error: `tasks.train.gpus` must be a whole number, text or a mapping, not `true`  [wrong-type]
+error: `tasks.train.gpus` must be a whole number, text or a mapping, not `true`  [invalid-value]
   exp.yaml:5:11   gpus: true
 """,
     ),
@@ -674,7 +674,7 @@ tasks:
     total_gpus: 40
 """,
         """\
-error: both `gpus` and `total_gpus` are set                   [settings-conflict]
+error: both `gpus` and `total_gpus` are set                   [conflicting-options]
   exp.yaml:6:17   total_gpus: 40
 hint: keep `gpus` (per node) or `total_gpus` (of all nodes together)
 """,
@@ -701,7 +701,7 @@ name: My Experiment
 run: python train.py
 """,
         """\
-error: `name` cannot be the text `My Experiment`              [bad-name]
+error: `name` cannot be the text `My Experiment`              [invalid-name]
   exp.yaml:1:7   name: My Experiment
 hint: did you mean `my-experiment`? a name consists of small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit
 """,
@@ -714,7 +714,7 @@ tasks:
   Train: {run: python train.py}
 """,
         """\
-error: `Train` in tasks is not a valid name                   [bad-name]
+error: `Train` in tasks is not a valid name                   [invalid-name]
   exp.yaml:3:3   Train: {run: python train.py}
 hint: did you mean `train`? a name consists of small letters, digits, '-' and '_', at most 64, beginning and ending with a letter or digit
 """,
@@ -728,7 +728,7 @@ data:
   train.v2: file:train.bin
 """,
         """\
-error: `train.v2` in data is not a valid name                 [bad-name]
+error: `train.v2` in data is not a valid name                 [invalid-name]
   exp.yaml:4:3   train.v2: file:train.bin
 hint: did you mean `train-v2`? a name consists of small letters, digits, '-' and '_', at most 64, beginning and ending with a letter or digit
 """,
@@ -741,7 +741,7 @@ run: python train.py
 params: {2lr: 1}
 """,
         """\
-error: `2lr` in params is not a valid name                    [bad-name]
+error: `2lr` in params is not a valid name                    [invalid-name]
   exp.yaml:3:10   params: {2lr: 1}
 hint: a parameter's name consists of letters, digits, '_' and '-', the first a letter or '_'
 """,
@@ -755,7 +755,7 @@ env:
   vars: {MY-VAR: 1}
 """,
         """\
-error: `MY-VAR` in env.vars is not a valid name               [bad-name]
+error: `MY-VAR` in env.vars is not a valid name               [invalid-name]
   exp.yaml:4:10   vars: {MY-VAR: 1}
 hint: a variable's name consists of letters, digits and '_', the first not a digit
 """,
@@ -769,7 +769,7 @@ env:
   secrets: [hf token]
 """,
         """\
-error: `env.secrets.0.name` cannot be the text `hf token`     [bad-name]
+error: `env.secrets.0.name` cannot be the text `hf token`     [invalid-name]
   exp.yaml:4:13   secrets: [hf token]
 hint: a variable's name consists of letters, digits and '_', the first not a digit
 """,
@@ -783,7 +783,7 @@ env:
   secrets: [HF_TOKEN, HF_TOKEN]
 """,
         """\
-error: duplicate secret `HF_TOKEN`                            [settings-conflict]
+error: duplicate secret `HF_TOKEN`                            [conflicting-options]
   exp.yaml:4:23   secrets: [HF_TOKEN, HF_TOKEN]
 hint: remove one
 """,
@@ -797,7 +797,7 @@ env:
   secrets: [{name: HF_TOKEN, as: argument}]
 """,
         """\
-error: `env.secrets.0.as` cannot be the text `argument`       [wrong-value]
+error: `env.secrets.0.as` cannot be the text `argument`       [invalid-value]
   exp.yaml:4:34   secrets: [{name: HF_TOKEN, as: argument}]
 hint: it must be one of env, file
 """,
@@ -812,7 +812,7 @@ env:
   secrets: [HF_TOKEN]
 """,
         """\
-error: `HF_TOKEN` is both a secret and a variable             [settings-conflict]
+error: `HF_TOKEN` is both a secret and a variable             [conflicting-options]
   exp.yaml:4:20   vars: {HF_TOKEN: abc}
 hint: remove `HF_TOKEN` from `vars`; its value comes from the vault
 """,
@@ -829,7 +829,7 @@ tasks:
     vars: {HF_TOKEN: abc}
 """,
         """\
-error: `HF_TOKEN` is both a secret and a variable of task `train`  [settings-conflict]
+error: `HF_TOKEN` is both a secret and a variable of task `train`  [conflicting-options]
   exp.yaml:7:22   vars: {HF_TOKEN: abc}
 hint: remove `HF_TOKEN` from `vars`; its value comes from the vault
 """,
@@ -842,7 +842,7 @@ run: python train.py
 env: {uv: ., image: Dockerfile}
 """,
         """\
-error: env has `image` and `uv`                               [settings-conflict]
+error: env has `image` and `uv`                               [conflicting-options]
   exp.yaml:3:11   env: {uv: ., image: Dockerfile}
 hint: keep one of `image`, `uv` and `python`
 """,
@@ -993,7 +993,7 @@ data:
   b: {from: a}
 """,
         """\
-error: data has `from` but no `build`                         [settings-conflict]
+error: data has `from` but no `build`                         [conflicting-options]
   exp.yaml:5:13   b: {from: a}
 hint: add `build: COMMAND`, or write the source alone
 """,
@@ -1007,7 +1007,7 @@ data:
   a: {source: file:a.bin, build: python a.py}
 """,
         """\
-error: data has both `source` and `from` or `build`           [settings-conflict]
+error: data has both `source` and `from` or `build`           [conflicting-options]
   exp.yaml:4:15   a: {source: file:a.bin, build: python a.py}
 hint: write the source as `from`, next to `build`
 """,
@@ -1021,7 +1021,7 @@ data:
   a: {}
 """,
         """\
-error: data has no source                                     [settings-conflict]
+error: data has no source                                     [conflicting-options]
   exp.yaml:4:6   a: {}
 hint: write `file:PATH`, or `{from: NAME, build: COMMAND}`
 """,
@@ -1239,22 +1239,22 @@ tasks:
 limit: {time: 1h, per_job: 2h}
 """,
         """\
-error: `name` cannot be the text `Hello`                      [bad-name]
+error: `name` cannot be the text `Hello`                      [invalid-name]
   exp.yaml:1:7   name: Hello
 hint: did you mean `hello`? a name consists of small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit
 error: unknown key `nodez` in tasks.train                     [unknown-key]
   exp.yaml:5:5   nodez: 10
 hint: did you mean `nodes`?
-error: `tasks.train.ready_timeout` must be a duration such as `20m`, not the number `10`  [wrong-type]
+error: `tasks.train.ready_timeout` must be a duration such as `20m`, not the number `10`  [invalid-value]
   exp.yaml:6:20   ready_timeout: 10
 hint: add a unit: `10s`, `10m`, `10h` or `10d`
 error: unknown task `trian` in tasks.score.after              [unknown-task]
   exp.yaml:8:12   after: trian
 hint: did you mean `train`?
-error: limit.per_job (2h) is longer than limit.time (1h)      [settings-conflict]
+error: limit.per_job (2h) is longer than limit.time (1h)      [conflicting-options]
   exp.yaml:10:28   limit: {time: 1h, per_job: 2h}
 hint: raise `time` or lower `per_job`
-error: `tasks.train.gpus.count` is `-1`, which is out of range  [out-of-range]
+error: `tasks.train.gpus.count` is `-1`, which is out of range  [invalid-value]
   command line   tasks.train.gpus=-1
 hint: it must be between 0 and 1024
 """,
@@ -1295,7 +1295,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: the override `tasks.main.nodes` sets nothing           [bad-override]
+error: the override `tasks.main.nodes` sets nothing           [invalid-override]
   command line   tasks.main.nodes
 hint: write `tasks.main.nodes=VALUE`
 """,
@@ -1308,7 +1308,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: `tasks.main.nodes` must be a whole number, not `true`  [wrong-type]
+error: `tasks.main.nodes` must be a whole number, not `true`  [invalid-value]
   command line   --tasks.main.nodes
 hint: write `--tasks.main.nodes=VALUE`
 """,
@@ -1321,7 +1321,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: the override `=2` has no path                          [bad-override]
+error: the override `=2` has no path                          [invalid-override]
   command line   =2
 hint: a path is keys joined by dots, such as `tasks.train.nodes` or `params."a.b"`
 """,
@@ -1334,7 +1334,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: the value `[a, b` is not YAML: a list `[...]` or a mapping `{...}` is never closed, or lacks a comma  [bad-override]
+error: the value `[a, b` is not YAML: a list `[...]` or a mapping `{...}` is never closed, or lacks a comma  [invalid-override]
   command line   where=[a, b
 hint: put the whole value in quotes if it is text
 """,
@@ -1347,7 +1347,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: the override `params..lr=1` has no path                [bad-override]
+error: the override `params..lr=1` has no path                [invalid-override]
   command line   params..lr=1
 hint: a path is keys joined by dots, such as `tasks.train.nodes` or `params."a.b"`
 """,
@@ -1360,7 +1360,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: the override `params."lr=1` has an open quote          [bad-override]
+error: the override `params."lr=1` has an open quote          [invalid-override]
   command line   params."lr=1
 hint: write `a.b=VALUE`, `--a.b=VALUE`, `--a.b` (true) or `~a.b` (remove)
 """,
@@ -1373,7 +1373,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: `why` must be text, not the number `3`                 [wrong-type]
+error: `why` must be text, not the number `3`                 [invalid-value]
   command line   why=3
 hint: quote it twice, for the shell and for YAML: why='"3"'
 """,
@@ -1386,7 +1386,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: `name.x` cannot be set: `name` is the text `hello`     [bad-override]
+error: `name.x` cannot be set: `name` is the text `hello`     [invalid-override]
   command line   name.x=3
 hint: `name` takes text: write `name=VALUE`
 """,
@@ -1400,7 +1400,7 @@ run: python train.py
 where: [lab]
 """,
         """\
-error: `2` is not a position in `where`                       [bad-override]
+error: `2` is not a position in `where`                       [invalid-override]
   command line   where.2=home
 hint: `where` has positions 0 to 1
 """,
@@ -1414,7 +1414,7 @@ run: python train.py
 limit: {time: 1h}
 """,
         """\
-error: `limit.tiem` is not set, so it cannot be removed       [bad-override]
+error: `limit.tiem` is not set, so it cannot be removed       [invalid-override]
   command line   ~limit.tiem
 hint: did you mean `~limit.time`?
 """,
@@ -1427,7 +1427,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: the override `~limit.time=1h` both removes and sets    [bad-override]
+error: the override `~limit.time=1h` both removes and sets    [invalid-override]
   command line   ~limit.time=1h
 hint: write `a.b=VALUE`, `--a.b=VALUE`, `--a.b` (true) or `~a.b` (remove)
 """,
@@ -1454,7 +1454,7 @@ tasks:
   train: {run: python train.py}
 """,
         """\
-error: `run` cannot be set: the file has `tasks.train`        [bad-override]
+error: `run` cannot be set: the file has `tasks.train`        [invalid-override]
   command line   run=python other.py
 hint: `run` is short for `tasks.main.run`
 """,
@@ -1467,7 +1467,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: `tasks.main.nodes` is `0`, which is out of range       [out-of-range]
+error: `tasks.main.nodes` is `0`, which is out of range       [invalid-value]
   command line   tasks.main.nodes=0
 hint: it must be between 1 and 10000
 """,
@@ -1480,7 +1480,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: `limit.time` must be a duration such as `20m`, not the number `2`  [wrong-type]
+error: `limit.time` must be a duration such as `20m`, not the number `2`  [invalid-value]
   command line   limit.time=2
 hint: add a unit: `2s`, `2m`, `2h` or `2d`
 """,
@@ -1494,7 +1494,7 @@ run: python train.py
 where: []
 """,
         """\
-error: `where` names no site                                  [wrong-value]
+error: `where` names no site                                  [invalid-value]
   exp.yaml:3:8   where: []
 hint: write `where: local`, or remove it
 """,
@@ -1508,7 +1508,7 @@ tasks:
   b: {run: python b.py, after: [a, a]}
 """,
         """\
-error: task `a` is listed twice in tasks.b.after              [wrong-value]
+error: task `a` is listed twice in tasks.b.after              [invalid-value]
   exp.yaml:4:36   b: {run: python b.py, after: [a, a]}
 hint: remove one
 """,
@@ -1543,7 +1543,7 @@ name: hello
 run: python train.py
 """,
         """\
-error: the override 'why=\\udcff' is not UTF-8                 [bad-override]
+error: the override 'why=\\udcff' is not UTF-8                 [invalid-override]
   command line   why=\\udcff
 hint: check the terminal's encoding
 """,
@@ -1553,7 +1553,7 @@ hint: check the terminal's encoding
         "a NUL in a command",
         'name: hello\nrun: "a\\0b"\n',
         """\
-error: `tasks.main.run` contains a NUL character              [wrong-value]
+error: `tasks.main.run` contains a NUL character              [invalid-value]
   exp.yaml:2:6   run: "a\\0b"
 hint: remove it
 """,

@@ -13,7 +13,7 @@ from windlass.spec import load_experiment
 @pytest.mark.parametrize(
     ("text", "codes"),
     [
-        ("", ["empty-file"]),
+        ("", ["no-tasks"]),
         ("nmae: x\nrun: f\n", ["unknown-key"]),
         ("name: x\ntaks: {t: {run: f}}\n", ["unknown-key"]),
         ("name: x\nrnu: f\n", ["unknown-key"]),

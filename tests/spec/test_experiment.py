@@ -154,7 +154,11 @@ def test_an_experiment_is_made_in_python_and_checked() -> None:
     assert found.tasks["train"] == Task(run=("python", "x"), after=("prep",), gpus=Gpus(count=2))
     with pytest.raises(SpecError) as caught:
         checked(Experiment(name="Hello", tasks={"train": Task(run="x", nodes=0)}, limit=Limit(time=1.0, per_job=2.0)))
-    assert [problem.code for problem in caught.value.problems] == ["bad-name", "out-of-range", "settings-conflict"]
+    assert [problem.code for problem in caught.value.problems] == [
+        "invalid-name",
+        "invalid-value",
+        "conflicting-options",
+    ]
     assert str(caught.value.problems[1].place) == "<python>   tasks.train.nodes = 0"
 
 

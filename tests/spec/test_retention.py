@@ -24,11 +24,11 @@ def test_without_rules_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("retain", "code", "hint"),
     [
-        ({"checkpoints": {"last": 0}}, "out-of-range", "it must be at least 1"),
+        ({"checkpoints": {"last": 0}}, "invalid-value", "it must be at least 1"),
         ({"checkpoints": {"best": {"mode": "min"}}}, "missing-key", "add `metric:`"),
-        ({"checkpoints": {"best": {"metric": ""}}}, "wrong-value", "write the name of a metric, such as `loss`"),
+        ({"checkpoints": {"best": {"metric": ""}}}, "invalid-value", "write the name of a metric, such as `loss`"),
         ({"checkpoints": {"lst": 3}}, "unknown-key", "did you mean `last`?"),
-        ({"ttl": "soon"}, "wrong-value", "a duration is a number with a unit"),
+        ({"ttl": "soon"}, "invalid-value", "a duration is a number with a unit"),
     ],
 )
 def test_wrong_rules_are_refused(retain: object, code: str, hint: str) -> None:

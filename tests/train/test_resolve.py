@@ -174,37 +174,37 @@ def test_a_callback_by_the_name_of_its_kind() -> None:
         (
             "optim.lr=fast",
             "`optim.lr` must be a number, not the text `fast`",
-            "wrong-type",
+            "invalid-value",
             "",
         ),
         (
             "optim.lr=-1",
             "`optim.lr` is `-1`, which is out of range",
-            "out-of-range",
+            "invalid-value",
             "it must be between 0 and 1000",
         ),
         (
             "optim.lr=1e9",
             "`optim.lr` is `1e9`, which is out of range",
-            "out-of-range",
+            "invalid-value",
             "it must be between 0 and 1000",
         ),
         (
             "optim.weight_decay=.inf",
             "`optim.weight_decay` is `.inf`, which is out of range",
-            "out-of-range",
+            "invalid-value",
             "it must be at least 0 and finite",
         ),
         (
             "model.init_std=.nan",
             "`model.init_std` is `.nan`, which is out of range",
-            "out-of-range",
+            "invalid-value",
             "it must be above 0",
         ),
         (
             "stop=0steps",
             "invalid `stop` `0 steps`: nothing would be trained",
-            "out-of-range",
+            "invalid-value",
             "write at least 1, such as `stop=1step`",
         ),
         (
@@ -223,13 +223,13 @@ def test_a_callback_by_the_name_of_its_kind() -> None:
         (
             "duration=100",
             "`duration` must be text or a mapping, not the number `100`",
-            "wrong-type",
+            "invalid-value",
             "add a unit: `100steps`, `100tokens` or `100epochs`",
         ),
         (
             "duration=5 parsecs",
             "`duration` cannot be the text `5 parsecs`",
-            "wrong-value",
+            "invalid-value",
             "write a whole number and its unit, such as `100steps`, `5e9 tokens` or `2 epochs`",
         ),
         (
@@ -253,7 +253,7 @@ def test_a_callback_by_the_name_of_its_kind() -> None:
         (
             "optim.kind=adam",
             "`optim.kind` cannot be the text `adam`",
-            "wrong-value",
+            "invalid-value",
             "did you mean `adamw`? it must be one of adamw, lion, muon, normuon, dion, python",
         ),
     ],
@@ -266,7 +266,7 @@ def test_a_wrong_setting_is_named_with_what_to_type(override: str, message: str,
 
 def test_an_unknown_preset_is_told_with_near_ones() -> None:
     ((message, code, hint),) = told("tiny", "model=olmo2-1bb")
-    assert (message, code) == ("`model` cannot be the text `olmo2-1bb`", "wrong-value")
+    assert (message, code) == ("`model` cannot be the text `olmo2-1bb`", "invalid-value")
     assert hint.startswith("unknown preset `olmo2-1bb`; did you mean `olmo2-1b`")
 
 
@@ -326,7 +326,7 @@ def test_a_file_without_a_recipe_says_what_is_missing(mine: Path, text: str, cod
 def test_values_of_python_recipes_are_checked_too(mine: Path) -> None:
     mine.write_text(MINE.replace("lr=1e-3", "lr=-1.0").replace('train.preset("llama-1m")', '"llama-1m"'))
     assert told("mine.py") == [
-        ("`optim.lr` is `-1.0`, which is out of range", "out-of-range", "it must be between 0 and 1000")
+        ("`optim.lr` is `-1.0`, which is out of range", "invalid-value", "it must be between 0 and 1000")
     ]
     assert resolve("mine.py", ["optim.lr=1"]).recipe.model == preset("llama-1m")
 

@@ -154,7 +154,7 @@ def test_an_error_leaves_no_process_group(
 
 
 def refuse(*args: object) -> None:
-    raise SpecError([Problem("refused here", "wrong-value")])
+    raise SpecError([Problem("refused here", "invalid-value")])
 
 
 def test_a_compiled_run_says_that_it_compiles() -> None:

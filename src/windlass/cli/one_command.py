@@ -28,7 +28,7 @@ def experiment_of(
     if not command:
         raise UsageError("no command after `--`", hint="windlass launch -- python train.py", code="missing-argument")
     if name and not is_name(name):
-        raise UsageError(f"invalid name `{name}`", hint=NAME_RULE, code="bad-name")
+        raise UsageError(f"invalid name `{name}`", hint=NAME_RULE, code="invalid-name")
     is_shell = len(command) == 1 and " " in command[0]
     task: dict[str, object] = {"run": command[0] if is_shell else list(command)}
     if nodes is not None:

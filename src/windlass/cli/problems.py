@@ -60,7 +60,7 @@ def from_click(error: click.ClickException) -> UsageError:
         what = (
             error.param.opts[-1] if error.param.param_type_name == "option" else error.param.human_readable_name.upper()
         )
-        return UsageError(f"`{what}` of `{program}`: {_sentence(error.message)}", hint=hint, code="bad-value")
+        return UsageError(f"`{what}` of `{program}`: {_sentence(error.message)}", hint=hint, code="invalid-value")
     return UsageError(_sentence(error.format_message()), hint=hint, code="usage")
 
 

@@ -41,7 +41,7 @@ def write_template(template: str, folder: Path, *, in_image: bool = False) -> li
     if not is_name(name):
         suggestion = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:64] or "experiment"
         message = f"invalid experiment name `{name}`: {NAME_RULE}"
-        raise UsageError(message, hint=f"windlass init {suggestion}", code="bad-name")
+        raise UsageError(message, hint=f"windlass init {suggestion}", code="invalid-name")
     if folder.exists() and not folder.is_dir():
         raise PreconditionError(f"{folder} is a file", hint="choose another name", code="file-exists")
     package = re.sub(r"[-_.]+", "-", name)

@@ -78,7 +78,7 @@ class Pattern:
 
     regex: str
     rule: str
-    code: str = "wrong-value"
+    code: str = "invalid-value"
 
     def holds(self, text: str) -> bool:
         """Return whether the whole text matches."""
@@ -105,7 +105,7 @@ class Name:
     @property
     def code(self) -> str:
         """Return the error code of an invalid name."""
-        return "bad-name"
+        return "invalid-name"
 
     def holds(self, text: str) -> bool:
         """Return whether `text` is a valid name."""

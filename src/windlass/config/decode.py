@@ -90,7 +90,7 @@ class DocumentDecoder:
     def _wrong_type(self, node: Node, field_type: FieldType, path: _Path, hint: str = "") -> _Failed:
         message = f"{_subject(path)} must be {accepted(field_type)}, not {kind_of(node)}"
         return self._fail(
-            path, message, "wrong-type", node.place, hint or type_hint(node, field_type, path[-1] if path else "")
+            path, message, "invalid-value", node.place, hint or type_hint(node, field_type, path[-1] if path else "")
         )
 
     # Collections
@@ -102,7 +102,7 @@ class DocumentDecoder:
             long = long_form(node, field_type.cls)
         except ValueError as error:
             message = f"{_subject(path)} cannot be {kind_of(node)}"
-            return self._fail(path, message, "wrong-value", node.place, str(error))
+            return self._fail(path, message, "invalid-value", node.place, str(error))
         return self._wrong_type(node, field_type, path) if long is None else self._record(long, field_type.cls, path)
 
     def _record(self, node: MappingNode, cls: type[object], path: _Path) -> object:
@@ -146,7 +146,7 @@ class DocumentDecoder:
         try:
             value = cls(**values)
         except ValueError as error:
-            return self._fail(path, f"{_subject(path)}: {error}", "wrong-value", place)
+            return self._fail(path, f"{_subject(path)}: {error}", "invalid-value", place)
         check: Callable[[], Iterator[Diagnostic]] | None = getattr(value, "check", None)
         if check is not None:
             for relative, message, code, hint in check():
@@ -288,7 +288,7 @@ class DocumentDecoder:
             return self._fail(path, message, field_type.rule.code, scalar.place, name_hint(text, field_type.rule))
         if "\0" in text:
             return self._fail(
-                path, f"{_subject(path)} contains a NUL character", "wrong-value", scalar.place, "remove it"
+                path, f"{_subject(path)} contains a NUL character", "invalid-value", scalar.place, "remove it"
             )
         return Path(text) if field_type.is_path else text
 
@@ -306,7 +306,7 @@ class DocumentDecoder:
         close = nearest(node.text, words)
         legal = f"it must be {one_of(field_type.offered)}"
         hint = f"did you mean `{close}`? {legal}" if close else legal
-        return self._fail(path, f"{_subject(path)} cannot be {kind_of(node)}", "wrong-value", node.place, hint)
+        return self._fail(path, f"{_subject(path)} cannot be {kind_of(node)}", "invalid-value", node.place, hint)
 
     def _number(self, scalar: ScalarNode, field_type: IntegerType | FloatType, path: _Path) -> object:
         read = (

@@ -44,7 +44,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     root: Node = MappingNode((), SourcePlace(source)) if node is None or is_empty else node
     if not isinstance(root, MappingNode):
         message = f"the file must contain a mapping, not {kind_of(root)}"
-        raise SpecError([*problems, Problem(message, "wrong-type", root.place, "write `key: value` lines")])
+        raise SpecError([*problems, Problem(message, "invalid-value", root.place, "write `key: value` lines")])
     changed, refused = apply_overrides(root, schema, overrides)
     problems.extend(refused)
     decoder = DocumentDecoder(schema)
@@ -54,7 +54,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     if consequences:
         # Valid if every field has a default; else this is the only problem to report.
         problems = [problem for problem in problems if problem not in consequences]
-        problems.insert(0, Problem("the file is empty", "empty-file", SourcePlace(source), "write `key: value` lines"))
+        problems.insert(0, Problem("the file is empty", "no-tasks", SourcePlace(source), "write `key: value` lines"))
     raise_any(problems)
     # `decode` returns a value of the schema if it finds no problem.
     return LoadedConfig(cast(T, value), decoder.origins)
@@ -70,7 +70,7 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
         node = node_of_data(data, source)
     except ValueError as error:
         hint = "use None, bool, int, float, str, list and dict"
-        raise SpecError([Problem(str(error), "wrong-type", SourcePlace(source), hint)]) from error
+        raise SpecError([Problem(str(error), "invalid-value", SourcePlace(source), hint)]) from error
     decoder = DocumentDecoder(schema)
     value = decoder.decode(node)
     raise_any(decoder.problems)

@@ -63,7 +63,7 @@ def read_float(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumb
 
 def _out_of_range(text: str, legal: str) -> InvalidNumber:
     shown = text if len(text) <= 40 else text[:37] + "..."
-    return InvalidNumber(f"is `{shown}`, which is out of range", "out-of-range", f"it must be {legal}")
+    return InvalidNumber(f"is `{shown}`, which is out of range", "invalid-value", f"it must be {legal}")
 
 
 def _duration(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumber | None:
@@ -73,14 +73,14 @@ def _duration(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumbe
         total = parse_duration(scalar.value)
     except ValueError as error:
         return InvalidNumber(
-            f"cannot be the text `{scalar.value}`", "wrong-value", _clock_hint(scalar.value) or str(error)
+            f"cannot be the text `{scalar.value}`", "invalid-value", _clock_hint(scalar.value) or str(error)
         )
     if not total * 1000 < _MAX_EXACT:
         return _out_of_range(scalar.value, "shorter than that")
     milliseconds = round(total * 1000)
     if abs(total * 1000 - milliseconds) > 1e-6 * max(1.0, milliseconds * 1e-9):
         return InvalidNumber(
-            f"is `{scalar.value}`, finer than a millisecond", "out-of-range", "the finest unit is `1ms`"
+            f"is `{scalar.value}`, finer than a millisecond", "invalid-value", "the finest unit is `1ms`"
         )
     seconds = milliseconds / 1000
     return seconds if field_type.range.holds(seconds) else _out_of_range(scalar.value, bounds_text(field_type))
@@ -105,11 +105,11 @@ def _size(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | 
     form = "a size is a number with a unit: 512MiB, 16GiB, 1.5TB"
     text = scalar.value.strip()
     if text[-1:].isdigit():
-        return InvalidNumber(f"is `{text}`, which has no unit", "wrong-value", form)
+        return InvalidNumber(f"is `{text}`, which has no unit", "invalid-value", form)
     try:
         num_bytes = parse_size(text)
     except ValueError as error:
-        return InvalidNumber(f"cannot be the text `{scalar.value}`", "wrong-value", str(error))
+        return InvalidNumber(f"cannot be the text `{scalar.value}`", "invalid-value", str(error))
     except OverflowError:
         num_bytes = _MAX_EXACT + 1
     if num_bytes > _MAX_EXACT:

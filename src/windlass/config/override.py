@@ -129,7 +129,7 @@ def _read(text: str) -> _Override:
 
 
 def _refused(message: str, place: SourcePlace, hint: str) -> _Refused:
-    return _Refused(Problem(message, "bad-override", place, hint))
+    return _Refused(Problem(message, "invalid-override", place, hint))
 
 
 def _value(text: str, place: SourcePlace) -> Node:
@@ -137,7 +137,7 @@ def _value(text: str, place: SourcePlace) -> Node:
         try:
             return ScalarNode(resolve_scalar(text), text, place)
         except ValueError as error:
-            raise _Refused(Problem(str(error), "out-of-range", place, "quote it if it is meant as text")) from None
+            raise _Refused(Problem(str(error), "invalid-value", place, "quote it if it is meant as text")) from None
     node, problems = compose(text, source=COMMAND_LINE, place=place)
     if problems or node is None:
         first = problems[0].message if problems else "no value"

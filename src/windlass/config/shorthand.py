@@ -80,7 +80,7 @@ def move_shorthand_keys(node: MappingNode, cls: type[object]) -> tuple[MappingNo
         first, *rest = split_path(target)
         if node.find(first) is not None:
             hint = f"`{key}` is short for `{target}`; keep one of them"
-            problems.append(Problem(f"both `{key}` and `{first}` are set", "settings-conflict", entry.place, hint))
+            problems.append(Problem(f"both `{key}` and `{first}` are set", "conflicting-options", entry.place, hint))
             continue
         moved: Node = entry.node
         for part in reversed(rest):

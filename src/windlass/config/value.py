@@ -37,7 +37,7 @@ def with_overrides(
         full = node_of_data(to_data(value, keep_defaults=True), source)
         written = node_of_data(to_data(value), source)
     except (TypeError, ValueError) as error:
-        raise SpecError([Problem(str(error), "wrong-type", SourcePlace(source), "")]) from error
+        raise SpecError([Problem(str(error), "invalid-value", SourcePlace(source), "")]) from error
     node = _marked(full, written)
     assert isinstance(node, MappingNode)  # the data of a dataclass is a mapping
     changed, problems = apply_overrides(node, type(value), overrides, yielding=yielding)

@@ -49,7 +49,7 @@ def adapted_command(name: str, source: DataSource, experiment: Experiment, diagn
     if words is None:
         message = f"no Python script found in tasks.{chosen}.run, or the line needs a shell"
         hint = f"write the command instead: `data: {{{name}: {{build: COMMAND}}}}`"
-        diagnostics.add(path, message, "wrong-value", hint)
+        diagnostics.add(path, message, "invalid-value", hint)
         return None
     kept = _without_flags(words, {**RUN_ONLY, **dict.fromkeys(source.drop)})
     return (*kept, "--cache_dataset_only", "--dataset_local_cache_dir", "${out}")

@@ -88,7 +88,7 @@ def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str)
         return found
     if found != "":
         message = f"`{value}` in {path} is {found}, and must be a number from 0"
-        diagnostics.add(path, message, "bad-expression", "check the shape and the parameters that it uses")
+        diagnostics.add(path, message, "invalid-expression", "check the shape and the parameters that it uses")
     return None
 
 

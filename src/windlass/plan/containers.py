@@ -61,7 +61,7 @@ def _check_launchers(experiment: Experiment, diagnostics: Diagnostics, hint: str
             message = (
                 f"task `{name}` has `cluster: {task.cluster}`, which cannot start processes in the image `{image}`"
             )
-            diagnostics.add(f"tasks.{name}.cluster", message, "image-launcher", hint)
+            diagnostics.add(f"tasks.{name}.cluster", message, "unsupported-setting", hint)
 
 
 def container_argv(

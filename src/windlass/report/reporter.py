@@ -202,11 +202,11 @@ def finish(code: int = 0, cause: str = "", message: str = "") -> None:
     known = [str(item) for item in Cause]
     if cause == Cause.OK and int(code) != 0:
         message = f"cause 'ok' with the code {int(code)}, which is a failure"
-        raise UsageError(message, hint="finish(0), or another cause", code="unknown-cause")
+        raise UsageError(message, hint="finish(0), or another cause", code="invalid-value")
     if cause != "" and str(cause) not in known:
         closest = nearest(str(cause), known)
         hint = f"did you mean `{closest}`?" if closest else f"one of {', '.join(known)}"
-        raise UsageError(f"unknown cause {str(cause)!r}", hint=hint, code="unknown-cause")
+        raise UsageError(f"unknown cause {str(cause)!r}", hint=hint, code="invalid-value")
     current().finish(int(code), str(cause), str(message))
 
 

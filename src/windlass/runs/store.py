@@ -217,7 +217,7 @@ def _made_at(folder: Path) -> float:
 def _ambiguous(ref: str, found: list[str]) -> UsageError:
     rest = f" and {len(found) - _NUM_LISTED} more" if len(found) > _NUM_LISTED else ""
     message = f"{ref!r} matches {len(found)} runs: {', '.join(found[:_NUM_LISTED])}{rest}"
-    return UsageError(message, hint="give more letters", code="run-ambiguous")
+    return UsageError(message, hint="give more letters", code="ambiguous-name")
 
 
 def _unknown(home: Home, ref: str, ids: list[str]) -> NotFoundError:

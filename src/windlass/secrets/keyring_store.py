@@ -62,7 +62,7 @@ class KeyringStore:
             raise UsageError(
                 f"the value of `{name}` is not text (UTF-8)",
                 hint="a keyring stores only text; use the vault, or encode the value",
-                code="secret-refused",
+                code="invalid-value",
             ) from None
         with self._locked(), _keyring() as keyring:
             keyring.set_password(_SERVICE, name, text)

@@ -48,7 +48,7 @@ def open_secrets(home: Path, environment: Mapping[str, str] | None = None) -> Se
         raise UsageError(
             f"unknown store `{choice}` in {_CHOICE}",
             hint=f"did you mean `{close}`?" if close else "set it to `vault` or `keyring`",
-            code="unknown-vault",
+            code="invalid-value",
         )
     return Secrets(stores[choice](home / "vault"), environment)
 

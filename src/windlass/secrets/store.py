@@ -33,7 +33,7 @@ class SecretStore(Protocol):
         """Return a value. Raises NotFoundError with code `no-such-secret`."""
 
     def set(self, name: str, value: bytes) -> None:
-        """Store or replace a value. Raises UsageError with code `secret-refused`."""
+        """Store or replace a value. Raises UsageError with code `invalid-value`."""
 
     def remove(self, name: str) -> None:
         """Remove a value. Raises NotFoundError with code `no-such-secret`."""
@@ -45,7 +45,7 @@ def check_name(name: str) -> None:
         raise UsageError(
             f"invalid secret name `{name}`",
             hint="a name has letters, digits and `_`, like the variable that it becomes: HF_TOKEN",
-            code="secret-refused",
+            code="invalid-name",
         )
 
 
@@ -74,4 +74,4 @@ def no_such_secret(name: str, names: list[str]) -> NotFoundError:
 
 
 def _refused(name: str, problem: str, hint: str) -> UsageError:
-    return UsageError(f"the value of `{name}` {problem}", hint=hint, code="secret-refused")
+    return UsageError(f"the value of `{name}` {problem}", hint=hint, code="invalid-value")

@@ -90,11 +90,11 @@ def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
             yield f"beaker.clusters.{index}", message, "unknown-queue", hint
     if place.image and not _IMAGE.fullmatch(place.image):
         message = f"invalid image `{place.image}`"
-        yield "beaker.image", message, "wrong-value", f"write beaker:{place.image} or docker:{place.image}"
+        yield "beaker.image", message, "invalid-value", f"write beaker:{place.image} or docker:{place.image}"
     for index, mount in enumerate(place.mounts):
         yield from _mount(f"beaker.mounts.{index}", mount, place)
     if not place.results.startswith("/"):
-        yield "beaker.results", f"`{place.results}` is not an absolute path", "wrong-value", "write `/results`"
+        yield "beaker.results", f"`{place.results}` is not an absolute path", "invalid-value", "write `/results`"
     yield from _shared(profile)
     if profile.containers.kind != "none":
         hint = "remove `containers`: the image of a job is what it runs in"
@@ -103,18 +103,18 @@ def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
 
 def _full_name(path: str, name: str) -> Iterator[Diagnostic]:
     if name and name.count("/") != 1:
-        yield path, f"`{name}` is not a full name", "wrong-value", "write ORGANIZATION/NAME, such as `ai2/jupiter`"
+        yield path, f"`{name}` is not a full name", "invalid-value", "write ORGANIZATION/NAME, such as `ai2/jupiter`"
 
 
 def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagnostic]:
     if bool(mount.weka) == bool(mount.host_path):
         named = "both `weka` and `host_path`" if mount.weka else "neither `weka` nor `host_path`"
         message = f"the mount `{mount.path}` has {named}"
-        yield path, message, "site-contradiction", "write one of them: `weka: BUCKET` or `host_path: /FOLDER`"
+        yield path, message, "conflicting-options", "write one of them: `weka: BUCKET` or `host_path: /FOLDER`"
     for name in ("path", "host_path"):
         folder: str = getattr(mount, name)
         if folder and not folder.startswith("/"):
-            yield f"{path}.{name}", f"`{folder}` is not an absolute path", "wrong-value", "start it with `/`"
+            yield f"{path}.{name}", f"`{folder}` is not an absolute path", "invalid-value", "start it with `/`"
     known = place.clusters
     for cluster in mount.clusters:
         if known and cluster not in known:
@@ -135,8 +135,8 @@ def _shared(profile: Profile) -> Iterator[Diagnostic]:
         if shared.is_relative_to(mount.path):
             if mount.read_only:
                 message = f"fs.shared is on the read-only mount `{mount.path}`"
-                yield "fs.shared", message, "site-contradiction", "set it to a folder that jobs can write to"
+                yield "fs.shared", message, "conflicting-options", "set it to a folder that jobs can write to"
             return
     message = f"`{shared}` is not on any of `beaker.mounts`, so it would not outlive a job"
     paths = ", ".join(mount.path for mount in profile.beaker.mounts)
-    yield "fs.shared", message, "site-contradiction", f"set it to a folder below one of: {paths}"
+    yield "fs.shared", message, "conflicting-options", f"set it to a folder below one of: {paths}"

@@ -37,13 +37,13 @@ def findings(profile: Profile) -> Iterator[Diagnostic]:
         path = f"partitions.{_quoted(name)}"
         if partition.gpus == 0 and (partition.gpu_type or partition.gres or partition.gpu_memory):
             message = f"partition `{name}` has `gpus: 0` and GPUs of type `{partition.gpu_type or partition.gres}`"
-            yield f"{path}.gpus", message, "site-contradiction", "set the GPUs of a node, or remove their type"
+            yield f"{path}.gpus", message, "conflicting-options", "set the GPUs of a node, or remove their type"
         if partition.num_nodes and partition.max_nodes > partition.num_nodes:
             message = f"`max_nodes` of `{name}` is {partition.max_nodes}, but it has {partition.num_nodes} nodes"
-            yield f"{path}.max_nodes", message, "site-contradiction", f"write at most {partition.num_nodes}"
+            yield f"{path}.max_nodes", message, "conflicting-options", f"write at most {partition.num_nodes}"
         if partition.cpus and not profile.scheduler.exclusive and profile.ray.cpus > partition.cpus:
             message = f"`ray.cpus` is {profile.ray.cpus}, but a node of `{name}` has {partition.cpus} CPUs"
-            yield "ray.cpus", message, "site-contradiction", f"write at most {partition.cpus}"
+            yield "ray.cpus", message, "conflicting-options", f"write at most {partition.cpus}"
     yield from _variables(profile)
     yield from _folders(profile)
     yield from _software(profile)
@@ -91,15 +91,15 @@ def _sources(profile: Profile) -> Iterator[Diagnostic]:
                 part, known = wrong
                 close = nearest(part, known)
                 hint = f"did you mean `{close}`?" if close else f"known: {', '.join(known) or 'none'}"
-                yield f"{path}.facts.{place}", f"unknown field `{fact}`: no `{part}`", "unknown-fact", hint
+                yield f"{path}.facts.{place}", f"unknown field `{fact}`: no `{part}`", "unknown-key", hint
         if source.status == "official" and not source.url:
-            yield path, "an official source needs a `url`", "site-contradiction", "add `url:`, or use another status"
+            yield path, "an official source needs a `url`", "conflicting-options", "add `url:`, or use another status"
         if source.status != "unverified" and not source.seen:
             hint = "add `seen: YYYY-MM-DD`: facts about machines age"
-            yield path, f"a source with the status {source.status} needs a date", "site-contradiction", hint
+            yield path, f"a source with the status {source.status} needs a date", "conflicting-options", hint
         if source.seen and source.expires and source.expires < source.seen:
             message = f"the facts expire on {source.expires}, before they were seen on {source.seen}"
-            yield f"{path}.expires", message, "site-contradiction", "write a later date"
+            yield f"{path}.expires", message, "conflicting-options", "write a later date"
 
 
 def _parts(fact: str) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def _called(item: object) -> str:
 def _dates(profile: Profile) -> Iterator[Diagnostic]:
     for path, text in _dated(profile):
         if text and not _is_date(text):
-            yield path, f"invalid date `{text}`", "bad-date", "write YYYY-MM-DD, such as 2026-11-21"
+            yield path, f"invalid date `{text}`", "invalid-value", "write YYYY-MM-DD, such as 2026-11-21"
 
 
 def _dated(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -202,11 +202,11 @@ def _variables(profile: Profile) -> Iterator[Diagnostic]:
             key = (variable.name, variable.role, frozenset(variable.when))
             if key in seen:
                 message = f"`{variable.name}` is set twice for the same role and case"
-                yield f"{path}.{index}", message, "site-contradiction", "keep one of them"
+                yield f"{path}.{index}", message, "conflicting-options", "keep one of them"
             seen.add(key)
             if {"multi-node", "one-node"} <= set(variable.when) or {"ray", "torchrun"} <= set(variable.when):
                 message = f"`{variable.name}` is never set: {' and '.join(variable.when)} exclude each other"
-                yield f"{path}.{index}.when", message, "site-contradiction", "all conditions in `when` must hold"
+                yield f"{path}.{index}.when", message, "conflicting-options", "all conditions in `when` must hold"
             yield from _tokens(f"{path}.{index}.value", variable.value or "", _VALUE_TOKENS)
 
 
@@ -223,7 +223,7 @@ def _folders(profile: Profile) -> Iterator[Diagnostic]:
         yield from _tokens(f"fs.{name}", folder, ("user",))
         if folder and not folder.startswith("/"):
             message = f"`{folder}` is not an absolute path"
-            yield f"fs.{name}", message, "wrong-value", "start it with `/`; `${user}` is replaced by the user's name"
+            yield f"fs.{name}", message, "invalid-value", "start it with `/`; `${user}` is replaced by the user's name"
 
 
 def _software(profile: Profile) -> Iterator[Diagnostic]:
@@ -232,12 +232,12 @@ def _software(profile: Profile) -> Iterator[Diagnostic]:
         # A forbidden `brics/nccl` includes all of its versions.
         if any(module == name or module.startswith(f"{name}/") for name in env.modules_forbidden):
             message = f"module `{module}` is in both `modules` and `modules_forbidden`"
-            yield "env.modules", message, "site-contradiction", "remove it from one of the two lists"
+            yield "env.modules", message, "conflicting-options", "remove it from one of the two lists"
     packages = [_called(override) for override in env.overrides]
     for index, package in enumerate(packages):
         if package in packages[:index]:
             message = f"package `{package}` is overridden twice"
-            yield f"env.overrides.{index}", message, "site-contradiction", "keep one of them"
+            yield f"env.overrides.{index}", message, "conflicting-options", "keep one of them"
     if containers.kind == "none" and (containers.program or containers.options or containers.binds):
         hint = "set `kind: apptainer` or `kind: enroot`, or remove the rest"
         yield "containers", "`containers` has settings, but `kind: none`", "setting-unused", hint
@@ -245,7 +245,7 @@ def _software(profile: Profile) -> Iterator[Diagnostic]:
         if option in _CLEANING:
             message = f"`{option}` would remove the task's variables from its container"
             hint = "remove it: a task inherits only few variables of the node anyway"
-            yield "containers.options", message, "site-contradiction", hint
+            yield "containers.options", message, "conflicting-options", hint
 
 
 def _quoted(name: str) -> str:

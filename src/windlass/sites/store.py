@@ -102,7 +102,7 @@ def load_profile(path: Path, *, merges_fabric: bool = True) -> Profile:
     if profile.name != path.stem:
         hint = f"write `name: {path.stem}`, or rename the file"
         message = f"the profile in {path.name} has the name `{profile.name}`"
-        raise UsageError(message, hint=hint, code="site-contradiction")
+        raise UsageError(message, hint=hint, code="conflicting-options")
     return _with_fabric(profile) if profile.net.fabric and merges_fabric else profile
 
 
@@ -117,7 +117,7 @@ def save_site(profile: Profile, home: Path, *, replaces_edits: bool = False) -> 
     """
     if not is_name(profile.name) or profile.name == _LOCAL:
         rule = "`local` is this machine" if profile.name == _LOCAL else f"a name consists of {NAME_RULE}"
-        raise UsageError(f"a site cannot be called `{profile.name}`", hint=rule, code="bad-name")
+        raise UsageError(f"a site cannot be called `{profile.name}`", hint=rule, code="invalid-name")
     folder = sites_folder(home)
     path = folder / f"{profile.name}{_SUFFIX}"
     if path.exists() and not replaces_edits and _is_edited(path):

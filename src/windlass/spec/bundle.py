@@ -35,8 +35,8 @@ class Bundle:
             value = getattr(self, key)
             if isinstance(value, str) and not _EXPRESSION.fullmatch(value):
                 hint = "write a number, or calculate it: `${2 * nodes}`"
-                yield key, f"`{value}` is neither a whole number nor one expression", "wrong-value", hint
+                yield key, f"`{value}` is neither a whole number nor one expression", "invalid-value", hint
             elif isinstance(value, int) and value < 0:
-                yield key, f"{value} is too small", "wrong-value", "write a number from 0, or an expression"
+                yield key, f"{value} is too small", "invalid-value", "write a number from 0, or an expression"
         if self.gpus == 0 and self.cpus == 0:
-            yield "", "the bundle requests neither GPUs nor CPUs", "wrong-value", "write `gpus: 1`, or remove it"
+            yield "", "the bundle requests neither GPUs nor CPUs", "invalid-value", "write `gpus: 1`, or remove it"

@@ -67,17 +67,22 @@ class DataSource:
     def _conflicts(self) -> Iterator[Diagnostic]:
         if self.source and (self.from_ or self.is_built):
             hint = "write the source as `from`, next to `build`" if self.build is not None else "keep one of them"
-            yield "source", "data has both `source` and `from` or `build`", "settings-conflict", hint
+            yield "source", "data has both `source` and `from` or `build`", "conflicting-options", hint
         elif self.adapter != "none" and (self.build is not None or self.from_):
             message = "`adapter` makes the command itself, so `build` and `from` cannot be set"
-            yield "adapter", message, "settings-conflict", "keep `adapter`, or `build`"
+            yield "adapter", message, "conflicting-options", "keep `adapter`, or `build`"
         elif self.from_ and self.build is None:
             hint = "add `build: COMMAND`, or write the source alone"
-            yield "from", "data has `from` but no `build`", "settings-conflict", hint
+            yield "from", "data has `from` but no `build`", "conflicting-options", hint
         elif not self.source and not self.is_built:
-            yield "", "data has no source", "settings-conflict", "write `file:PATH`, or `{from: NAME, build: COMMAND}`"
+            yield (
+                "",
+                "data has no source",
+                "conflicting-options",
+                "write `file:PATH`, or `{from: NAME, build: COMMAND}`",
+            )
         if self.build is not None and not self.build:
-            yield "build", "`build` is empty", "wrong-value", "write the command, such as `python tokenise.py ${out}`"
+            yield "build", "`build` is empty", "invalid-value", "write the command, such as `python tokenise.py ${out}`"
         for key, is_used in _USED_BY_BUILDS.items():
             if getattr(self, key) and not (self.adapter != "none" if is_used == "adapter" else self.is_built):
                 hint = f"remove it, or add `{is_used}`"

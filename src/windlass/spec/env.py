@@ -23,7 +23,7 @@ class SecretUse:
     ]
     from_: Annotated[
         str,
-        Pattern("(?:[A-Za-z_][A-Za-z0-9_]*)?", "a secret's name consists of letters, digits and '_'", "bad-name"),
+        Pattern("(?:[A-Za-z_][A-Za-z0-9_]*)?", "a secret's name consists of letters, digits and '_'", "invalid-name"),
         Key("from"),
         Doc("Name of the secret in the vault, where it is not the variable's."),
     ] = ""
@@ -70,19 +70,19 @@ class Env:
         kinds = [kind for kind in self.ALTERNATIVES if getattr(self, kind)]
         if len(kinds) > 1:
             listed = " and ".join(f"`{kind}`" for kind in kinds)
-            yield kinds[-1], f"env has {listed}", "settings-conflict", "keep one of `image`, `uv` and `python`"
+            yield kinds[-1], f"env has {listed}", "conflicting-options", "keep one of `image`, `uv` and `python`"
         if (self.groups or self.extras) and not self.uv:
             key = "groups" if self.groups else "extras"
             yield key, f"env.{key} has no effect without `uv`", "setting-unused", f"add `uv: .` or remove `{key}`"
         names = [secret.name for secret in self.secrets]
         for index, name in enumerate(names):
             if name in names[:index]:
-                yield f"secrets.{index}", f"duplicate secret `{name}`", "settings-conflict", "remove one"
+                yield f"secrets.{index}", f"duplicate secret `{name}`", "conflicting-options", "remove one"
             if name in self.vars:
                 message = f"`{name}` is both a secret and a variable"
                 yield (
                     f"vars.{name}",
                     message,
-                    "settings-conflict",
+                    "conflicting-options",
                     f"remove `{name}` from `vars`; its value comes from the vault",
                 )

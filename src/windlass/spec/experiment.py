@@ -24,7 +24,7 @@ _ParameterName = Annotated[
     Pattern(
         "[A-Za-z_][A-Za-z0-9_-]*",
         "a parameter's name consists of letters, digits, '_' and '-', the first a letter or '_'",
-        "bad-name",
+        "invalid-name",
     ),
 ]
 
@@ -72,7 +72,7 @@ class Experiment:
         if self.tasks:
             hint = "`run` is short for `tasks.main.run`; keep one of them"
             raise SpecError(
-                [Problem("both `run` and `tasks` are set", "settings-conflict", SourcePlace("<python>"), hint)]
+                [Problem("both `run` and `tasks` are set", "conflicting-options", SourcePlace("<python>"), hint)]
             )
         object.__setattr__(self, "tasks", {"main": Task(run=run)})
 
@@ -86,7 +86,7 @@ class Experiment:
                 "add `run: COMMAND`, or `tasks: {NAME: {run: COMMAND}}`",
             )
         if not self.where:
-            yield "where", "`where` names no site", "wrong-value", "write `where: local`, or remove it"
+            yield "where", "`where` names no site", "invalid-value", "write `where: local`, or remove it"
         yield from check_after(self.tasks)
         yield from check_data(self.data)
         yield from check_variables(self.tasks, self.env)

@@ -83,7 +83,7 @@ class Image:
         """Check the fields together."""
         if self.name and self.dockerfile:
             hint = "keep `name` (an image that exists) or `dockerfile` (one to build)"
-            yield "name", "the image has both `name` and `dockerfile`", "settings-conflict", hint
+            yield "name", "the image has both `name` and `dockerfile`", "conflicting-options", hint
         if not self.dockerfile:
             for key in ("target", "args", "variants", "variant", "secrets", "registry"):
                 if getattr(self, key):
@@ -105,4 +105,4 @@ class Image:
             value = getattr(self, key)
             if value.startswith("/") or ".." in PurePosixPath(value).parts:
                 hint = "write a path below the code, which is what is pinned"
-                yield key, f"`{value}` is outside the code", "wrong-value", hint
+                yield key, f"`{value}` is outside the code", "invalid-value", hint

@@ -42,7 +42,7 @@ class Limit:
         """Check the fields together."""
         if self.time is not None and self.per_job is not None and self.per_job > self.time:
             message = f"limit.per_job ({format_duration(self.per_job)}) is longer than limit.time ({format_duration(self.time)})"
-            yield "per_job", message, "settings-conflict", "raise `time` or lower `per_job`"
+            yield "per_job", message, "conflicting-options", "raise `time` or lower `per_job`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
                     _suggest(other, tasks, "tasks"),
                 )
             elif other in task.after[:index]:
-                yield path, f"task `{other}` is listed twice in tasks.{name}.after", "wrong-value", "remove one"
+                yield path, f"task `{other}` is listed twice in tasks.{name}.after", "invalid-value", "remove one"
     cycle = find_cycle({name: [other for other in task.after if other != name] for name, task in tasks.items()})
     if cycle:
         path = join_path(("tasks", cycle[0], "after"))
@@ -80,7 +80,7 @@ def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]
             if variable in secrets:
                 message = f"`{variable}` is both a secret and a variable of task `{name}`"
                 hint = f"remove `{variable}` from `vars`; its value comes from the vault"
-                yield join_path(("tasks", name, "vars", variable)), message, "settings-conflict", hint
+                yield join_path(("tasks", name, "vars", variable)), message, "conflicting-options", hint
 
 
 def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:

@@ -22,7 +22,7 @@ class Best:
     def check(self) -> Iterator[Diagnostic]:
         """Check the fields together."""
         if not self.metric:
-            yield "metric", "`metric` is empty", "wrong-value", "write the name of a metric, such as `loss`"
+            yield "metric", "`metric` is empty", "invalid-value", "write the name of a metric, such as `loss`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ class SweepLimits:
         """Check the fields together."""
         if self.cost is not None and not self.prices:
             hint = "add what an hour costs: `prices: {GPU: 2.5}`"
-            yield "cost", "`limits.cost` needs `limits.prices`", "wrong-value", hint
+            yield "cost", "`limits.cost` needs `limits.prices`", "invalid-value", hint
         if self.prices and self.cost is None:
             hint = "add how much all trials may cost: `cost: 100`"
             yield "prices", "`limits.prices` has no effect without `limits.cost`", "setting-unused", hint
@@ -98,19 +98,19 @@ class Sweep:
         """Check the fields together."""
         yield from self._check_goal()
         if not self.space:
-            yield "space", "`space` is empty", "wrong-value", "name what varies: `lr: {loguniform: [1e-5, 1e-1]}`"
+            yield "space", "`space` is empty", "invalid-value", "name what varies: `lr: {loguniform: [1e-5, 1e-1]}`"
         if self.samples == 0:
-            yield "samples", "`samples` is 0, so there is no trial", "wrong-value", "write a number from 1, or -1"
+            yield "samples", "`samples` is 0, so there is no trial", "invalid-value", "write a number from 1, or -1"
         if self.samples == -1 and self.limits == SweepLimits():
             hint = (
                 "add one: `limits: {trials: 100}`, `{time: 2h}`, `{gpu_hours: 10}` or `{cost: 50, prices: {GPU: 2.5}}`"
             )
-            yield "samples", "`samples: -1` never ends without a limit", "wrong-value", hint
+            yield "samples", "`samples: -1` never ends without a limit", "invalid-value", hint
         for key in ("scheduler", "search"):
             yield from _check_algorithm(key, getattr(self, key))
         for name, bound in self.stop.items():
             if isinstance(bound, bool) or not isinstance(bound, int | float):
-                yield f"stop.{name}", f"`stop.{name}` is not a number", "wrong-value", f"write `{name}: 0.9`"
+                yield f"stop.{name}", f"`stop.{name}` is not a number", "invalid-value", f"write `{name}: 0.9`"
         if self.keep.by and self.keep.best is None:
             hint = f"add how many: `keep: {{best: 3, by: {self.keep.by}}}`"
             yield "keep.by", "`keep.by` has no effect without `keep.best`: all checkpoints stay", "setting-unused", hint
@@ -119,14 +119,14 @@ class Sweep:
             yield "slots", "`slots` has no effect without `trainable`", "setting-unused", hint
         if self.trainable and self.trainable.count(":") != 1:
             hint = "write `MODULE:NAME`, such as `train:Trainer`"
-            yield "trainable", f"`{self.trainable}` does not name a class or function", "wrong-value", hint
+            yield "trainable", f"`{self.trainable}` does not name a class or function", "invalid-value", hint
 
     def _check_goal(self) -> Iterator[Diagnostic]:
         if not self.metric or not all(self.metric):
-            yield "metric", "`metric` is empty", "wrong-value", "write what the code reports, such as `loss`"
+            yield "metric", "`metric` is empty", "invalid-value", "write what the code reports, such as `loss`"
         elif len(self.metric) != len(self.mode):
             message = f"{len(self.metric)} metrics and {len(self.mode)} modes"
-            yield "mode", message, "wrong-value", f"write one mode for each of {', '.join(self.metric)}"
+            yield "mode", message, "invalid-value", f"write one mode for each of {', '.join(self.metric)}"
 
 
 def _check_algorithm(key: str, value: Algorithm) -> Iterator[Diagnostic]:
@@ -134,4 +134,4 @@ def _check_algorithm(key: str, value: Algorithm) -> Iterator[Diagnostic]:
         len(value) != 1 or not isinstance(next(iter(value.values())), Mapping | type(None))
     ):
         hint = "write `NAME`, or `{NAME: {SETTING: VALUE}}`"
-        yield key, f"`{key}` is neither a name nor one name with its settings", "wrong-value", hint
+        yield key, f"`{key}` is neither a name nor one name with its settings", "invalid-value", hint

@@ -61,13 +61,13 @@ class Checkpoints:
             yield (
                 "pattern",
                 f"the pattern `{self.pattern}` points outside the folder of checkpoints",
-                "wrong-value",
+                "invalid-value",
                 hint,
             )
         elif any("**" in part and part != "**" for part in parts) or (self.pattern and not any(parts)):
-            yield "pattern", f"invalid pattern `{self.pattern}`", "wrong-value", hint
+            yield "pattern", f"invalid pattern `{self.pattern}`", "invalid-value", hint
         elif "\0" in self.pattern or parts[-1:] == ["**"] or set(parts) == {"."}:
-            yield "pattern", f"the pattern `{self.pattern}` matches no names", "wrong-value", hint
+            yield "pattern", f"the pattern `{self.pattern}` matches no names", "invalid-value", hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +133,10 @@ class Task:
     def check(self) -> Iterator[Diagnostic]:
         """Check the fields together."""
         if not self.run:
-            yield "run", "`run` is empty", "wrong-value", "write the command, such as `python train.py`"
+            yield "run", "`run` is empty", "invalid-value", "write the command, such as `python train.py`"
         if self.total_gpus is not None and self.gpus is not None:
             hint = "keep `gpus` (per node) or `total_gpus` (of all nodes together)"
-            yield "total_gpus", "both `gpus` and `total_gpus` are set", "settings-conflict", hint
+            yield "total_gpus", "both `gpus` and `total_gpus` are set", "conflicting-options", hint
         if self.procs_per_node is not None and self.cluster in ("none", "ray"):
             message = f"`procs_per_node` has no effect with `cluster: {self.cluster}`"
             yield (

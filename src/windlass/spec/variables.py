@@ -14,7 +14,7 @@ VariableName: TypeAlias = Annotated[
     Pattern(
         "[A-Za-z_][A-Za-z0-9_]*",
         "a variable's name consists of letters, digits and '_', the first not a digit",
-        "bad-name",
+        "invalid-name",
     ),
 ]
 Variables: TypeAlias = Mapping[VariableName, Annotated[str, ScalarText()]]

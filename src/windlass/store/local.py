@@ -185,7 +185,7 @@ class LocalStore:
         found = [d for d in self.versions() if d.startswith(wanted)] if len(wanted) >= _SHORTEST else []
         if len(found) > 1:
             raise UsageError(
-                f"`{text}` matches {len(found)} versions", hint="type more of the digest", code="data-ambiguous"
+                f"`{text}` matches {len(found)} versions", hint="type more of the digest", code="ambiguous-name"
             )
         if not found:
             raise _no_version(text, self)
@@ -371,7 +371,7 @@ def check_alias(name: str) -> None:
         raise UsageError(
             f"invalid name for data `{name}`",
             hint="use letters, digits, `.`, `_` and `-`, such as `squad-v2`",
-            code="bad-name",
+            code="invalid-name",
         )
 
 

@@ -98,7 +98,7 @@ class Recipe:
         saving = self.callbacks.get("checkpointer")
         if saving is not None and saving.kind == "absent":
             message = "the checkpointer cannot be disabled by its name"
-            yield "callbacks.checkpointer", message, "wrong-value", "set `no_checkpoints: true`"
+            yield "callbacks.checkpointer", message, "invalid-value", "set `no_checkpoints: true`"
         elif saving is not None and saving.kind != "python":
             message = f"a callback of kind {saving.kind} named `checkpointer` would replace the checkpointer"
             yield (
@@ -110,6 +110,6 @@ class Recipe:
         for name, length in (("duration", self.duration), ("stop", self.stop)):
             if length is not None and length.value == 0:
                 message = f"invalid `{name}` `{length}`: nothing would be trained"
-                yield name, message, "out-of-range", f"write at least 1, such as `{name}=1step`"
+                yield name, message, "invalid-value", f"write at least 1, such as `{name}=1step`"
         if not isinstance(self.schedule, ScheduleTarget):
             yield from schedule_findings(self.schedule, self.duration, self.data.batch_tokens)

@@ -28,7 +28,7 @@ def load_reference(text: str) -> object:
     module_text, colon, name = text.rpartition(":")
     if not colon or not name:
         raise UsageError(
-            f"invalid Python name `{text}`", hint="write `module:name` or `file.py:name`", code="bad-value"
+            f"invalid Python name `{text}`", hint="write `module:name` or `file.py:name`", code="invalid-value"
         )
     found: object = load_module(module_text)
     for part in name.split("."):

@@ -39,4 +39,4 @@ def check_known(callee: str, arguments: dict[str, Any], known: list[str]) -> Non
         if name not in known:
             near = nearest(name, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
-            raise BadTypeError(f"{callee} has no argument `{name}`", hint=hint, code="unknown-argument")
+            raise BadTypeError(f"{callee} has no argument `{name}`", hint=hint, code="unknown-option")

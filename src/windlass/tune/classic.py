@@ -189,7 +189,7 @@ def _resume(arguments: Mapping[str, Any]) -> ResumeConfig | None:
     }
     if first not in ("AUTO", "LOCAL") or any(addition not in known for addition in additions):
         hint = f"use True, 'AUTO', or 'AUTO+' and one of {', '.join(known)}"
-        raise BadValueError(f"invalid resume={word!r}", hint=hint, code="bad-value")
+        raise BadValueError(f"invalid resume={word!r}", hint=hint, code="invalid-value")
     return ResumeConfig(**{key: value for addition in additions for key, value in known[addition].items()})
 
 

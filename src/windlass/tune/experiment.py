@@ -71,4 +71,4 @@ def read_experiments(experiments: Any) -> list[Experiment]:
     if isinstance(experiments, Sequence) and all(isinstance(one, Experiment) for one in experiments):
         return list(experiments)
     hint = "pass an Experiment, a list of them, or {name: {'run': trainable, ...}}"
-    raise BadValueError(f"invalid experiments {experiments!r}", hint=hint, code="bad-value")
+    raise BadValueError(f"invalid experiments {experiments!r}", hint=hint, code="invalid-value")

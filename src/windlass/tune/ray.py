@@ -35,7 +35,7 @@ def init(
     del settings
     if address not in (None, "local"):
         hint = "keep `import ray` for a cluster: with Ray's own init, trials run on Ray"
-        raise BadValueError(f"windlass.tune.ray cannot connect to {address!r}", hint=hint, code="bad-value")
+        raise BadValueError(f"windlass.tune.ray cannot connect to {address!r}", hint=hint, code="invalid-value")
     _stated[:] = [Limits(num_cpus, num_gpus)]
 
 

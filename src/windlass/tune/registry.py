@@ -23,7 +23,9 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
     del warn
     if not callable(trainable):
         hint = "pass a function of the configuration, or a subclass of tune.Trainable"
-        raise BadTypeError(f"cannot register {name!r}: {trainable!r} is not a trainable", hint=hint, code="bad-value")
+        raise BadTypeError(
+            f"cannot register {name!r}: {trainable!r} is not a trainable", hint=hint, code="invalid-value"
+        )
     _trainables[name] = trainable
 
 
@@ -42,7 +44,7 @@ def resolve_trainable(trainable: Any) -> Any:
         return _trainables[trainable]
     if not callable(trainable):
         hint = "pass a function of the configuration, a subclass of tune.Trainable, or a registered name"
-        raise BadValueError(f"{trainable!r} is not a trainable", hint=hint, code="bad-value")
+        raise BadValueError(f"{trainable!r} is not a trainable", hint=hint, code="invalid-value")
     return trainable
 
 

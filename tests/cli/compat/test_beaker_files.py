@@ -69,7 +69,7 @@ def test_what_stays_behind_is_named_and_what_changes_the_work_is_refused(windlas
     assert windlass("beaker", "export", "e.yaml").err == "note: limit.jobs: Beaker has no such limit\n"
     refused = windlass("beaker", "export", "e.yaml", "tasks.main.cluster=torchrun", "env={uv: .}")
     assert (refused.code, refused.out) == (3, "")
-    assert refused.err.count("[beaker-export]") == 3
+    assert refused.err.count("[unsupported-setting]") == 3
 
 
 def test_every_problem_of_a_spec_is_said_with_its_line(windlass: Windlass, spec: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_plan(windlass: Windlass) -> None:
     ("words", "code", "said"),
     [
         ((*LINE, "--", "cat", "/weka/a/x"), 3, "--map /weka/a=FOLDER"),
-        ((*LINE, "--emit", "beaker", "--", "true"), 2, "options-conflict"),
+        ((*LINE, "--emit", "beaker", "--", "true"), 2, "conflicting-options"),
         (("build",), 2, "needs a launch script"),
         (("build", "gone.sh"), 4, "no such script"),
     ],

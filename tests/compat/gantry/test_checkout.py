@@ -97,7 +97,7 @@ def test_where_there_is_nothing_to_fetch(pushed: Pushed, tmp_path: Path) -> None
     assert code_of(empty) == "not-a-repository"
     below = pushed.folder / "below"
     below.mkdir()
-    assert code_of(below) == "not-the-root"
+    assert code_of(below) == "precondition"
     pushed.git("remote", "remove", "origin")
     assert code_of(pushed.folder) == "no-remote"
 

@@ -86,4 +86,4 @@ def test_durations_are_exact(number: int, unit: str) -> None:
 @given(st.text(max_size=12))
 def test_any_duration_is_read_or_refused(text: str) -> None:
     found, error = attempt(lambda: to_nanoseconds("--x", text))
-    assert found is not None or (error is not None and error.code == "bad-value")
+    assert found is not None or (error is not None and error.code == "invalid-value")

@@ -71,7 +71,7 @@ def test_the_words() -> None:
         ([], "missing-argument", "SCRIPT"),
         (["--cuda-version", "12"], "missing-argument", "SCRIPT"),
         (["--cuda-versoin", "12", "go.sh"], "unknown-option", "--cuda-version"),
-        (["--cuda-version", "11", "go.sh"], "bad-value", "12"),
+        (["--cuda-version", "11", "go.sh"], "invalid-value", "12"),
     ],
 )
 def test_words_that_are_refused(words: list[str], code: str, hint: str) -> None:

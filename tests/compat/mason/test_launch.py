@@ -70,8 +70,8 @@ def test_options_of_windlass(place: Home) -> None:
 @pytest.mark.parametrize(
     ("line", "error", "code"),
     [
-        ("--on lab --env-uv . --env-python /usr/bin/python3 -- true", UsageError, "options-conflict"),
-        ("--cache there -- true", UsageError, "bad-value"),
+        ("--on lab --env-uv . --env-python /usr/bin/python3 -- true", UsageError, "conflicting-options"),
+        ("--cache there -- true", UsageError, "invalid-value"),
         ("--on lab --set task.main.gpus=2 -- true", SpecError, "unknown-key"),
         ("--on lbb -- true", UsageError, "unknown-site"),
     ],

@@ -51,7 +51,7 @@ def read(tmp_path: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", ["0 empty-file"]),
+        ("", ["0 no-tasks"]),
         ("[]", ["1 beaker-spec"]),
         ("version: v3\ntasks: 1", ["1 beaker-spec"]),
         ("version: v2\n---\nversion: v2", ["2 yaml-syntax"]),

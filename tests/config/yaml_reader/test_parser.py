@@ -162,7 +162,7 @@ _REFUSED: list[tuple[str, str | None]] = [
     ("a: \ufeffb\n", "a.yaml:1:4   a: \ufeffb: the character U+FEFF is not allowed in YAML [yaml-syntax]"),
     ('a: "\\ud800"\n', None),
     ("a: `x`\n", "a.yaml:1:4   a: `x`: no value can begin with a backtick [yaml-syntax]"),
-    ("a: 1e999\n", "a.yaml:1:4   a: 1e999: the number `1e999` is too large [out-of-range]"),
+    ("a: 1e999\n", "a.yaml:1:4   a: 1e999: the number `1e999` is too large [invalid-value]"),
 ]
 
 

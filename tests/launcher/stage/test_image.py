@@ -81,7 +81,7 @@ def test_a_pin_without_a_registry_is_not_taken_to_a_site(home: Path) -> None:
 def test_engines_start_no_image_files(name: str, home: Path) -> None:
     with pytest.raises(PreconditionError, match=f"cannot use the image file `{name}`") as caught:
         pin_image(experiment(Image(name=name)), NO_CODE, home, DOCKER, Home(home))
-    assert caught.value.code == "bad-image-name"
+    assert caught.value.code == "invalid-name"
     assert pin_image(experiment(Image(name=name)), NO_CODE, home, SLURM, Home(home)).name == name
 
 

@@ -71,7 +71,7 @@ def test_the_classic_builder_leaves_no_containers() -> None:
 def test_the_classic_builder_takes_no_secrets() -> None:
     with pytest.raises(PreconditionError, match=r"cannot keep secrets \(TOKEN\) out of the image") as caught:
         arguments(DOCKER, Builder(flavour="classic"), secrets={"TOKEN": Path("/x")})
-    assert caught.value.code == "image-secrets-unsupported"
+    assert caught.value.code == "program-missing"
 
 
 def test_podman_and_buildah_cache_in_a_repository() -> None:

@@ -42,7 +42,7 @@ def test_names_are_taken_apart(text: str, registry: str, repository: str, tag: s
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(PreconditionError) as caught:
         parse_reference(text)
-    assert (caught.value.code, f"`{text}`" in caught.value.message) == ("bad-image-name", True)
+    assert (caught.value.code, f"`{text}`" in caught.value.message) == ("invalid-name", True)
 
 
 def test_one_name_for_each_project_and_branch() -> None:

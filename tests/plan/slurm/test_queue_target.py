@@ -103,7 +103,7 @@ def test_wishes_become_qos_partition_and_nice() -> None:
 
 
 def test_a_wish_for_a_partition_and_another_named_one() -> None:
-    message, hint = refused(PLAIN, "context.preemptible=true", at=site(partition="gpu"))["settings-conflict"]
+    message, hint = refused(PLAIN, "context.preemptible=true", at=site(partition="gpu"))["conflicting-options"]
     assert message == "context.preemptible means partition `spare` at `lab`, and where means `gpu`"
     assert hint == "keep one of them: ~context.preemptible, or --on lab/spare"
 
@@ -272,7 +272,7 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
         (
             "apptainer",
             ("env.image=base:1", "tasks.main.cluster=ray"),
-            "image-launcher",
+            "unsupported-setting",
             "task `main` has `cluster: ray`, which cannot start processes in the image `base:1`",
             "use `env.uv`, or start the cluster inside your own command",
         ),

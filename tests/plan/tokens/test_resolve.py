@@ -85,7 +85,11 @@ def test_nested_parameters() -> None:
 def test_all_problems_of_a_text_at_once() -> None:
     with pytest.raises(SpecError) as caught:
         resolved("${params.a} ${nope} ${params.b}", {"a": None, "b": {}})
-    assert [problem.code for problem in caught.value.problems] == ["param-not-text", "unknown-token", "param-not-text"]
+    assert [problem.code for problem in caught.value.problems] == [
+        "invalid-expression",
+        "unknown-token",
+        "invalid-expression",
+    ]
 
 
 def test_a_dollar_before_a_token_is_refused() -> None:

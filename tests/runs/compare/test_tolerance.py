@@ -42,7 +42,7 @@ def test_near_enough(text: str, before: float, after: float, holds: bool) -> Non
 def test_what_is_no_tolerance(text: str) -> None:
     with pytest.raises(UsageError, match="invalid tolerance") as caught:
         parse_tolerance(text)
-    assert (caught.value.code, caught.value.exit_code) == ("bad-tolerance", 2)
+    assert (caught.value.code, caught.value.exit_code) == ("invalid-value", 2)
 
 
 def test_a_tolerance_speaks_of_a_key_or_of_its_path() -> None:

@@ -119,16 +119,16 @@ def test_what_the_profile_knows_is_refused_by_every_verb(
 @pytest.mark.parametrize(
     ("old", "new", "slug", "said"),
     [
-        ("kill_wait: 5s", "kill_wait: soon", "wrong-value", "a duration is a number with a unit"),
+        ("kill_wait: 5s", "kill_wait: soon", "invalid-value", "a duration is a number with a unit"),
         ("partition: main", "partition: nosuch", "unknown-queue", "main, low, lowcancel, short"),
-        ("partition: main", "partition: [main]", "wrong-type", "scheduler.partition"),
+        ("partition: main", "partition: [main]", "invalid-value", "scheduler.partition"),
         ("partition: main", "partition: main, ", "yaml", "lab.yaml:5"),
         ("partition: main", "partitoin: main", "unknown-key", "did you mean `partition`?"),
-        ("num_nodes: 4", "num_nodes: -4", "out-of-range", "at least 0"),
-        ("gpus: 4, gpu_type", "gpus: 0, gpu_type", "site-contradiction", "has `gpus: 0`"),
-        ("env: {", "env: {modules: [a/1], modules_forbidden: [a], ", "site-contradiction", "`a/1`"),
+        ("num_nodes: 4", "num_nodes: -4", "invalid-value", "at least 0"),
+        ("gpus: 4, gpu_type", "gpus: 0, gpu_type", "conflicting-options", "has `gpus: 0`"),
+        ("env: {", "env: {modules: [a/1], modules_forbidden: [a], ", "conflicting-options", "`a/1`"),
         ("net: {", "net: {fabric: nosuch, ", "", "nosuch"),
-        ("name: lab", "name: other", "site-contradiction", "has the name `other`"),
+        ("name: lab", "name: other", "conflicting-options", "has the name `other`"),
     ],
 )
 def test_a_broken_profile_is_named_with_its_place(

@@ -37,7 +37,7 @@ def test_what_no_field_can_see(fields: dict[str, object], found: list[tuple[str,
     [
         (SourceConfig(path=()), [("path", "data-missing")]),
         (SourceConfig(path=("a", "")), [("path", "data-missing")]),
-        (SourceConfig(path=("a",), ratio=float("inf")), [("ratio", "out-of-range")]),
+        (SourceConfig(path=("a",), ratio=float("inf")), [("ratio", "invalid-value")]),
         (OTHER, []),
     ],
 )

@@ -172,7 +172,7 @@ def test_an_unknown_task_is_refused_before_training(tasks: Path, monkeypatch: py
     monkeypatch.setattr(downstream, "_managers", lambda include: every)
     with pytest.raises(SpecError) as raised:
         Downstream(["windlass_choise"], TEXT, include=str(tasks)).on_attach()
-    assert raised.value.code == "unknown-harness-task"
+    assert raised.value.code == "unknown-name"
     assert raised.value.hint == "did you mean `windlass_choice`?"
     with pytest.raises(SpecError, match="no folder /nowhere"):
         Downstream(["arc_easy"], TEXT, include="/nowhere").on_attach()

@@ -126,4 +126,4 @@ def test_no_new_tokens_is_an_answer() -> None:
 def test_a_prompt_that_cannot_be_read(prompts: list[list[int]], message: str) -> None:
     with pytest.raises(TrainingError) as caught:
         generate(tiny.decoder(), prompts, max_new_tokens=1)
-    assert (caught.value.message, caught.value.code) == (message, "bad-prompt")
+    assert (caught.value.message, caught.value.code) == (message, "invalid-value")

@@ -133,4 +133,4 @@ def test_a_backend_that_was_named_is_taken_or_refused(backend: str, message: str
     with pytest.raises(TrainingError) as caught:
         choose_backend(config, CPU, torch.float32, has_documents=False, has_cache=False)
     assert caught.value.args[0] == message
-    assert caught.value.code == "unsupported-device"
+    assert caught.value.code == "unsupported-setting"

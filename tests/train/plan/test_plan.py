@@ -212,10 +212,10 @@ def test_checkpoints_that_stay() -> None:
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
-        ({"world": "0"}, "invalid world `0`: it must be a positive integer", "bad-value"),
-        ({"world": "many"}, "invalid world `many`: it must be a positive integer", "bad-value"),
-        ({"mfu": "40%"}, "invalid mfu `40%`: it must be a number", "bad-value"),
-        ({"mfu": "40"}, "invalid mfu `40`: it must be above 0 and at most 1", "bad-value"),
+        ({"world": "0"}, "invalid world `0`: it must be a positive integer", "invalid-value"),
+        ({"world": "many"}, "invalid world `many`: it must be a positive integer", "invalid-value"),
+        ({"mfu": "40%"}, "invalid mfu `40%`: it must be a number", "invalid-value"),
+        ({"mfu": "40"}, "invalid mfu `40`: it must be above 0 and at most 1", "invalid-value"),
         ({"gpu": "h200"}, "unknown GPU `h200`", "unknown-name"),
     ],
 )

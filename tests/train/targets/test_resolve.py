@@ -195,7 +195,7 @@ class Ladder(train.Recipe):
     def check(self):
         yield from train.Recipe.check(self)
         if self.rung > 9:
-            yield "rung", f"there is no rung {self.rung}", "out-of-range", "write 9 or less"
+            yield "rung", f"there is no rung {self.rung}", "invalid-value", "write 9 or less"
 
 
 def recipe() -> Ladder:

@@ -108,7 +108,7 @@ def test_a_metric_named_twice_is_refused(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, world(), scheduler=lambda: AsyncHyperBandScheduler(metric="loss", mode="max"))
     with pytest.raises(UsageError) as caught:
         sweep.run()
-    assert caught.value.code == "metric-named-twice"
+    assert caught.value.code == "conflicting-options"
 
 
 def test_a_failed_trial_goes_to_the_end_of_the_queue_and_is_given_up_in_the_end(tmp_path: Path) -> None:

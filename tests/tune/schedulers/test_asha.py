@@ -111,7 +111,7 @@ def test_brackets_are_drawn_by_the_sweep_and_a_trial_keeps_its_own() -> None:
 def test_bad_arguments_are_named(kind: str, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         ASHA(kind, **arguments)
-    assert caught.value.code == "bad-value"
+    assert caught.value.code == "invalid-value"
 
 
 def test_an_unknown_form_is_refused() -> None:
@@ -289,4 +289,4 @@ def test_a_running_quantile_is_that_of_numpy() -> None:
 def test_an_unknown_argument_of_asha_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         ASHA(max_tt=3)
-    assert (caught.value.code, caught.value.hint) == ("unknown-argument", "did you mean `max_t`?")
+    assert (caught.value.code, caught.value.hint) == ("unknown-option", "did you mean `max_t`?")

@@ -230,7 +230,7 @@ def test_missing_attributes_are_refused_unless_allowed() -> None:
 def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         pbt(**arguments)
-    assert caught.value.code == "bad-value"
+    assert caught.value.code == "invalid-value"
     assert caught.value.hint
 
 

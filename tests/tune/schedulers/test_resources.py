@@ -86,7 +86,7 @@ def test_trials_must_begin_alike() -> None:
     started(sweep, scheduler, 1)
     with pytest.raises(UsageError, match="trial 00001 needs") as caught:
         scheduler.on_add(sweep, sweep.add(resources=Resources(bundles=({"CPU": 2.0},))))
-    assert caught.value.code == "bad-value"
+    assert caught.value.code == "invalid-value"
 
 
 def test_metric_and_mode_are_those_of_the_base() -> None:

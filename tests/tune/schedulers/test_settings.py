@@ -113,7 +113,7 @@ def test_arguments_for_another_scheduler_are_left_out_and_unknown_ones_refused()
     assert isinstance(pbt, PopulationBasedTraining)
     with pytest.raises(UsageError) as caught:
         create_scheduler("pbt", hyperparam_mutation={"a": [1]})
-    assert (caught.value.code, caught.value.hint) == ("unknown-argument", "did you mean `hyperparam_mutations`?")
+    assert (caught.value.code, caught.value.hint) == ("unknown-option", "did you mean `hyperparam_mutations`?")
     with pytest.raises(UsageError) as caught:
         create_scheduler("hyperbant")
     assert (caught.value.code, caught.value.hint) == ("unknown-name", "did you mean 'hyperband'?")

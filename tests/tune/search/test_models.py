@@ -281,7 +281,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         library("optuna", "TPE")
     assert caught.value.message == "TPE needs the library optuna, which is not installed"
     assert caught.value.hint == "pip install 'windlass[tune]'"
-    assert caught.value.code == "searcher-missing"
+    assert caught.value.code == "extra-missing"
 
 
 def test_the_space_may_hold_integers_of_any_size() -> None:

@@ -151,7 +151,7 @@ def test_nonsense_is_refused(make: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         make()
     assert message in caught.value.message
-    assert caught.value.code == "stop-not-understood"
+    assert caught.value.code == "invalid-value"
 
 
 def test_a_function_that_fails_names_itself_and_what_was_reported() -> None:
@@ -271,5 +271,5 @@ def test_combined_decisions_are_those_of_ray(need: Any) -> None:
 def test_a_bound_that_nothing_reaches_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         as_stopper({"loss": float("nan")})
-    assert caught.value.code == "stop-not-understood"
+    assert caught.value.code == "invalid-value"
     assert "`loss` is nan" in str(caught.value)

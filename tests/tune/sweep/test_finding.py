@@ -36,7 +36,7 @@ def make(home: Path, *names: str) -> Home:
 
 def test_sweeps_are_found_by_name_beginning_end_and_age(home: Path) -> None:
     found = make(home, "hill-aaaa", "hill-bbbb", "dale-cccc")
-    (home / "sweeps" / "no-sweep").mkdir()
+    (home / "sweeps" / "missing-key").mkdir()
     assert sweep_names(found) == ["dale-cccc", "hill-aaaa", "hill-bbbb"]
     assert find_sweep("hill-bbbb", found).name == "hill-bbbb"
     assert find_sweep("dale", found).name == "dale-cccc"

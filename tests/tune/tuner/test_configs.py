@@ -29,7 +29,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError) as caught:
         tune.TuneConfig(metrc="loss")  # type: ignore[call-arg]
     said = " ".join(str(caught.value.problems[0]).split())
-    assert said == "error: TuneConfig has no argument `metrc` [unknown-argument] hint: did you mean `metric`?"
+    assert said == "error: TuneConfig has no argument `metrc` [unknown-option] hint: did you mean `metric`?"
 
 
 @pytest.mark.parametrize(

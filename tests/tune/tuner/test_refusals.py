@@ -29,17 +29,17 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "two metrics": (
         bowl,
         {"metric": "loss", "mode": "min", "scheduler": ASHAScheduler(metric="score", mode="max")},
-        "metric-named-twice",
+        "conflicting-options",
     ),
     "the same metric twice": (
         bowl,
         {"metric": "loss", "mode": "min", "scheduler": ASHAScheduler(metric="loss", mode="min")},
-        "metric-named-twice",
+        "conflicting-options",
     ),
     "searcher and config": (
         bowl,
         {"metric": "loss", "mode": "min", "search_alg": tune.OptunaSearch(metric="score", mode="max")},
-        "metric-named-twice",
+        "conflicting-options",
     ),
     "no metric": (bowl, {"scheduler": ASHAScheduler()}, "sweep-metric"),
     "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "sweep-metric"),
@@ -47,12 +47,12 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "two modes": (
         bowl,
         {"metric": "loss", "mode": "min", "scheduler": ASHAScheduler(mode="min")},
-        "metric-named-twice",
+        "conflicting-options",
     ),
     "two limits": (
         bowl,
         {"max_concurrent_trials": 3, "search_alg": ConcurrencyLimiter(tune.Random(), max_concurrent=2)},
-        "limit-twice",
+        "conflicting-options",
     ),
     "PBT cannot save": (
         Forgetful,
@@ -76,8 +76,8 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     ),
     "unknown scheduler": (bowl, {"scheduler": "ahsa"}, "unknown-name"),
     "unknown searcher": (bowl, {"search_alg": "tpee"}, "unknown-name"),
-    "a class for a scheduler": (bowl, {"scheduler": ASHAScheduler}, "bad-value"),
-    "no scheduler": (bowl, {"scheduler": 3}, "bad-value"),
+    "a class for a scheduler": (bowl, {"scheduler": ASHAScheduler}, "invalid-value"),
+    "no scheduler": (bowl, {"scheduler": 3}, "invalid-value"),
 }
 
 
@@ -94,8 +94,8 @@ def test_combinations_are_refused_at_once(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
-        ({"stop": 3}, "stop-not-understood"),
-        ({"stop": tune.stopper.MaximumIterationStopper}, "stop-not-understood"),
+        ({"stop": 3}, "invalid-value"),
+        ({"stop": tune.stopper.MaximumIterationStopper}, "invalid-value"),
         ({"checkpoint_config": tune.CheckpointConfig(checkpoint_frequency=2)}, "unsupported-setting"),
         ({"checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=True)}, "unsupported-setting"),
         ({"progress_reporter": object()}, "unsupported-setting"),

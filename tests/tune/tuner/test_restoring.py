@@ -185,7 +185,7 @@ def test_an_extension_that_makes_no_sense_is_refused(more: dict[str, Any], tmp_p
     path = swept(tmp_path)
     with pytest.raises(UsageError) as caught:
         tune.Tuner.extend(path, bowl, **more)
-    assert caught.value.code == "bad-value"
+    assert caught.value.code == "invalid-value"
 
 
 def test_two_words_on_failed_trials_are_refused(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Workspaces(BeakerConnection):
         """Store a secret in a workspace; an existing one gets the new value. Idempotent."""
         if not _SECRET_NAME.fullmatch(name):
             hint = "use letters, digits, `_`, `.` and `-`"
-            raise UsageError(f"`{name}` is not a valid secret name", hint=hint, code="secret-refused")
+            raise UsageError(f"`{name}` is not a valid secret name", hint=hint, code="invalid-name")
         with self.asking(f"writing secret {name}") as client:
             client.secret.http_request(
                 f"workspaces/{self._workspace_id(client, workspace)}/secrets/{name}/value",

@@ -59,7 +59,7 @@ def _unused(invocation: Invocation) -> list[str]:
     following = invocation.following
     if invocation.recipe.save_spec:
         hint = "`--emit spec` prints the experiment, `--emit beaker` without `--on` what Beaker gets"
-        raise UsageError("`--save-spec` writes a spec of Beaker", hint=hint, code="options-conflict")
+        raise UsageError("`--save-spec` writes a spec of Beaker", hint=hint, code="conflicting-options")
     notes = [
         f"--{name.removesuffix('_s').replace('_', '-')} has no effect: use `stall` in an experiment file"
         for name in _LIMITS

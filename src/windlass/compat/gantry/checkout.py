@@ -66,7 +66,7 @@ def repository_of(url: str) -> tuple[str, str]:
     other = _OTHER.match(url)
     if other is None or url.startswith("-"):
         hint = "account/name, or the address of a git server"
-        raise UsageError(f"`{url}` is not the address of a repository", hint=hint, code="bad-value")
+        raise UsageError(f"`{url}` is not the address of a repository", hint=hint, code="invalid-value")
     return "/".join(other["path"].strip("/").split("/")[-2:]), url
 
 
@@ -142,7 +142,7 @@ def _root(folder: Path) -> Repository:
     if repository.subdir:
         hint = f"cd {repository.toplevel}"
         message = f"{folder} is not the root of its repository, where the job starts"
-        raise PreconditionError(message, hint=hint, code="not-the-root")
+        raise PreconditionError(message, hint=hint, code="precondition")
     return repository
 
 

@@ -18,7 +18,7 @@ def to_nanoseconds(option: str, text: str) -> int:
         return parse_duration_ns(text, knows_days=True)
     except ValueError as error:
         message = f"`{option} {text}` is not a valid duration: {error}"
-        raise UsageError(message, hint=f"write for example `{option} 1h30m`", code="bad-value") from None
+        raise UsageError(message, hint=f"write for example `{option} 1h30m`", code="invalid-value") from None
 
 
 def to_seconds(option: str, text: str) -> float:

@@ -48,7 +48,7 @@ def _uv(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
     if (wants_all or recipe.uv_extras) and not is_project:
         option = "--uv-all-extras" if wants_all else "--uv-extra"
         message = f"`{option}` without a project: the repository has no {', '.join(PROJECT_FILES)}"
-        raise UsageError(message, hint=f"commit one of them, or remove `{option}`", code="options-conflict")
+        raise UsageError(message, hint=f"commit one of them, or remove `{option}`", code="conflicting-options")
     if wants_all:
         yield "GANTRY_UV_ALL_EXTRAS", "1"
     if recipe.uv_extras:
@@ -61,7 +61,7 @@ def _conda(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
     asks_uv = recipe.uv_venv or recipe.uv_extras or recipe.uv_all_extras is not None or recipe.uv_torch_backend
     if asks_uv:
         message = "uv options are set, but the repository has a conda file"
-        raise UsageError(message, hint="add `--python-manager uv`", code="options-conflict")
+        raise UsageError(message, hint="add `--python-manager uv`", code="conflicting-options")
     if recipe.conda_env is not None:
         yield "GANTRY_CONDA_ENV", recipe.conda_env
     file = recipe.conda_file or next((name for name in CONDA_FILES if checkout.has(name)), None)

@@ -64,11 +64,11 @@ class FollowOptions:
             show_logs = timeout_s != 0
         if show_logs and timeout_s == 0:
             message = "`--show-logs` with `--timeout 0`: logs are shown only while the launch waits"
-            raise UsageError(message, hint="remove `--timeout`", code="options-conflict")
+            raise UsageError(message, hint="remove `--timeout`", code="conflicting-options")
         limits = (start_timeout_s, inactive_timeout_s, inactive_soft_timeout_s)
         if timeout_s == 0 and any(limit is not None for limit in limits):
             message = "limits on starting and on silence apply only while the launch is followed"
-            raise UsageError(message, hint="add `--show-logs` or `--timeout -1`", code="options-conflict")
+            raise UsageError(message, hint="add `--show-logs` or `--timeout -1`", code="conflicting-options")
         return cls(
             show_logs=show_logs,
             timeout_s=None if timeout_s < 0 else timeout_s,

@@ -88,7 +88,7 @@ def _check_conda_file(recipe: Recipe, folder: Path) -> None:
     """Raise if the file is not in the local checkout; files of other repositories are not checked."""
     if recipe.conda_file is not None and recipe.remote is None and not (folder / recipe.conda_file).is_file():
         message = f"`--conda-file {recipe.conda_file}`: no such file"
-        raise UsageError(message, hint="write its path in the repository", code="bad-value")
+        raise UsageError(message, hint="write its path in the repository", code="invalid-value")
 
 
 def _what(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,13 +96,13 @@ def _what(given: Mapping[str, Any]) -> dict[str, Any]:
     is_dry = bool(given.get("dry_run"))
     if on and emit == "beaker":
         message = "`--emit beaker` prints Beaker's spec, and `--on` uses another site"
-        raise UsageError(message, hint="with `--on` use `--emit spec` or `--emit plan`", code="options-conflict")
+        raise UsageError(message, hint="with `--on` use `--emit spec` or `--emit plan`", code="conflicting-options")
     if given.get("is_online") and not (is_dry or emit):
         message = "`--online` without `--dry-run` or `--emit`"
-        raise UsageError(message, hint="a launch always contacts Beaker; remove it", code="options-conflict")
+        raise UsageError(message, hint="a launch always contacts Beaker; remove it", code="conflicting-options")
     if emit and is_dry:
         message = f"`--dry-run` with `--emit {emit}`"
-        raise UsageError(message, hint="both only print; use one", code="options-conflict")
+        raise UsageError(message, hint="both only print; use one", code="conflicting-options")
     return {"emit": emit, "on": on, "is_dry": is_dry, "is_online": bool(given.get("is_online"))}
 
 
@@ -255,7 +255,7 @@ def _value(option: GantryOption, name: str, is_on: bool, given: str | None, word
             hint = f"write `{name}` without a value" + (
                 f", or `{option.off_names[0]}`" if option.off_names and is_on else ""
             )
-            raise UsageError(f"`{name}` takes no value, but got `{given}`", hint=hint, code="bad-value")
+            raise UsageError(f"`{name}` takes no value, but got `{given}`", hint=hint, code="invalid-value")
         return is_on
     if given is None:
         if not words:
@@ -264,7 +264,7 @@ def _value(option: GantryOption, name: str, is_on: bool, given: str | None, word
         given = words.pop(0)
     if option.choices and given not in option.choices:
         hint = f"use one of {', '.join(option.choices)}"
-        raise UsageError(f"`{name} {given}`: invalid value", hint=hint, code="bad-value")
+        raise UsageError(f"`{name} {given}`: invalid value", hint=hint, code="invalid-value")
     return given if option.kind in ("text", "many") else _number(option, name, given)
 
 
@@ -275,5 +275,5 @@ def _number(option: GantryOption, name: str, given: str) -> int | float:
         number = float("nan")
     if not 0 <= number < 1e9:
         what = "a whole number" if option.kind == "whole" else "a number"
-        raise UsageError(f"`{name} {given}`: not {what} from 0 on", hint=f"write `{name} 1`", code="bad-value")
+        raise UsageError(f"`{name} {given}`: not {what} from 0 on", hint=f"write `{name} 1`", code="invalid-value")
     return number

@@ -69,7 +69,7 @@ def _dataset(text: str) -> GantryMount:
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(parts):
         hint = "--dataset NAME:/MOUNT or --dataset NAME:SUB/PATH:/MOUNT"
-        raise UsageError(f"`--dataset {text}` does not name a dataset", hint=hint, code="bad-value")
+        raise UsageError(f"`--dataset {text}` does not name a dataset", hint=hint, code="invalid-value")
     sub_path = parts[1] if len(parts) == 3 else None
     return GantryMount(source=parts[0], sub_path=sub_path, path=_absolute("--dataset", text, parts[-1]))
 
@@ -79,7 +79,7 @@ def _mount(option: str, pair: Pair, form: str) -> GantryMount:
     source, _, path = text.partition(":") if isinstance(pair, str) else (pair[0], ":", pair[1])
     if not source or not path:
         raise UsageError(
-            f"`{option} {text}` needs a source and a mount path", hint=f"{option} {form}", code="bad-value"
+            f"`{option} {text}` needs a source and a mount path", hint=f"{option} {form}", code="invalid-value"
         )
     return GantryMount(source=source, path=_absolute(option, text, path))
 
@@ -89,14 +89,14 @@ def _upload(pair: Pair) -> GantryMount:
     if PurePosixPath(mount.path).suffix:
         message = f"`--upload {mount.source}:{mount.path}` looks like a file, but a dataset is mounted as a folder"
         hint = f"--upload {mount.source}:{PurePosixPath(mount.path).parent}"
-        raise UsageError(message, hint=hint, code="bad-value")
+        raise UsageError(message, hint=hint, code="invalid-value")
     return mount
 
 
 def _absolute(option: str, text: str, path: str) -> str:
     if not PurePosixPath(path).is_absolute():
         message = f"`{option} {text}`: the mount `{path}` is not an absolute path"
-        raise UsageError(message, hint=f"write `/{path}`", code="bad-value")
+        raise UsageError(message, hint=f"write `/{path}`", code="invalid-value")
     return path
 
 
@@ -106,7 +106,7 @@ def _check_paths(mounts: Sequence[GantryMount]) -> None:
         plain = str(PurePosixPath(mount.path)).lower()  # Beaker rejects paths that differ only by case
         if plain in seen:
             message = f"`{seen[plain].source}` and `{mount.source}` are both mounted at `{mount.path}`"
-            raise UsageError(message, hint="give each its own path", code="bad-value")
+            raise UsageError(message, hint="give each its own path", code="invalid-value")
         seen[plain] = mount
 
 
@@ -125,7 +125,9 @@ def _variable(pair: Pair, environ: Mapping[str, str]) -> tuple[str, str]:
         return _named("--env", name), value
     if name not in environ:
         hint = f"write `--env {name or 'NAME'}=VALUE`, or export it"
-        raise UsageError(f"`--env {pair}` has no value, and the variable is not set here", hint=hint, code="bad-value")
+        raise UsageError(
+            f"`--env {pair}` has no value, and the variable is not set here", hint=hint, code="invalid-value"
+        )
     return _named("--env", name), environ[name]
 
 
@@ -133,14 +135,14 @@ def _secret(pair: Pair) -> SecretVariable:
     name, has_secret, secret = pair.partition("=") if isinstance(pair, str) else (pair[0], "=", pair[1])
     if has_secret and not secret:
         message = f"`--env-secret {name}=` does not name a secret"
-        raise UsageError(message, hint=f"write `--env-secret {name}=SECRET`", code="bad-value")
+        raise UsageError(message, hint=f"write `--env-secret {name}=SECRET`", code="invalid-value")
     return SecretVariable(name=_named("--env-secret", name), secret=secret if has_secret else None)
 
 
 def _named(option: str, name: str) -> str:
     if not _NAME.match(name):
         hint = "use letters, digits and `_`, not starting with a digit"
-        raise UsageError(f"`{option}`: `{name}` is not a valid variable name", hint=hint, code="bad-value")
+        raise UsageError(f"`{option}`: `{name}` is not a valid variable name", hint=hint, code="invalid-value")
     return name
 
 
@@ -151,5 +153,5 @@ def _check_names(inputs: Inputs) -> None:
     for option, name in given:
         if name in names:
             message = f"the variable `{name}` is set twice, by `{names[name]}` and `{option}`"
-            raise UsageError(message, hint="keep one of them", code="bad-value")
+            raise UsageError(message, hint="keep one of them", code="invalid-value")
         names[name] = option

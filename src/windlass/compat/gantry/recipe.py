@@ -130,7 +130,7 @@ class Recipe:
             UsageError: fewer than two replicas.
         """
         if replicas < 2:
-            raise UsageError(f"{replicas} replicas are not a gang", hint="write 2 or more", code="bad-value")
+            raise UsageError(f"{replicas} replicas are not a gang", hint="write 2 or more", code="invalid-value")
         return dataclasses.replace(
             self,
             replicas=replicas,
@@ -195,24 +195,24 @@ class Recipe:
         """
         if isinstance(self.args, str):
             raise UsageError(
-                f"the command `{self.args}` is a single string", hint="give a list of words", code="bad-value"
+                f"the command `{self.args}` is a single string", hint="give a list of words", code="invalid-value"
             )
         if not self.args:
             raise UsageError("no command", hint="give a list of words", code="missing-argument")
         for left, right, hint in self._conflicts():
-            raise UsageError(f"`{left}` conflicts with `{right}`", hint=hint, code="options-conflict")
+            raise UsageError(f"`{left}` conflicts with `{right}`", hint=hint, code="conflicting-options")
         if self.torchrun and not self.gpus:
             raise UsageError("`--torchrun` without `--gpus`", hint="add `--gpus 8`", code="missing-argument")
         if self.replicas is not None and self.replicas < 1:
             message = f"`--replicas {self.replicas}`: at least 1 is required"
-            raise UsageError(message, hint="write `--replicas 2`", code="bad-value")
+            raise UsageError(message, hint="write `--replicas 2`", code="invalid-value")
         for option, path in (("--results", self.results), ("--runtime-dir", self.runtime_dir)):
             if not PurePosixPath(path).is_absolute():
                 raise UsageError(
-                    f"`{option} {path}` is not an absolute path", hint=f"write `/{path}`", code="bad-value"
+                    f"`{option} {path}` is not an absolute path", hint=f"write `/{path}`", code="invalid-value"
                 )
         if not self.task_name:
-            raise UsageError("`--task-name` is empty", hint="write `--task-name main`", code="bad-value")
+            raise UsageError("`--task-name` is empty", hint="write `--task-name main`", code="invalid-value")
 
     def _conflicts(self) -> list[tuple[str, str, str]]:
         """Yield pairs of conflicting options, with the remedy."""

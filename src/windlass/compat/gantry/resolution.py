@@ -211,7 +211,7 @@ class _Resolution:
 def _name_of_upload(source: Path) -> str:
     """Return a dataset name derived from its content, so that equal files are uploaded once."""
     if not source.exists():
-        raise UsageError(f"`--upload {source}`: no such file", hint="check the path", code="bad-value")
+        raise UsageError(f"`--upload {source}`: no such file", hint="check the path", code="invalid-value")
     digest = hashlib.sha256()
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
     for path in files:

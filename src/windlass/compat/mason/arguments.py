@@ -99,7 +99,7 @@ def _check_text(argv: Sequence[str]) -> None:
             word.encode()
         except UnicodeEncodeError:
             message = f"{os.fsencode(word)!r} is not UTF-8, which a specification requires"
-            raise UsageError(message, hint="use UTF-8, or rename the file", code="bad-value") from None
+            raise UsageError(message, hint="use UTF-8, or rename the file", code="invalid-value") from None
 
 
 def _read_flags(words: list[str]) -> _Found:
@@ -181,13 +181,13 @@ def _stray(word: str, before: Sequence[str]) -> UsageError:
 def _keep(found: _Found, flag: MasonFlag, texts: Sequence[str], *, has_equals: bool, after: str) -> None:
     if flag.takes is Takes.NONE:
         if has_equals:
-            raise UsageError(f"`{flag.name}` takes no value", hint=f"write `{flag.name}`", code="bad-value")
+            raise UsageError(f"`{flag.name}` takes no value", hint=f"write `{flag.name}`", code="invalid-value")
         found.by_flag[flag.name] = [True]
         return
     if not texts and flag.takes is not Takes.ANY:
         hint = f"write `{flag.name} {flag.metavar}`"
         read = f"; `{after}` is read as an option" if after else ""
-        raise UsageError(f"`{flag.name}` needs a value{read}", hint=hint, code="bad-value")
+        raise UsageError(f"`{flag.name}` needs a value{read}", hint=hint, code="invalid-value")
     values = [_value(flag, text) for text in texts]
     before = found.by_flag.setdefault(flag.name, [])
     found.num_times[flag.name] = found.num_times.get(flag.name, 0) + 1
@@ -203,7 +203,7 @@ def _value(flag: MasonFlag, text: str) -> Any:
         word = nearest(text.lower(), _words_of(flag))
         choices = "|".join(_words_of(flag)) or flag.metavar
         hint = f"did you mean `{word}`?" if word else f"write `{flag.name} {choices}`"
-        raise UsageError(f"`{flag.name} {_short(text)}`: {error}", hint=hint, code="bad-value") from None
+        raise UsageError(f"`{flag.name} {_short(text)}`: {error}", hint=hint, code="invalid-value") from None
 
 
 def _short(text: str) -> str:
@@ -243,7 +243,7 @@ def _options(found: _Found, environ: Mapping[str, str]) -> MasonOptions:
     """Return mason's options; repeated lists are joined, and repeated variables have their last value."""
     given = {flag.field: found.by_flag[flag.name] for flag in FLAGS if flag.field and flag.name in found.by_flag}
     if not given.get("cluster"):
-        raise UsageError("`--cluster` is missing", hint=_EXAMPLE, code="bad-value")
+        raise UsageError("`--cluster` is missing", hint=_EXAMPLE, code="invalid-value")
     made: dict[str, Any] = {name: _union(found, name, given[name]) for name in _LISTS if name in given}
     made |= {name: _last_of_each(found, name, given[name]) for name in ("env", "secret") if name in given}
     made |= {name: values[-1] for name, values in given.items() if name not in made}
@@ -271,7 +271,7 @@ def _check(options: MasonOptions, found: _Found) -> None:
     both = sorted(dict(options.env).keys() & dict(options.secret).keys())
     if both:
         message = f"`--env {both[0]}=...` and `--secret {both[0]}=...` set the same variable"
-        raise UsageError(message, hint="remove one of them", code="options-conflict")
+        raise UsageError(message, hint="remove one of them", code="conflicting-options")
     if options.num_nodes > 1 and options.no_host_networking:
         found.note("--no-host-networking with more than one node: nodes may be unable to reach each other")
     if options.preemptible and options.min_runtime_ns is not None:
@@ -280,7 +280,7 @@ def _check(options: MasonOptions, found: _Found) -> None:
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         message = f"`--beaker_datasets` mounts two datasets at `{twice}`"
-        raise UsageError(message, hint="give each its own path", code="options-conflict")
+        raise UsageError(message, hint="give each its own path", code="conflicting-options")
 
 
 def _own(found: _Found) -> OwnOptions:
@@ -294,12 +294,12 @@ def _own(found: _Found) -> OwnOptions:
         hint = (
             f"did you mean `{nearest(own.emit, _EMITS)}`?" if nearest(own.emit, _EMITS) else "one of spec, beaker, plan"
         )
-        raise UsageError(f"`--emit {own.emit}`: spec, beaker or plan is expected", hint=hint, code="bad-value")
+        raise UsageError(f"`--emit {own.emit}`: spec, beaker or plan is expected", hint=hint, code="invalid-value")
     elsewhere = next((flag.name for flag in OWN if flag.field in _ELSEWHERE and flag.name in found.by_flag), "")
     if elsewhere and not own.on and own.emit != "spec":
         hint = "add `--on SITE`, or remove it"
-        raise UsageError(f"`{elsewhere}` requires `--on`", hint=hint, code="options-conflict")
+        raise UsageError(f"`{elsewhere}` requires `--on`", hint=hint, code="conflicting-options")
     if own.on and own.emit == "beaker":
         message = "`--emit beaker` prints Beaker's spec, and `--on` uses another site"
-        raise UsageError(message, hint="with `--on` use `--emit spec` or `--emit plan`", code="options-conflict")
+        raise UsageError(message, hint="with `--on` use `--emit spec` or `--emit plan`", code="conflicting-options")
     return own

@@ -118,7 +118,7 @@ def read_build(words: Sequence[str]) -> BuildOptions:
         raise UsageError("`windlass mason build` needs a launch script", hint=_EXAMPLE, code="missing-argument")
     if given.get("cuda_version", "12") not in _CUDA_VERSIONS:
         message = f"`--cuda-version {given['cuda_version']}`: 12 or 13 is expected"
-        raise UsageError(message, hint="--cuda-version 12", code="bad-value")
+        raise UsageError(message, hint="--cuda-version 12", code="invalid-value")
     return BuildOptions(script=Path(words[position]), arguments=tuple(words[position + 1 :]), **given)
 
 

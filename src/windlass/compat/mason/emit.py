@@ -167,4 +167,4 @@ def _check(mounts: list[dict[str, Any]]) -> None:
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         message = f"`--beaker_datasets` mounts at `{twice}`, where something else is mounted"
-        raise UsageError(message, hint="give the dataset another path", code="options-conflict")
+        raise UsageError(message, hint="give the dataset another path", code="conflicting-options")

@@ -151,7 +151,7 @@ def _cache(launch: MasonLaunch) -> str:
         return "there" if is_elsewhere else "here"
     if own.cache == "there" and not is_elsewhere:
         hint = "add `--on SITE`, or write `--cache here`, or `none`"
-        raise UsageError("`--cache there` requires `--on`", hint=hint, code="bad-value")
+        raise UsageError("`--cache there` requires `--on`", hint=hint, code="invalid-value")
     return own.cache
 
 
@@ -161,7 +161,7 @@ def _env(launch: MasonLaunch) -> Env | None:
     named = [flag for flag, value in given.items() if value]
     if len(named) > 1:
         message = f"{' and '.join(f'`{flag}`' for flag in named)} name several environments"
-        raise UsageError(message, hint="keep one of them", code="options-conflict")
+        raise UsageError(message, hint="keep one of them", code="conflicting-options")
     if not named:
         return None
     return Env(uv=own.env_uv, python=own.env_python, image=_image(own.env_image))

@@ -122,7 +122,7 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         if "=" not in text:
             hint = f"write `{option} {text}=VALUE`"
-            raise UsageError(f"`{option} {text}` is not NAME=VALUE", hint=hint, code="bad-value")
+            raise UsageError(f"`{option} {text}` is not NAME=VALUE", hint=hint, code="invalid-value")
     return dict(text.split("=", 1) for text in texts or ())
 
 
@@ -136,8 +136,8 @@ def _preset(name: str) -> Any:
         known = importlib.import_module("olmo_core.launch.beaker_presets").PRESETS
     except ImportError as error:
         message = f"`--preset {name}`: presets are part of OLMo-core, which is not installed"
-        raise NotFoundError(message, hint="pip install ai2-olmo-core", code="no-preset") from error
+        raise NotFoundError(message, hint="pip install ai2-olmo-core", code="extra-missing") from error
     if name not in known:
         hint = f"available: {', '.join(sorted(known))}"
-        raise NotFoundError(f"`--preset {name}`: OLMo-core has no such preset", hint=hint, code="no-preset")
+        raise NotFoundError(f"`--preset {name}`: OLMo-core has no such preset", hint=hint, code="unknown-name")
     return known[name]

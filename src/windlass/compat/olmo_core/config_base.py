@@ -75,7 +75,7 @@ class Config:
             if key.partition(".")[0] not in data and not strict:
                 continue
             if not has_value:
-                raise UsageError(f"`{text}` is not a valid override", hint=f"write `{key}=VALUE`", code="bad-value")
+                raise UsageError(f"`{text}` is not a valid override", hint=f"write `{key}=VALUE`", code="invalid-value")
             _set(data, key.split("."), _parsed(value), text)
         return type(self).from_dict(data)
 

@@ -266,7 +266,7 @@ class BeakerLaunchConfig(Base):
         if given:
             hint = f"set `follow=True`, or remove `{given[0]}`"
             raise UsageError(
-                f"`{given[0]}` applies only while the logs are followed", hint=hint, code="options-conflict"
+                f"`{given[0]}` applies only while the logs are followed", hint=hint, code="conflicting-options"
             )
 
     def _variables(self) -> list[tuple[str, str]]:

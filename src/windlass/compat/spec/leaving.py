@@ -59,12 +59,12 @@ def check_export(experiment: Experiment) -> tuple[str, ...]:
         text = _SPECIAL[pattern](value) if pattern in _SPECIAL else LEAVING[pattern]
         if text.startswith("!"):
             message = f"{path} cannot be written as a plain spec of Beaker"
-            problems.append(Problem(message, "beaker-export", SourcePlace(path), text.removeprefix("!")))
+            problems.append(Problem(message, "unsupported-setting", SourcePlace(path), text.removeprefix("!")))
         elif text:
             notes.append(f"{path} {text}" if text.startswith(("stays", "is ")) else f"{path}: {text}")
     if not experiment.env.image:
         message = "the experiment has no image, which Beaker requires"
-        problems.append(Problem(message, "beaker-export", SourcePlace("env.image"), "env.image=beaker:USER/NAME"))
+        problems.append(Problem(message, "unsupported-setting", SourcePlace("env.image"), "env.image=beaker:USER/NAME"))
     if problems:
         raise SpecError(problems)
     notes += [

@@ -125,7 +125,7 @@ def _tree(text: str, source: str) -> Node:
             return node_of_data(decode_json(text), source)  # JSON that is no YAML: escapes of half characters, tabs
     raise_any(problems)
     if node is None:
-        raise SpecError([Problem("the file is empty", "empty-file", SourcePlace(source), "write `tasks:` lines")])
+        raise SpecError([Problem("the file is empty", "no-tasks", SourcePlace(source), "write `tasks:` lines")])
     return node
 
 

@@ -35,7 +35,7 @@ def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_sh
         if isinstance(piece, Token):
             message = f"`{piece}` in {path} is defined only in a run of windlass"
             hint = "write its value, or launch at a Beaker site: windlass launch FILE --on SITE"
-            raise SpecError([Problem(message, "beaker-export", SourcePlace(path), hint)])
+            raise SpecError([Problem(message, "unsupported-setting", SourcePlace(path), hint)])
     return "".join(str(piece) for piece in pieces)
 
 
@@ -50,5 +50,5 @@ def _pieces(text: str, path: str) -> tuple[str | Token, ...]:
         return parse_tokens(text)
     except ValueError as error:
         raise SpecError(
-            [Problem(f"{path}: {error}", "wrong-value", SourcePlace(path), "write `$${` for `${`")]
+            [Problem(f"{path}: {error}", "invalid-value", SourcePlace(path), "write `$${` for `${`")]
         ) from error

@@ -230,7 +230,7 @@ class _Composer:
         try:
             value = resolve_scalar(text)
         except ValueError as error:
-            self._note(str(error), "out-of-range", place, "quote it if it is meant as text")
+            self._note(str(error), "invalid-value", place, "quote it if it is meant as text")
             return ScalarNode(text, text, place)
         if tag is not None and type(value) not in _TAGS[tag]:
             self._note(f"`{text}` does not fit its tag `{_tag_text(tag)}`", "yaml-syntax", place, "remove the tag")

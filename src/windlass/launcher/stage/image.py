@@ -52,7 +52,7 @@ def pin_image(
         raise PreconditionError(
             f"cannot use the image file `{image.name}` (env.image) at {site.name}, which needs an image name",
             hint="use env.image=NAME:TAG or env.image=Dockerfile; image files need a site with apptainer or enroot",
-            code="bad-image-name",
+            code="invalid-name",
         )
     engine = _engine(site)
     platform = _platform(site)

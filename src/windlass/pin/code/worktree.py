@@ -191,7 +191,7 @@ def check_lfs(git: Git, tree: str) -> None:
         raise PreconditionError(
             f"git-lfs is not installed, and {count(len(names), 'file is only an LFS pointer', 'files are only LFS pointers')}: {name_some(names)}",
             hint="install git-lfs, then `git lfs pull`",
-            code="lfs-missing",
+            code="program-missing",
         )
 
 

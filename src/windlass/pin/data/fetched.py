@@ -80,7 +80,7 @@ def _stated(name: str, source: str, fragment: str) -> str:
         raise UsageError(
             f"data `{name}`: `#{fragment}` in `{source}` is not a digest",
             hint="write `#sha256=` and its 64 hex digits",
-            code="bad-value",
+            code="invalid-value",
         )
     return digest
 

@@ -47,7 +47,7 @@ def find_lock_file(folder: Path) -> LockFile:
         raise PreconditionError(
             f"{folder} has {len(pylocks)} lock files: {', '.join(each.name for each in pylocks)}",
             hint="keep one, or name one pylock.toml",
-            code="lock-ambiguous",
+            code="conflicting-options",
         )
     if pylocks:
         _check_names(_check_pylock(pylocks[0]), pylocks[0], manifest)

@@ -157,7 +157,7 @@ def _check_choices(lock: LockFile, extras: Sequence[str], groups: Sequence[str])
         raise PreconditionError(
             f"{lock.path.name} is already resolved: it has no extras or groups to choose ({named})",
             hint="add their packages to that lock file, or use uv.lock",
-            code="lock-without-choices",
+            code="unsupported-setting",
         )
 
 

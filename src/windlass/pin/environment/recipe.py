@@ -55,7 +55,7 @@ def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment,
     `module_init` and the project's folder are not part of the key: they do not affect what is installed.
 
     Raises:
-        PreconditionError: `override-index`, or `lock-broken`.
+        PreconditionError: `invalid-value`, or `lock-broken`.
     """
     _check_indexes(site)
     names = {package.name for package in files.packages(pin)} | {each.partition("==")[0] for each in pin.unhashed}
@@ -108,7 +108,7 @@ def _check_indexes(site: SiteEnvironment) -> None:
             raise PreconditionError(
                 f"the override of `{each.package}` has a user name or password in its index",
                 hint="remove it and write it to ~/.netrc at the site, which uv reads",
-                code="override-index",
+                code="invalid-value",
             )
         if each.index and not (
             "://" in each.index or each.index.startswith("/") or TORCH_BACKEND.fullmatch(each.index)
@@ -116,7 +116,7 @@ def _check_indexes(site: SiteEnvironment) -> None:
             raise PreconditionError(
                 f"the override of `{each.package}` takes it from `{each.index}`, which is not a package index",
                 hint="write an address, an absolute path of a folder of wheels, or one of PyTorch's own such as `cu126`",
-                code="override-index",
+                code="invalid-value",
             )
 
 

@@ -42,7 +42,7 @@ def find_uv() -> str:
     except (ImportError, FileNotFoundError):
         found = shutil.which("uv")
     if found is None:
-        raise PreconditionError("uv is not installed", hint="pip install uv", code="uv-missing")
+        raise PreconditionError("uv is not installed", hint="pip install uv", code="program-missing")
     return found
 
 

@@ -101,7 +101,7 @@ def build_command(engine: ImageEngine, builder: Builder, recipe: ImageRecipe) ->
         raise PreconditionError(
             f"the classic builder of `{engine.program}` cannot keep secrets ({', '.join(recipe.secrets)}) out of the image",
             hint="install the buildx plugin, or build with podman",
-            code="image-secrets-unsupported",
+            code="program-missing",
         )
     arguments = ["buildx", "build"] if builder.flavour == "buildx" else ["build"]
     arguments += {"buildah": ["--layers"], "classic": ["--force-rm"]}.get(builder.flavour, ["--progress=plain"])

@@ -173,7 +173,7 @@ def find_engine(kind: str = "") -> ImageEngine:
     """Return the named engine (`docker`, `podman`), or without a name the first installed one.
 
     Raises:
-        PreconditionError: none is installed (`engine-missing`).
+        PreconditionError: none is installed (`program-missing`).
     """
     for each in (kind,) if kind else ("docker", "podman", "buildah"):
         program = os.environ.get(_VARIABLES[each]) or each
@@ -183,7 +183,7 @@ def find_engine(kind: str = "") -> ImageEngine:
     raise PreconditionError(
         f"{wanted} is not installed or not on the PATH",
         hint=f"install {kind or 'one of them'}, or name the program in {_VARIABLES[kind or 'docker']}",
-        code="engine-missing",
+        code="program-missing",
     )
 
 

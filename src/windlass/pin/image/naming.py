@@ -93,7 +93,7 @@ def parse_reference(text: str) -> Reference:
         raise PreconditionError(
             f"`{text}` is not a valid image name",
             hint="write [REGISTRY/]NAME[:TAG] or NAME@sha256:DIGEST, in lower case",
-            code="bad-image-name",
+            code="invalid-name",
         )
     return Reference(registry=registry, repository=repository, tag=tag or ("" if digest else "latest"), digest=digest)
 

@@ -119,7 +119,7 @@ def _check_agreement(noun: str, asked: list[tuple[str, str]], profile: Profile, 
             message = f"{setting} means {noun} `{name}` at `{profile.name}`, and {asked[0][0]} means `{asked[0][1]}`"
             hint = f"keep one of them: ~{setting}"
             hint += f", or --on {profile.name}/{name}" if asked[0][0] == "where" else f", or ~{asked[0][0]}"
-            diagnostics.add(setting, message, "settings-conflict", hint)
+            diagnostics.add(setting, message, "conflicting-options", hint)
 
 
 def _check_partition(target: QueueTarget, diagnostics: Diagnostics) -> None:

@@ -133,7 +133,7 @@ def _value(token: Token, scope: Scope, diagnostics: Diagnostics, path: str, scan
         hint = 'pass the value through `vars`: vars: {X: "' + str(token) + '"}, and "$X" in the command'
         diagnostics.add(path, message, "unsafe-insert", hint)
     except ValueError as error:
-        diagnostics.add(path, f"`{token}` in {path} {error}", "param-not-text", _usable_hint(token.name, scope))
+        diagnostics.add(path, f"`{token}` in {path} {error}", "invalid-expression", _usable_hint(token.name, scope))
     return ""
 
 
@@ -148,14 +148,14 @@ def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) 
     if too_late:
         message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
         diagnostics.add(
-            path, message, "bad-expression", "use `${" + too_late[0] + "}` alone, and calculate in the code"
+            path, message, "invalid-expression", "use `${" + too_late[0] + "}` alone, and calculate in the code"
         )
         return ""
     try:
         value = evaluate(token.name, scope.values)
     except ExpressionError as error:
         shell = "; a variable of your shell is written `$${...}`" if path.endswith(".run") else ""
-        diagnostics.add(path, f"`{token}` in {path} has no value: {error}", "bad-expression", error.hint + shell)
+        diagnostics.add(path, f"`{token}` in {path} has no value: {error}", "invalid-expression", error.hint + shell)
         return ""
     return list(value) if isinstance(value, tuple) else value
 

@@ -61,7 +61,7 @@ def parse_tolerance(text: str) -> Tolerance:
     """Parse `NAME=AMOUNT`. Raises UsageError for anything else."""
     found = _FORM.match(text)
     if found is None or not (found["absolute"] or found["relative"]):
-        raise UsageError(f"invalid tolerance `{text}`", hint=_HINT, code="bad-tolerance")
+        raise UsageError(f"invalid tolerance `{text}`", hint=_HINT, code="invalid-value")
     return Tolerance(
         name=found["name"].strip(),
         absolute=float(found["absolute"] or 0),

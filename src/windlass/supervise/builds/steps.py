@@ -117,7 +117,7 @@ def find_uv(wanted: str, variables: Mapping[str, str]) -> str:
     raise PreconditionError(
         f"`{wanted}` not found on {os.uname().nodename}",
         hint="install uv there (python3 -m pip install --user uv), or set `env.uv` in the site profile",
-        code="uv-missing",
+        code="program-missing",
     )
 
 

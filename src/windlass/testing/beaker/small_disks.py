@@ -29,13 +29,15 @@ class SmallDisks:
             raise PreconditionError(
                 "a disk that fills up is a mount, and only root can mount",
                 hint="run the test as root, or in a container",
-                code="needs-root",
+                code="precondition",
             )
         folder = self._folder / name
         folder.mkdir(parents=True, exist_ok=True)
         done = run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "fake-beaker", str(folder)])
         if done.code != 0:
-            raise PreconditionError(f"cannot mount a small disk at {folder}: {done.stderr.strip()}", code="needs-root")
+            raise PreconditionError(
+                f"cannot mount a small disk at {folder}: {done.stderr.strip()}", code="precondition"
+            )
         self._mounted[name] = folder
         atexit.register(self.close)
 

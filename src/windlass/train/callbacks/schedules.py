@@ -26,13 +26,13 @@ def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) ->
     """Yield problems with moments and their values; `name` is the field of the values."""
     if len(at) != len(values):
         message = f"{count(len(at), 'moment')} for {len(values)} {name}"
-        yield "at", message, "wrong-value", f"give `at` and `{name}` the same number of values"
+        yield "at", message, "invalid-value", f"give `at` and `{name}` the same number of values"
     for place, value in enumerate(values):
         if value < 1:
-            yield f"{name}.{place}", f"{value} is below 1", "out-of-range", "write a whole number above 0"
+            yield f"{name}.{place}", f"{value} is below 1", "invalid-value", "write a whole number above 0"
     for place, (one, two) in enumerate(pairwise(at), start=1):
         if one.unit == two.unit and two.value <= one.value:
-            yield f"at.{place}", f"{two} is not after {one}", "wrong-value", "write moments in ascending order"
+            yield f"at.{place}", f"{two} is not after {one}", "invalid-value", "write moments in ascending order"
 
 
 class BatchSize(TrainerCallback):
@@ -57,7 +57,7 @@ class BatchSize(TrainerCallback):
         if not callable(set_batch) or not self._first:
             message = f"the loader {type(loader).__name__} cannot change its batch"
             hint = "implement `batch_tokens` and `set_batch(tokens)`, or remove the callback"
-            raise SpecError([Problem(message, "loader-cannot", None, hint)])
+            raise SpecError([Problem(message, "unsupported-setting", None, hint)])
         for tokens in (*self.tokens, self._first):
             set_batch(tokens)
         if self.scale_lr:
@@ -102,7 +102,7 @@ class SequenceLength(TrainerCallback):
         if not callable(set_length) or not self._first:
             message = f"the loader {type(loader).__name__} cannot change the length of rows"
             hint = "implement `length` and `set_length(tokens)`, or remove the callback"
-            raise SpecError([Problem(message, "loader-cannot", None, hint)])
+            raise SpecError([Problem(message, "unsupported-setting", None, hint)])
         for length in (*self.lengths, self._first):
             set_length(length)
 

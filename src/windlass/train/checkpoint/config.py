@@ -59,4 +59,4 @@ class CheckpointerConfig:
         """Check rules that ranges cannot express."""
         for name, every in (("every", self.every), ("ephemeral_every", self.ephemeral_every)):
             if every is not None and every.value == 0:
-                yield name, f"invalid `{name}` `{every}`: it must be above 0", "out-of-range", "write null for none"
+                yield name, f"invalid `{name}` `{every}`: it must be above 0", "invalid-value", "write null for none"

@@ -93,7 +93,7 @@ class SourceTarget(TargetConfig):
 
 def _endless(ratio: float | None) -> Iterator[Diagnostic]:
     if ratio is not None and isinf(ratio):
-        yield "ratio", "`ratio` is infinite", "out-of-range", "write a number, such as 1"
+        yield "ratio", "`ratio` is infinite", "invalid-value", "write a number, such as 1"
 
 
 AnySource: TypeAlias = SourceConfig | SourceTarget

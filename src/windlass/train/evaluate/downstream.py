@@ -130,7 +130,7 @@ def task_manager(tasks: Sequence[str], include: str = "") -> Any:
     """
     _lm_eval()
     if include and not Path(include).expanduser().is_dir():
-        raise SpecError([Problem(f"no folder {include}", "unknown-harness-task", hint="check `include`")])
+        raise SpecError([Problem(f"no folder {include}", "unknown-name", hint="check `include`")])
     known: set[str] = set()
     missing = list(tasks)
     for manager in _managers(str(Path(include).expanduser()) if include else None):
@@ -153,7 +153,7 @@ def _managers(include: str | None) -> Iterator[Any]:
 def _unknown(task: str, known: Sequence[str]) -> Problem:
     near = nearest(task, known)
     hint = f"did you mean `{near}`?" if near else "`lm-eval ls tasks` lists them"
-    return Problem(f"lm-evaluation-harness has no task {task}", "unknown-harness-task", hint=hint)
+    return Problem(f"lm-evaluation-harness has no task {task}", "unknown-name", hint=hint)
 
 
 def _lm_eval() -> Any:

@@ -82,7 +82,7 @@ def _check_length(num_tokens: int, num_new: int, longest: int) -> None:
         raise UsageError(
             f"a prompt of {count(num_tokens, 'token')} and {num_new} new ones exceed the model's maximum of {longest}",
             hint=f"request at most {count(max(0, longest - num_tokens), 'new token')}, or shorten the prompt",
-            code="bad-value",
+            code="invalid-value",
         )
 
 
@@ -90,7 +90,7 @@ def _encoded(words: Tokenizer, prompt: str) -> list[int]:
     begin = [] if words.ids.bos_id is None else [words.ids.bos_id]
     ids = [*begin, *words.encode(prompt)]
     if not ids:
-        raise UsageError("the prompt is empty", hint="write at least one word", code="bad-value")
+        raise UsageError("the prompt is empty", hint="write at least one word", code="invalid-value")
     return ids
 
 

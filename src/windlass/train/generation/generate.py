@@ -85,7 +85,7 @@ def _padded(prompts: list[list[int]], vocab_size: int, device: torch.device) -> 
         if wrong or not prompt:
             what = f"has token {int(wrong[0])}; the vocabulary has {vocab_size}" if wrong else "is empty"
             hint = "use the tokenizer that the model was trained with" if wrong else "start with a token, such as eos"
-            raise TrainingError(f"prompt {row} {what}", hint=hint, code="bad-prompt")
+            raise TrainingError(f"prompt {row} {what}", hint=hint, code="invalid-value")
     longest = max((len(prompt) for prompt in prompts), default=0)
     tokens_BT = torch.zeros((len(prompts), longest), dtype=torch.int64)
     documents_BT = torch.zeros((len(prompts), longest), dtype=torch.int32)

@@ -60,7 +60,7 @@ def choose_backend(
             raise TrainingError(
                 f"attention backend `{config.backend}` {obstacle}",
                 hint="set model.attention.backend=auto",
-                code="unsupported-device",
+                code="unsupported-setting",
             )
         return config.backend
     is_plain = not has_documents and config.window is None and config.soft_cap is None

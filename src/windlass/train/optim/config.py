@@ -39,9 +39,14 @@ class GroupConfig:
         """Check rules that span several fields."""
         own = [name for name in ("lr", "weight_decay") if getattr(self, name) is not None]
         if self.is_frozen and own:
-            yield own[0], f"{own[0]} of parameters that are frozen", "wrong-value", f"remove {own[0]} or `is_frozen`"
+            yield own[0], f"{own[0]} of parameters that are frozen", "invalid-value", f"remove {own[0]} or `is_frozen`"
         elif not self.is_frozen and not own:
-            yield "match", "this group sets nothing", "wrong-value", "give it `lr`, `weight_decay` or `is_frozen: true`"
+            yield (
+                "match",
+                "this group sets nothing",
+                "invalid-value",
+                "give it `lr`, `weight_decay` or `is_frozen: true`",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +116,7 @@ class _OfMatrices(_Common):
             yield (
                 "momentum",
                 f"invalid momentum {self.momentum}: it must be below 1",
-                "wrong-value",
+                "invalid-value",
                 "write a number below 1",
             )
 
@@ -158,8 +163,8 @@ OptimConfig: TypeAlias = AdamWConfig | LionConfig | MatrixConfig | OptimTarget
 def _betas(betas: tuple[float, ...]) -> Iterator[Diagnostic]:
     if len(betas) != 2:
         message = f"`betas` has {len(betas)} {'number' if len(betas) == 1 else 'numbers'}, not 2"
-        yield "betas", message, "wrong-value", "write two numbers, such as [0.9, 0.95]"
+        yield "betas", message, "invalid-value", "write two numbers, such as [0.9, 0.95]"
     for place, beta in enumerate(betas[:2]):
         if not 0.0 <= beta < 1.0:
             message = f"`betas.{place}` is `{beta}`, not in the range 0 <= beta < 1"
-            yield f"betas.{place}", message, "out-of-range", "try 0.9"
+            yield f"betas.{place}", message, "invalid-value", "try 0.9"

@@ -49,7 +49,7 @@ def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, pa
         over = getattr(part, "over", None)
         if over is not None:
             message = f"{over} for a part of a sequence; its length is set in `lengths`"
-            yield f"{path}.parts.{place}.over", message, "wrong-value", "remove `over`"
+            yield f"{path}.parts.{place}.over", message, "invalid-value", "remove `over`"
         if place < len(schedule.lengths):
             yield from _parts(part, schedule.lengths[place], "the part", rates, f"{path}.parts.{place}")
     sizes = [_length(length, duration, rates) for length in schedule.lengths]
@@ -82,7 +82,7 @@ def _periods(schedule: WSDSConfig, duration: Duration, rates: Rates, path: str) 
         yield f"{path}.periods", message, "schedule-too-long", "shorten them, or raise `duration`"
     elif sum(known) < total and not schedule.final:
         message = f"the periods end before the run of {duration}; the rate is 0 from there on"
-        yield f"{path}.periods", message, "wrong-value", "add a period, or lower `duration`"
+        yield f"{path}.periods", message, "invalid-value", "add a period, or lower `duration`"
 
 
 def _parts(

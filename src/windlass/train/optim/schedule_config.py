@@ -79,7 +79,7 @@ class InverseSqrtConfig(_Warm):
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
         if self.warmup.value == 0:
-            yield "warmup", "the schedule is 0 without a warm-up", "wrong-value", "set `warmup`"
+            yield "warmup", "the schedule is 0 without a warm-up", "invalid-value", "set `warmup`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class PowerConfig(_Warm):
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
         if self.warmup.value == 0:
-            yield "warmup", "the schedule is undefined without a warm-up", "wrong-value", "set `warmup`"
+            yield "warmup", "the schedule is undefined without a warm-up", "invalid-value", "set `warmup`"
         if self.final and self.decay is None:
             message = f"`final` {self.final} is set without a decay"
             yield "final", message, "setting-unused", "set `decay`, or remove `final`"
@@ -140,20 +140,20 @@ class WSDSConfig(_Warm):
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
         if not self.periods:
-            yield "periods", "no periods", "wrong-value", "write lengths such as [1000steps, 2000steps]"
+            yield "periods", "no periods", "invalid-value", "write lengths such as [1000steps, 2000steps]"
         for place, period in enumerate(self.periods):
             if not period.value:
-                yield f"periods.{place}", "this period has length 0", "wrong-value", "set a length, or remove it"
+                yield f"periods.{place}", "this period has length 0", "invalid-value", "set a length, or remove it"
         if (self.decay is None) == (self.decay_share is None):
             both = "both `decay` and `decay_share` are set" if self.decay else "the periods have no decay"
-            yield "decay", both, "wrong-value", "give one of `decay` and `decay_share`"
+            yield "decay", both, "invalid-value", "give one of `decay` and `decay_share`"
         if self.peaks and len(self.peaks) != len(self.periods):
             message = f"{len(self.peaks)} peaks for {len(self.periods)} periods"
-            yield "peaks", message, "wrong-value", f"write {len(self.periods)}, or remove them"
+            yield "peaks", message, "invalid-value", f"write {len(self.periods)}, or remove them"
         for place, peak in enumerate(self.peaks):
             if not self.final < peak:
                 message = f"a peak of {peak} is not above the final value {self.final}"
-                yield f"peaks.{place}", message, "out-of-range", f"set a value above {self.final}"
+                yield f"peaks.{place}", message, "invalid-value", f"set a value above {self.final}"
 
 
 PartConfig: TypeAlias = (
@@ -179,10 +179,10 @@ class SequentialConfig:
         """Check rules that span several fields."""
         num_parts, num_lengths = len(self.parts), len(self.lengths)
         if not num_parts:
-            yield "parts", "no parts", "wrong-value", "list one schedule or more"
+            yield "parts", "no parts", "invalid-value", "list one schedule or more"
         elif num_lengths != num_parts - 1:
             message = f"{num_lengths} lengths for {num_parts} parts"
-            yield "lengths", message, "wrong-value", f"write {num_parts - 1}: the last part lasts to the run's end"
+            yield "lengths", message, "invalid-value", f"write {num_parts - 1}: the last part lasts to the run's end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

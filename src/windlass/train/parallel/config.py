@@ -104,7 +104,7 @@ class StrictConfig:
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
         if self.shards & (self.shards - 1):
-            yield "shards", f"shards {self.shards} is not a power of two", "wrong-value", "write 1, 2, 4, 8, ..."
+            yield "shards", f"shards {self.shards} is not a power of two", "invalid-value", "write 1, 2, 4, 8, ..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

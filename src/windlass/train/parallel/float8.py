@@ -56,4 +56,4 @@ def _require(config: Float8Config, device: torch.device) -> None:
         return
     found = f"capability {torch.cuda.get_device_capability(device)}" if device.type == "cuda" else device.type
     message = f"parallel.float8 {config.recipe} needs a GPU of capability {needed}; found {found}"
-    raise PreconditionError(message, hint="remove `parallel.float8`", code="unsupported-device")
+    raise PreconditionError(message, hint="remove `parallel.float8`", code="unsupported-setting")

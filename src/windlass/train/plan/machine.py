@@ -98,7 +98,7 @@ class MachineSpec:
             raise UsageError(
                 f"invalid mfu `{words['mfu']}`: it must be above 0 and at most 1",
                 hint="write one such as `mfu=0.4`",
-                code="bad-value",
+                code="invalid-value",
             )
         return cls(world=_count(words, "world", 1), gpu=gpu, mfu=mfu, per_node=_count(words, "per_node", 8))
 
@@ -109,7 +109,7 @@ def _count(words: Mapping[str, str], name: str, default: int) -> int:
         raise UsageError(
             f"invalid {name} `{text}`: it must be a positive integer",
             hint=f"write one such as `{name}=8`",
-            code="bad-value",
+            code="invalid-value",
         )
     return int(text)
 
@@ -119,4 +119,6 @@ def _number(words: Mapping[str, str], name: str, default: float) -> float:
         return float(words.get(name, default))
     except ValueError:
         hint = f"write one such as `{name}={default}`"
-        raise UsageError(f"invalid {name} `{words[name]}`: it must be a number", hint=hint, code="bad-value") from None
+        raise UsageError(
+            f"invalid {name} `{words[name]}`: it must be a number", hint=hint, code="invalid-value"
+        ) from None

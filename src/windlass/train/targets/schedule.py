@@ -38,7 +38,7 @@ def own_schedule(recipe: Recipe, config: ScheduleTarget, rates: Rates) -> Callab
         found = call(step=step, tokens=tokens, progress=progress, **offered)
         if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found) or found < 0:
             message = f"schedule: {config.target} returned {found!r} at step {step}, not a share of the peak"
-            raise SpecError([Problem(message, "wrong-value", hint="return a non-negative number; 1 is the peak")])
+            raise SpecError([Problem(message, "invalid-value", hint="return a non-negative number; 1 is the peak")])
         return float(found)
 
     factor(1, rates.batch_tokens or 0)

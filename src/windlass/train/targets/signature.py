@@ -59,7 +59,7 @@ def read_signature(target: str, offers: Collection[str]) -> Signature:
     call = load_reference(target)
     if not callable(call):
         message = f"`{target}` is a {type(call).__name__}, which cannot be called"
-        raise UsageError(message, hint="name a function, a class or a dataclass", code="wrong-value")
+        raise UsageError(message, hint="name a function, a class or a dataclass", code="invalid-value")
     try:
         parameters = dict(inspect.signature(call).parameters)
     except (TypeError, ValueError):  # a builtin without a signature
@@ -75,7 +75,7 @@ def read_signature(target: str, offers: Collection[str]) -> Signature:
             given.append(name)
         elif parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
             message = f"`{target}` has the positional-only parameter `{name}`, but `args` are passed by name"
-            raise UsageError(message, hint="remove the `/` from its signature", code="wrong-value")
+            raise UsageError(message, hint="remove the `/` from its signature", code="invalid-value")
         elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
             fields.append(_field_of(parameter, hints.get(name, Any)))
     schema = dataclasses.make_dataclass("Arguments", fields, frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def _read_nested(schema: type[object], target: str) -> None:
     try:
         fields_of(schema)
     except TypeError as error:
-        raise UsageError(f"`{target}`: {error}", hint="change the type of that field", code="wrong-type") from error
+        raise UsageError(f"`{target}`: {error}", hint="change the type of that field", code="invalid-value") from error
 
 
 def _hints_of(call: Callable[..., Any]) -> Mapping[str, Any]:

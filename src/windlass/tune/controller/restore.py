@@ -154,7 +154,7 @@ def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
     """Set the sweep's metric and mode in the scheduler.
 
     Raises:
-        UsageError: it has a different metric or mode (`metric-named-twice`).
+        UsageError: it has a different metric or mode (`conflicting-options`).
     """
     if not objectives.metrics:
         return
@@ -164,7 +164,7 @@ def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
             raise BadValueError(
                 f"the sweep's {name} is `{wanted}` and its scheduler's is `{own}`",
                 hint="name metric and mode once: in the sweep",
-                code="metric-named-twice",
+                code="conflicting-options",
             )
     scheduler.metric, scheduler.mode = metric, mode
 

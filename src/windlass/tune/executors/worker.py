@@ -382,14 +382,16 @@ def _metrics_of(returned: Any, how: str = "yielded") -> dict[str, Any]:
     """Return the metrics that a function returned or yielded; a number is `_metric`, as in Ray Tune.
 
     Raises:
-        UsageError: it is neither a number nor a dictionary (`bad-value`).
+        UsageError: it is neither a number nor a dictionary (`invalid-value`).
     """
     if isinstance(returned, dict):
         return returned
     if isinstance(returned, Number):
         return {"_metric": returned}
     hint = f"{how.removesuffix('ed')} {{'loss': 0.1}}, say"
-    raise UsageError(f"the function {how} {returned!r:.80}, neither metrics nor a number", hint=hint, code="bad-value")
+    raise UsageError(
+        f"the function {how} {returned!r:.80}, neither metrics nor a number", hint=hint, code="invalid-value"
+    )
 
 
 def describe_error(error: BaseException) -> str:

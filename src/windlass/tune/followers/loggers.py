@@ -61,7 +61,7 @@ class WandbLoggerCallback(FollowerCallback):
     """Follower for Weights & Biases; takes Ray Tune's arguments, and passes others to `wandb.init`.
 
     Raises:
-        UsageError: two keys are given (`bad-value`), or arguments for images and videos, which reports cannot
+        UsageError: two keys are given (`invalid-value`), or arguments for images and videos, which reports cannot
             contain (`unsupported-setting`).
     """
 
@@ -83,7 +83,9 @@ class WandbLoggerCallback(FollowerCallback):
         **init: Any,
     ) -> None:
         if api_key_file and api_key:
-            raise BadValueError("api_key and api_key_file are both given", hint="give one of them", code="bad-value")
+            raise BadValueError(
+                "api_key and api_key_file are both given", hint="give one of them", code="invalid-value"
+            )
         if video_kwargs or image_kwargs:
             raise BadValueError(
                 "video_kwargs and image_kwargs are not supported: reports hold numbers, text and lists",
@@ -134,19 +136,19 @@ def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], l
     """Split callbacks into followers and those that run in the head.
 
     Raises:
-        UsageError: a target is given twice, or an object is not a callback (`bad-value`).
+        UsageError: a target is given twice, or an object is not a callback (`invalid-value`).
     """
     given = list(callbacks)
     for callback in given:
         is_one = any(name.startswith("on_") or name in ("setup", "target") for name in dir(callback))
         if isinstance(callback, type) or not is_one:
             hint = f"make one: {callback.__name__}()" if isinstance(callback, type) else "see windlass.tune.Callback"
-            raise BadValueError(f"invalid callback: {callback!r:.80}", hint=hint, code="bad-value")
+            raise BadValueError(f"invalid callback: {callback!r:.80}", hint=hint, code="invalid-value")
     followers = [callback for callback in given if isinstance(callback, FollowerCallback)]
     targets = [callback.target for callback in followers]
     twice = next((target for target in targets if targets.count(target) > 1), "")
     if twice:
-        raise BadValueError(f"the follower {twice!r} is given twice", hint="leave one out", code="bad-value")
+        raise BadValueError(f"the follower {twice!r} is given twice", hint="leave one out", code="invalid-value")
     return followers, [callback for callback in given if not isinstance(callback, FollowerCallback)]
 
 

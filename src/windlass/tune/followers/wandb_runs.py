@@ -65,7 +65,7 @@ class WandbTarget(Target):
 
         Raises:
             PreconditionError: wandb is not installed (`extra-missing`).
-            UsageError: no project is set (`follower-unset`).
+            UsageError: no project is set (`missing-argument`).
         """
         import os  # lazy: read once
 
@@ -76,7 +76,7 @@ class WandbTarget(Target):
             raise BadValueError(
                 "Weights & Biases needs a project",
                 hint="WandbLoggerCallback(project='digits'), or set WANDB_PROJECT",
-                code="follower-unset",
+                code="missing-argument",
             )
 
     def started(self, trial: TrialHistory) -> None:

@@ -42,7 +42,7 @@ class TuneReportCheckpointCallback(_callbacks.Callback):  # type: ignore[name-de
         for event in {*self._checkpoint_on, *_as_list(report_metrics_on)}:
             if event not in (*_WITH_NUMBER, *_PLAIN):
                 hint = f"available: {', '.join((*_WITH_NUMBER, *_PLAIN))}"
-                raise BadValueError(f"Keras has no event {event!r}", hint=hint, code="bad-value")
+                raise BadValueError(f"Keras has no event {event!r}", hint=hint, code="invalid-value")
             setattr(self, f"on_{event}", self._handler(event))
 
     def _handler(self, event: str) -> Callable[..., None]:

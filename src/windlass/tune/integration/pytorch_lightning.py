@@ -38,7 +38,7 @@ class TuneReportCheckpointCallback(_lightning.Callback):  # type: ignore[name-de
         for hook in [on] if isinstance(on, str) else on:
             if not hasattr(_lightning.Callback, f"on_{hook}"):
                 hint = "use for example 'validation_end' or 'train_epoch_end'"
-                raise BadValueError(f"Lightning has no hook {hook!r}", hint=hint, code="bad-value")
+                raise BadValueError(f"Lightning has no hook {hook!r}", hint=hint, code="invalid-value")
             setattr(self, f"on_{hook}", self._handler())
 
     def _handler(self) -> Callable[..., None]:

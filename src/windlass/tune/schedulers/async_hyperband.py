@@ -127,7 +127,7 @@ def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brac
     """Check that arguments give valid milestones.
 
     Raises:
-        UsageError: one of them is out of its range (`bad-value`).
+        UsageError: one of them is out of its range (`invalid-value`).
     """
     given: dict[str, Any] = {
         "max_t": max_t,

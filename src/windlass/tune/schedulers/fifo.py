@@ -93,13 +93,13 @@ class FIFO:
         """Return the metric of a result, with a sign such that more is better.
 
         Raises:
-            UsageError: it is not a number (`bad-metrics`).
+            UsageError: it is not a number (`invalid-value`).
         """
         name = self.metric_in(sweep)
         value = result[name]
         if not isinstance(value, (int, float)):
             hint = f"report {name!r} as a float"
-            raise BadValueError(f"{name!r} is {value!r}, which is not a number", hint=hint, code="bad-metrics")
+            raise BadValueError(f"{name!r} is {value!r}, which is not a number", hint=hint, code="invalid-value")
         return self.sign_in(sweep) * value
 
 
@@ -107,12 +107,12 @@ def check_mode(mode: str | None) -> None:
     """Check that a mode is `min` or `max`.
 
     Raises:
-        UsageError: the mode is another one (`bad-value`).
+        UsageError: the mode is another one (`invalid-value`).
     """
     if mode not in (None, "min", "max"):
-        raise BadValueError(f"invalid mode {mode!r}", hint="use 'min' or 'max'", code="bad-value")
+        raise BadValueError(f"invalid mode {mode!r}", hint="use 'min' or 'max'", code="invalid-value")
 
 
 def refuse(what: str, hint: str) -> UsageError:
     """Return the error for an invalid argument."""
-    return BadValueError(what, hint=hint, code="bad-value")
+    return BadValueError(what, hint=hint, code="invalid-value")

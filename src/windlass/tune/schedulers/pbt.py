@@ -208,7 +208,7 @@ class PopulationBasedTraining(FIFO):
                 config = self.custom_explore_fn(config)
             if not isinstance(config, dict):
                 hint = "return the configuration that the function was called with, changed"
-                raise BadValueError(f"custom_explore_fn returned {config!r}", hint=hint, code="bad-value")
+                raise BadValueError(f"custom_explore_fn returned {config!r}", hint=hint, code="invalid-value")
         changes = mutated(config, self.hyperparam_mutations)
         words = ", ".join(f"{name} {how}" for name, how in flat(done).items())
         num, sign = self._population.num_ranked, self.sign_in(sweep)

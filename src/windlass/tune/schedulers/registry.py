@@ -54,7 +54,7 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
     be used to compare several.
 
     Raises:
-        UsageError: the scheduler is unknown (`unknown-name`), or none takes such an argument (`unknown-argument`).
+        UsageError: the scheduler is unknown (`unknown-name`), or none takes such an argument (`unknown-option`).
     """
     name = scheduler.lower()
     if name not in _SHORT:
@@ -68,7 +68,7 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
         if argument not in elsewhere:
             near = nearest(argument, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
-            raise BadValueError(f"scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-argument")
+            raise BadValueError(f"scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-option")
     return cast("SweepScheduler", kind(**{argument: value for argument, value in kwargs.items() if argument in known}))
 
 
@@ -76,17 +76,17 @@ def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 
     """Asynchronous successive halving: `stop` ends trials at milestones, `promote` pauses and promotes them.
 
     Raises:
-        UsageError: `kind` is neither (`bad-value`), or an argument is unknown (`unknown-argument`).
+        UsageError: `kind` is neither (`invalid-value`), or an argument is unknown (`unknown-option`).
     """
     names = {"stop": "AsyncHyperBandScheduler", "promote": "PromotionASHA"}
     if kind not in names:
-        raise BadValueError(f"invalid kind {kind!r} of ASHA", hint="use 'stop' or 'promote'", code="bad-value")
+        raise BadValueError(f"invalid kind {kind!r} of ASHA", hint="use 'stop' or 'promote'", code="invalid-value")
     made = _kind(names[kind])
     for argument in arguments:
         if argument not in (known := _arguments(made)):
             near = nearest(argument, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
-            raise BadTypeError(f"ASHA has no argument `{argument}`", hint=hint, code="unknown-argument")
+            raise BadTypeError(f"ASHA has no argument `{argument}`", hint=hint, code="unknown-option")
     return cast("SweepScheduler", made(**arguments))
 
 

@@ -276,7 +276,7 @@ class ResourceChangingScheduler:
             raise BadValueError(
                 f"trial {trial.id} needs {trial.resources.bundles}, but the first trial needs {self.base_resources.bundles}",
                 hint="give all trials the same resources: ResourceChangingScheduler distributes the rest",
-                code="bad-value",
+                code="invalid-value",
             )
         self.base_scheduler.on_add(sweep, trial)
 

@@ -114,5 +114,5 @@ def library(name: str, who: str, *, hint: str = "pip install 'windlass[tune]'") 
         raise PreconditionError(
             f"{who} needs the library {name.partition('.')[0]}, which is not installed",
             hint=hint,
-            code="searcher-missing",
+            code="extra-missing",
         ) from error

@@ -196,7 +196,7 @@ def missing_searcher(name: str) -> PreconditionError:
     return PreconditionError(
         f"windlass has no searcher `{name}`",
         hint=f"use tune.TPE(), or install Ray Tune and {name}'s library and pass search_alg={_ONLY_IN_RAY[name]}(...)",
-        code="searcher-missing",
+        code="unknown-name",
     )
 
 

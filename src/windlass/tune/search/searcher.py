@@ -148,7 +148,7 @@ class AdaptedSearcher:
                 raise BadValueError(
                     f"{self._name}.suggest returned {answer!r:.80}, which is not a configuration",
                     hint="return a dictionary, None (not now), or Searcher.FINISHED",
-                    code="bad-value",
+                    code="invalid-value",
                 )
             self._answers[number] = answer
         answer = self._answers[number]

@@ -71,7 +71,7 @@ class MetricStopper(NoopStopper):
                     hint=f"write `{name}/{inner}` for a nested name"
                     if inner
                     else f"pass for example stop={{{name!r}: 10}}",
-                    code="stop-not-understood",
+                    code="invalid-value",
                 )
         self.bounds: dict[str, float] = dict(bounds)
         self.waits = waits
@@ -115,7 +115,7 @@ class MaximumIterationStopper(NoopStopper):
             raise BadValueError(
                 f"MaximumIterationStopper has max_iter={max_iter!r}",
                 hint="use a whole number of 1 or more",
-                code="stop-not-understood",
+                code="invalid-value",
             )
         self.max_iter = int(max_iter)
         self._counts: dict[str, int] = {}
@@ -177,7 +177,7 @@ class TimeoutStopper(NoopStopper):
             raise BadValueError(
                 f"invalid timeout of a sweep {timeout!r}",
                 hint="pass seconds above 0, or a datetime.timedelta",
-                code="stop-not-understood",
+                code="invalid-value",
             )
         self.timeout_s = float(seconds)
         self._left_s = self.timeout_s
@@ -241,7 +241,9 @@ def _as_number(name: str, value: Any) -> float:
     if isinstance(value, (int, float)):
         return value
     hint = f"report {name!r} as a float"
-    raise BadValueError(f"stop has a bound on {name!r}, but a trial reported {value!r}", hint=hint, code="bad-metrics")
+    raise BadValueError(
+        f"stop has a bound on {name!r}, but a trial reported {value!r}", hint=hint, code="invalid-value"
+    )
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -51,7 +51,7 @@ class TrialPlateauStopper:
             raise BadValueError(
                 f"TrialPlateauStopper has metric_threshold={metric_threshold!r} but mode={mode!r}",
                 hint='pass mode="max" if more is better, else mode="min"',
-                code="stop-not-understood",
+                code="invalid-value",
             )
         self.metric = metric
         self.std = std
@@ -156,7 +156,7 @@ def _check(name: str, *arguments: tuple[bool, str, object, str]) -> None:
     """Raise for the first invalid argument, given as (is valid, name, value, what to use)."""
     for is_right, argument, value, what in arguments:
         if not is_right:
-            raise BadValueError(f"{name} has {argument}={value!r}", hint=f"use {what}", code="stop-not-understood")
+            raise BadValueError(f"{name} has {argument}={value!r}", hint=f"use {what}", code="invalid-value")
 
 
 def _is_real(value: object) -> bool:

@@ -40,7 +40,7 @@ def as_stopper(stop: Any) -> Stopper | None:
         raise BadValueError(
             f"stop is the class {stop.__name__}",
             hint=f"pass an object: {stop.__name__}(...)",
-            code="stop-not-understood",
+            code="invalid-value",
         )
     if callable(stop):
         _check_call(stop)
@@ -49,7 +49,7 @@ def as_stopper(stop: Any) -> Stopper | None:
     raise BadValueError(
         f"invalid stop condition {stop!r}",
         hint='pass stop={"training_iteration": 10}, a function or a stopper',
-        code="stop-not-understood",
+        code="invalid-value",
     )
 
 
@@ -62,7 +62,7 @@ def _check_call(stop: Callable[..., Any]) -> None:
     except TypeError as error:
         name = getattr(stop, "__qualname__", type(stop).__name__)
         hint = "it is called with the trial's id and the result: lambda trial_id, result: result['loss'] < 0.1"
-        raise BadValueError(f"stop is {name}: {error}", hint=hint, code="stop-not-understood") from error
+        raise BadValueError(f"stop is {name}: {error}", hint=hint, code="invalid-value") from error
 
 
 def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:

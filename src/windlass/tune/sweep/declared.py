@@ -53,7 +53,7 @@ def at_place(origins: Origins, path: str) -> Iterator[None]:
         if isinstance(error, WindlassError):
             message, code, hint = error.message, error.code, error.hint
         else:
-            message, code, hint = f"{path}: {error}", "wrong-value", ""
+            message, code, hint = f"{path}: {error}", "invalid-value", ""
         raise SpecError([Problem(message, code, _place(origins, path), hint)]) from error
 
 
@@ -163,7 +163,7 @@ def _called(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise UsageError(
             f"two places name the {twice[0]}: the sweep, and `{name}` ({arguments[twice[0]]})",
             hint=f"leave it out of `{name}`",
-            code="metric-named-twice",
+            code="conflicting-options",
         )
     for key in _SPACES_IN & arguments.keys():
         arguments[key] = read_space(arguments[key])

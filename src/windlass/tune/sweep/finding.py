@@ -79,7 +79,7 @@ def find_sweep(ref: str, home: Home | None = None) -> Path:
     if found:
         listed = ", ".join(found[:_NUM_LISTED]) + (" ..." if len(found) > _NUM_LISTED else "")
         raise UsageError(
-            f"`{ref}` matches {len(found)} sweeps: {listed}", hint="give more letters", code="sweep-ambiguous"
+            f"`{ref}` matches {len(found)} sweeps: {listed}", hint="give more letters", code="ambiguous-name"
         )
     run = _run_of(home, ref)
     if run:

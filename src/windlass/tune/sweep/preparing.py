@@ -89,14 +89,14 @@ def prepare_sweep(
     if sweep is None:
         problem = Problem(
             f"{path} has no `sweep:`",
-            "no-sweep",
+            "missing-key",
             SourcePlace(str(path)),
             "add `sweep: {metric: loss, mode: min, samples: 20, space: {lr: {loguniform: [1e-5, 1e-1]}}}`",
         )
         raise SpecError([problem])
     name = name or new_run_id(prepared.experiment.name)
     if not is_name(name):
-        problem = Problem(f"invalid sweep name `{name}`", "bad-name", None, NAME_RULE)
+        problem = Problem(f"invalid sweep name `{name}`", "invalid-name", None, NAME_RULE)
         raise SpecError([problem])
     template = TrialTemplate.of(prepared, name)
     record = SweepRecord(name=name, sweep=sweep, file=str(path.absolute()), place=_place_of(prepared))
@@ -112,7 +112,7 @@ def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
     """Check that no override sets a name that the sweep varies, since no trial would use it.
 
     Raises:
-        SpecError: an override does (`override-varied`).
+        SpecError: an override does (`conflicting-options`).
     """
     varied = {name if "." in name else f"params.{name}" for name in sweep.space}
     for override in overrides:
@@ -120,7 +120,9 @@ def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
         if path in varied:
             message = f"the sweep varies `{path}`, so no trial would have this value"
             hint = "leave it out, or remove it from `sweep.space`"
-            raise SpecError([Problem(message, "override-varied", SourcePlace("command line", excerpt=override), hint)])
+            raise SpecError(
+                [Problem(message, "conflicting-options", SourcePlace("command line", excerpt=override), hint)]
+            )
 
 
 def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, SourcePlace]) -> None:

@@ -31,7 +31,7 @@ class Checkpoint:
             raise BadValueError(
                 f"Checkpoint(filesystem={filesystem!r:.60}) is not supported",
                 hint="pass a URL as path: Checkpoint('s3://bucket/folder')",
-                code="bad-value",
+                code="invalid-value",
             )
         self._path = str(path)
 
@@ -87,7 +87,7 @@ class Checkpoint:
             raise BadValueError(
                 f"checkpoint {self._path} is committed, so its metadata cannot change",
                 hint="set metadata before the checkpoint is reported",
-                code="bad-value",
+                code="invalid-value",
             )
         Path(self._path, _METADATA).write_text(json.dumps(dict(metadata)))
 

@@ -176,7 +176,7 @@ class Trainable:
             raise BadValueError(
                 f"{type(self).__name__}.step returned {result!r:.60}, not a dict",
                 hint="return the metrics of the step: {'loss': 0.1}",
-                code="bad-metrics",
+                code="invalid-value",
             )
         result = result.copy()
         given = result.get("time_this_iter_s")

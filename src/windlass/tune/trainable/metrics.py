@@ -31,7 +31,7 @@ def flatten_metrics(metrics: Mapping[str, Any]) -> Metrics:
         raise BadValueError(
             f"a trial reported {metrics!r:.100}, not a mapping",
             hint='report names and values: tune.report({"loss": 0.1})',
-            code="bad-metrics",
+            code="invalid-value",
         )
     flat: Metrics = {}
     for key, value in metrics.items():

@@ -77,7 +77,7 @@ def _refusal(trainable: Trainable, returned: object) -> UsageError:
     return BadValueError(
         f"{type(trainable).__name__}.save_checkpoint returned {returned!r:.100}",
         hint="return a dict, or write files into checkpoint_dir and return None",
-        code="bad-value",
+        code="invalid-value",
     )
 
 

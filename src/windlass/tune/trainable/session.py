@@ -125,7 +125,7 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
         raise BadValueError(
             f"tune.report(checkpoint={checkpoint!r:.100}) is a {type(checkpoint).__name__}, not a Checkpoint",
             hint="pass checkpoint=tune.Checkpoint.from_directory(folder)",
-            code="bad-value",
+            code="invalid-value",
         )
     session.report(metrics, checkpoint)
 

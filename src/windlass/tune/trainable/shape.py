@@ -21,13 +21,13 @@ class PlacementGroupFactory:
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **options: object) -> None:
         if options:
             message = f"PlacementGroupFactory does not take {', '.join(options)}"
-            raise BadTypeError(message, hint="it takes bundles and a strategy", code="unknown-argument")
+            raise BadTypeError(message, hint="it takes bundles and a strategy", code="unknown-option")
         if strategy not in _STRATEGIES:
             message = f"strategy={strategy!r} is not one of {', '.join(_STRATEGIES)}"
-            raise BadValueError(message, hint="use for example PACK", code="bad-value")
+            raise BadValueError(message, hint="use for example PACK", code="invalid-value")
         if not bundles:
             raise BadValueError(
-                "PlacementGroupFactory([]) has no bundle", hint="pass for example [{'CPU': 1}]", code="bad-value"
+                "PlacementGroupFactory([]) has no bundle", hint="pass for example [{'CPU': 1}]", code="invalid-value"
             )
         self.bundles = [_read_bundle(bundle) for bundle in bundles]
         self.strategy = strategy
@@ -83,7 +83,7 @@ def read_shape(shape: Any) -> Resources:
     if hasattr(shape, "bundles") and hasattr(shape, "strategy"):  # Ray's own class
         return PlacementGroupFactory(shape.bundles, shape.strategy).to_resources()
     hint = "use {'cpu': 2, 'gpu': 1} or PlacementGroupFactory([{'CPU': 1}, {'GPU': 1}])"
-    raise BadValueError(f"resources cannot be a {type(shape).__name__}: {shape!r}", hint=hint, code="bad-value")
+    raise BadValueError(f"resources cannot be a {type(shape).__name__}: {shape!r}", hint=hint, code="invalid-value")
 
 
 def resources_of(
@@ -125,7 +125,7 @@ def _read_bundle(bundle: Mapping[str, Any]) -> dict[str, float]:
     for name, amount in bundle.items():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount < float("inf"):
             raise BadValueError(
-                f"invalid amount {name}={amount!r}", hint=f"use for example {{'{name}': 1}}", code="bad-value"
+                f"invalid amount {name}={amount!r}", hint=f"use for example {{'{name}': 1}}", code="invalid-value"
             )
         if amount:
             found[resource_name(name)] = float(amount)

@@ -98,7 +98,7 @@ def _as_wrapped(trainable: Any, what: str) -> WrappedTrainable:
     if not callable(trainable):
         hint = "pass a function of the configuration, or a subclass of tune.Trainable"
         raise BadValueError(
-            f"{what} cannot wrap a {type(trainable).__name__}: {trainable!r}", hint=hint, code="bad-value"
+            f"{what} cannot wrap a {type(trainable).__name__}: {trainable!r}", hint=hint, code="invalid-value"
         )
     return WrappedTrainable(trainable)
 

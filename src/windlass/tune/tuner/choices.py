@@ -91,4 +91,4 @@ def _checked(choice: Any, what: str, methods: tuple[str, ...], home: str) -> Any
         hint = f"import it from {'windlass' + module.removeprefix('ray')} instead of {module}"
     if isinstance(choice, type):
         hint = f"make one: {choice.__name__}()"
-    raise BadValueError(f"invalid {what}: {choice!r:.100}", hint=hint, code="bad-value")
+    raise BadValueError(f"invalid {what}: {choice!r:.100}", hint=hint, code="invalid-value")

@@ -336,5 +336,5 @@ def _check_choice(name: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
-def _refusal(message: str, hint: str, code: str = "bad-value") -> UsageError:
+def _refusal(message: str, hint: str, code: str = "invalid-value") -> UsageError:
     return BadValueError(message, hint=hint, code=code)

@@ -25,7 +25,7 @@ def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tup
     """Resolve the goal; empty if none is given, or only a metric or mode on which no decision depends.
 
     Raises:
-        BadValueError: a metric or mode is given twice (`metric-named-twice`; a searcher may repeat TuneConfig), or a
+        BadValueError: a metric or mode is given twice (`conflicting-options`; a searcher may repeat TuneConfig), or a
             decision depends on a metric without a mode (`sweep-metric`).
     """
     stated = ("TuneConfig", config.metrics, config.modes)
@@ -56,7 +56,7 @@ def _check_apart(place: Place, other: Place, *, may_repeat: bool) -> None:
 def _twice(first: Place, other: Place) -> BadValueError:
     names = " and ".join(f"{place} ({', '.join(named) or 'a mode'})" for place, named, _ in (first, other))
     hint = f"name metric and mode in TuneConfig alone, and leave them out of {other[0]}"
-    return BadValueError(f"two places name the metric: {names}", hint=hint, code="metric-named-twice")
+    return BadValueError(f"two places name the metric: {names}", hint=hint, code="conflicting-options")
 
 
 def _objectives(metrics: Sequence[str], modes: Sequence[str]) -> Objectives:

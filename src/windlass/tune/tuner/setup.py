@@ -140,7 +140,7 @@ def _check_prices(settings: SweepSettings) -> None:
         return
     priced, needed = (", ".join(sorted(names)) for names in (settings.prices, shape.total))
     message = f"max_cost={settings.max_cost:g} is never reached: prices are of {priced}, and trials need {needed}"
-    raise BadValueError(message, hint="prices={'GPU': 2.5, 'CPU': 0.04}, per hour", code="bad-value")
+    raise BadValueError(message, hint="prices={'GPU': 2.5, 'CPU': 0.04}, per hour", code="invalid-value")
 
 
 def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper | None) -> dict[str, Any]:
@@ -183,7 +183,9 @@ def _read_space(param_space: Any) -> Mapping[str, Any]:
     space = param_space.to_dict() if hasattr(param_space, "to_dict") else param_space
     if space is not None and not isinstance(space, Mapping):
         hint = 'write {"lr": tune.loguniform(1e-4, 1e-1)}'
-        raise BadValueError(f"param_space is a {type(space).__name__}, not a dictionary", hint=hint, code="bad-value")
+        raise BadValueError(
+            f"param_space is a {type(space).__name__}, not a dictionary", hint=hint, code="invalid-value"
+        )
     _check_choices(space or {}, ())
     plain: Mapping[str, Any] = _plain(space or {})
     return plain
@@ -219,7 +221,7 @@ def _limited(searcher: SearchAlgorithm, tuning: TuneConfig) -> SearchAlgorithm:
     if tuning.max_concurrent_trials and limit and limit != tuning.max_concurrent_trials:
         message = f"max_concurrent_trials={tuning.max_concurrent_trials}, and {type(searcher).__name__} has {limit}"
         hint = "leave out one of the two"
-        raise BadValueError(message, hint=hint, code="limit-twice")
+        raise BadValueError(message, hint=hint, code="conflicting-options")
     return searcher
 
 

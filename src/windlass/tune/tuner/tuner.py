@@ -83,7 +83,7 @@ class Tuner:
         """
         if (resume_errored and restart_errored) or (resume_config is not None and (resume_errored or restart_errored)):
             message = "resume_errored, restart_errored and resume_config exclude each other"
-            raise BadValueError(message, hint="give one of them", code="bad-value")
+            raise BadValueError(message, hint="give one of them", code="invalid-value")
         errored = "resume" if resume_errored else "restart" if restart_errored else "skip"
         resume = resume_config or ResumeConfig(unfinished="resume" if resume_unfinished else "skip", errored=errored)
         return cls._of_folder(path, trainable, param_space, resume, tune_config, run_config, None)

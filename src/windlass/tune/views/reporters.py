@@ -81,7 +81,7 @@ class CLIReporter(ProgressReporter):
     ) -> None:
         if mode not in (None, "min", "max"):
             raise BadValueError(
-                f"mode {mode!r} is not one of min, max", hint="pass mode='min' or mode='max'", code="bad-value"
+                f"mode {mode!r} is not one of min, max", hint="pass mode='min' or mode='max'", code="invalid-value"
             )
         self._metrics = _as_names(metric_columns)
         self._parameters = _as_names(parameter_columns)
@@ -104,7 +104,7 @@ class CLIReporter(ProgressReporter):
         """Show one more metric, optionally with a different heading.
 
         Raises:
-            UsageError: it is already shown (`bad-value`).
+            UsageError: it is already shown (`invalid-value`).
         """
         self._metrics = _add(self._metrics or {}, metric, representation)
 
@@ -112,7 +112,7 @@ class CLIReporter(ProgressReporter):
         """Show one more parameter, optionally with a different heading.
 
         Raises:
-            UsageError: it is already shown (`bad-value`).
+            UsageError: it is already shown (`invalid-value`).
         """
         self._parameters = _add(self._parameters or {}, parameter, representation)
 
@@ -160,5 +160,5 @@ def _as_names(columns: Columns) -> dict[str, str] | None:
 
 def _add(columns: Mapping[str, str], name: str, heading: str | None) -> dict[str, str]:
     if name in columns:
-        raise BadValueError(f"duplicate column {name!r}", hint="leave out the second one", code="bad-value")
+        raise BadValueError(f"duplicate column {name!r}", hint="leave out the second one", code="invalid-value")
     return {**columns, name: heading or name}

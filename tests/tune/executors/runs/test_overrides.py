@@ -39,7 +39,7 @@ def test_short_names_are_parameters(name: str, path: str) -> None:
 def test_what_is_pinned_once_cannot_vary(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_name(name)
-    assert caught.value.code == "sweep-pinned"
+    assert caught.value.code == "invalid-space"
 
 
 def test_no_path_at_all_is_refused() -> None:

@@ -107,7 +107,7 @@ def test_a_second_trial_is_refused() -> None:
     replay.on_add(sweep, first)  # back after an error
     with pytest.raises(UsageError) as caught:
         replay.on_add(sweep, second)
-    assert caught.value.code == "bad-value"
+    assert caught.value.code == "invalid-value"
 
 
 def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) -> None:

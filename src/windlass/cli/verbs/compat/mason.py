@@ -132,7 +132,7 @@ def _known(arguments: Arguments) -> MasonAccount | None:
         return KnownAccount(name=own.user, secret_names=own.has_secret)
     if own.has_secret:
         hint = "add `--user NAME`, your name there"
-        raise UsageError("`--has-secret` replaces asking Beaker", hint=hint, code="options-conflict")
+        raise UsageError("`--has-secret` replaces asking Beaker", hint=hint, code="conflicting-options")
     return None
 
 
@@ -184,7 +184,7 @@ def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
     if arguments.own.is_offline or arguments.own.user:
         flag = "--offline" if arguments.own.is_offline else "--user"
         message = f"`{flag}` works offline, but a submission needs Beaker"
-        raise UsageError(message, hint="add `--emit beaker`, or remove the option", code="options-conflict")
+        raise UsageError(message, hint="add `--emit beaker`, or remove the option", code="conflicting-options")
     _known(arguments)  # rejects --has-secret
     if not has_beaker(os.environ):
         return _print_commands(_read(words, KnownAccount()))
@@ -239,7 +239,7 @@ def _agree(launch: MasonLaunch) -> None:
         return
     if not click.confirm("Launch on several nodes without a known fast network between them?", err=True):
         raise UsageError(
-            "not launched", hint="choose clusters with a fast network, or add `--yes`", code="mason-declined"
+            "not launched", hint="choose clusters with a fast network, or add `--yes`", code="not-confirmed"
         )
 
 

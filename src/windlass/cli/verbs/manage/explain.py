@@ -52,7 +52,7 @@ def explain_command(code: str | None, words: str, is_json: bool) -> None:
     elif not wanted or wanted in groups():
         _list([each for each in codes().values() if wanted in ("", each.group)], is_json=is_json)
     else:
-        raise NotFoundError(f"unknown error code `{wanted}`", hint=_hint(wanted), code="unknown-code")
+        raise NotFoundError(f"unknown error code `{wanted}`", hint=_hint(wanted), code="unknown-name")
 
 
 def _show(entry: ErrorCode, *, is_json: bool) -> None:
@@ -102,7 +102,7 @@ def _found(words: str) -> Sequence[ErrorCode]:
     found = search(words)
     if not found:
         message = f"no error code mentions `{words}`"
-        raise NotFoundError(message, hint="`windlass explain` lists all codes", code="unknown-code")
+        raise NotFoundError(message, hint="`windlass explain` lists all codes", code="unknown-name")
     return found
 
 

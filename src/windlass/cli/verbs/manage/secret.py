@@ -49,7 +49,7 @@ def set_command(name: str, rest: tuple[str, ...]) -> None:
 
 def _read_value(name: str) -> bytes:
     if sys.stdin is None or sys.stdin.closed:
-        raise UsageError(f"no value for `{name}`", hint=f"windlass secret set {name} < FILE", code="secret-refused")
+        raise UsageError(f"no value for `{name}`", hint=f"windlass secret set {name} < FILE", code="invalid-value")
     if sys.stdin.isatty():
         from getpass import getpass  # lazy: only on a terminal
 

@@ -31,7 +31,7 @@ def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -
     Raises:
         SpecError: missing inputs, or an environment that windlass cannot create; has all problems.
     """
-    return _Conversion(request, place, folder, ConversionDiagnostics(code="gantry-elsewhere")).run()
+    return _Conversion(request, place, folder, ConversionDiagnostics(code="unsupported-setting")).run()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def to_experiment(
             holds all problems.
     """
     caches = caches and not launch.options.no_auto_dataset_cache
-    return _Conversion(launch, place, env or Env(), caches, ConversionDiagnostics(code="bad-value")).run(name)
+    return _Conversion(launch, place, env or Env(), caches, ConversionDiagnostics(code="invalid-value")).run(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class Placer:
                 raise WaitTimeoutError(
                     f"{len(names)} slots and {len(groups)} placement groups on Ray did not end: {', '.join(names)}",
                     hint="see `ray list actors` and `ray list placement-groups`; they end by themselves later",
-                    code="ray-slots-stay",
+                    code="timed-out",
                 )
             time.sleep(0.02)
 

@@ -187,7 +187,7 @@ def check_name(name: str) -> str:
         raise UsageError(
             f"`{name}` cannot vary: `{section}` is the same for all trials of a sweep",
             hint="vary parameters, resources or limits: `lr`, `tasks.train.gpus`, `limit.time`",
-            code="sweep-pinned",
+            code="invalid-space",
         )
     return path
 

@@ -128,7 +128,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         raise UsageError(
             "this is the worker of a sweep's slots, which `windlass sweep launch` starts",
             hint="write `trainable: MODULE:NAME` into `sweep:` and launch the file",
-            code="not-a-slot",
+            code="usage",
         )
     files = SlotFiles(Path(folder))
     sys.path.insert(0, os.getcwd())

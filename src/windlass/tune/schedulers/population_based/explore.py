@@ -26,7 +26,7 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
     """Refuse mutations that cannot be applied.
 
     Raises:
-        UsageError: a value is none of list, function, space and nested dictionary (`bad-value`).
+        UsageError: a value is none of list, function, space and nested dictionary (`invalid-value`).
     """
     for key, value in mutations.items():
         name = f"{path}{key}"
@@ -39,7 +39,7 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
             raise refuse(f"hyperparam_mutations[{name!r}] is a sample_from, which cannot be drawn on its own", hint)
         elif not (_is_list(value) or _is_domain(value) or callable(value)):
             hint = "give a list of values, a space such as tune.uniform(0, 1), or a function without arguments"
-            raise BadTypeError(f"hyperparam_mutations[{name!r}] is {value!r}", hint=hint, code="bad-value")
+            raise BadTypeError(f"hyperparam_mutations[{name!r}] is {value!r}", hint=hint, code="invalid-value")
         elif _is_list(value) and not value:
             raise refuse(f"hyperparam_mutations[{name!r}] is empty", "list the values that it can take")
 

@@ -72,7 +72,7 @@ class PopulationBasedTrainingReplay(FIFO):
             raise BadValueError(
                 f"a replay trains one trial, but trial {trial.id} is a second one",
                 hint="set num_samples=1 and leave param_space empty",
-                code="bad-value",
+                code="invalid-value",
             )
         if self.config is None and not trial.config:
             hint = "pass a param_space, or name a trial whose configuration changed"
