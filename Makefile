@@ -15,6 +15,8 @@ SHELL := /bin/bash
 
 unexport PYTHONPATH
 unexport VIRTUAL_ENV
+# Bytecode that is not kept is compiled again by each of the thousand processes that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make demo   the tour: train on two replicas, kill one, watch it come back (under a minute, no torch)'
