@@ -131,7 +131,7 @@ def shape(err: str) -> list[str]:
             4,
             [
                 "error: no such file: `nowhere.yaml` [file-missing]",
-                "hint: `windlass init NAME` makes an experiment to start from",
+                "hint: `windlass init NAME` creates an experiment file to start from",
             ],
         ),
         (

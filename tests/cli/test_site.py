@@ -99,7 +99,7 @@ def test_the_list_has_every_site_and_a_broken_one_is_named(windlass: Windlass, h
     assert (rows["mine"]["from"], rows["mine"]["reached_by"]) == ("yours", "ssh me@login")
     assert rows["mine"]["checked"] == "2026-11-21 ok"
     assert (rows["isambard"]["from"], rows["isambard"]["checked"]) == ("windlass", "never")
-    assert rows["other"]["about"] == "broken: the profile in other.yaml has the name `mine` [conflicting-options]"
+    assert rows["other"]["about"] == "broken: the profile in other.yaml is named `mine` [conflicting-options]"
     assert "mine" in windlass("site", "ls").out
 
 

@@ -130,7 +130,7 @@ _WRONG_FIELDS: list[tuple[str, str, str, str]] = [
         "one_or_many: {a: 1}",
         "invalid-value",
         "`one_or_many` must be text, not a mapping",
-        "put quotes around text that holds `: `",
+        "put quotes around text that contains `: `",
     ),
     (
         "environment: {A: null}",
@@ -150,7 +150,7 @@ _WRONG_FIELDS: list[tuple[str, str, str, str]] = [
         "command: {a: 1}",
         "invalid-value",
         "`command` must be text or a list, not a mapping",
-        "put quotes around text that holds `: `",
+        "put quotes around text that contains `: `",
     ),
     (
         "optimizer: {momentum: 1}",
@@ -241,7 +241,7 @@ def test_python_data_is_checked_like_a_file() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"free": {"a": object}}, "free.a: a type has no form in a file"),
+        ({"free": {"a": object}}, "free.a: a type cannot be written to a file"),
         ({"free": {1: 2}}, "free: the key 1 is not text"),
         ({"text": "\udcff"}, "text: '\\udcff' is not Unicode text"),
         ({"whole": 10**1001}, "whole: a number of more than 1000 digits is too long"),
@@ -266,7 +266,7 @@ def test_a_dataclass_that_cannot_be_read_is_a_programming_error() -> None:
     class Odd:
         thing: complex = 0j
 
-    with pytest.raises(TypeError, match=r"Odd\.thing: complex has no form in a file"):
+    with pytest.raises(TypeError, match=r"Odd\.thing: complex cannot be written to a file"):
         load(Odd, "thing: 1", source="c.yaml")
 
 

@@ -10,7 +10,7 @@ def test_the_page_is_current() -> None:
 def test_the_page_says_what_a_key_takes_and_what_local_refuses() -> None:
     lines = reference().splitlines()
     assert (
-        "| `nodes` | a whole number |  | Nodes; each holds one replica. Default: 1, or what `total_gpus` needs. |"
+        "| `nodes` | a whole number |  | Number of nodes, one replica each. Default: 1, or as many as `total_gpus` needs. |"
         in lines
     )
     assert "| `grace` | a duration such as `20m` | `30s` | Time between TERM and KILL. |" in lines

@@ -45,7 +45,7 @@ WRONG = [
     ),
     ("beaker.results=results", "not an absolute path", "invalid-value"),
     ("fs.shared=/home/me", "is not on any of `beaker.mounts`", "conflicting-options"),
-    ("containers.kind=apptainer", "is a container itself", "setting-unused"),
+    ("containers.kind=apptainer", "already runs in a container", "setting-unused"),
     ("kind=slurm", "`beaker` has settings", "setting-unused"),
 ]
 

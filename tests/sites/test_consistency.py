@@ -61,7 +61,7 @@ def test_a_good_profile_has_no_findings() -> None:
         ("sources: [{facts: net.vars.NCCL_X}]", "no `NCCL_X`", "unknown-key", ""),
         ("sources: [{facts: ''}]", "unknown field", "unknown-key", ""),
         ("sources: [{facts: net, status: official, seen: 2026-01-01}]", "needs a `url`", "conflicting-options", "url:"),
-        ("sources: [{facts: net, status: measured}]", "a source with the status measured needs a date", "conflicting-options", "age"),
+        ("sources: [{facts: net, status: measured}]", "a source with the status measured needs a date", "conflicting-options", "outdated"),
         ("sources: [{facts: net, seen: 2026-02-01, expires: 2026-01-01}]", "before they were seen", "conflicting-options", ""),
     ],
 )  # fmt: skip
@@ -103,7 +103,7 @@ def test_short_forms_come_back_as_they_were_written() -> None:
 
 def test_a_variable_without_a_value_is_not_guessed_at() -> None:
     assert (
-        "write `NCCL_NET=VALUE` to set it, or `{name: NCCL_NET}` to take it away"
+        "write `NCCL_NET=VALUE` to set it, or `{name: NCCL_NET}` to unset it"
         in problems("name: m\nnet: {vars: [NCCL_NET]}\n")[0]
     )
 

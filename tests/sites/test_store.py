@@ -57,7 +57,7 @@ def test_a_broken_profile_is_refused_with_every_place(tmp_path: Path) -> None:
 
 def test_a_profile_is_called_like_its_file(tmp_path: Path) -> None:
     put(tmp_path, "mine", "name: other\n")
-    with pytest.raises(UsageError, match=r"the profile in mine.yaml has the name `other`"):
+    with pytest.raises(UsageError, match=r"the profile in mine.yaml is named `other`"):
         find_site("mine", tmp_path)
 
 

@@ -173,7 +173,7 @@ run: python b.py
         """\
 error: duplicate key `run`                                    [yaml-syntax]
   exp.yaml:3:1   run: python b.py
-hint: the first one is in line 2
+hint: the first one is on line 2
 """,
     ),
     BadInput(
@@ -324,7 +324,7 @@ run: python train.py
         """\
 error: `why` must be text, not a mapping                      [invalid-value]
   exp.yaml:2:6   why: {faster: than}
-hint: put quotes around text that holds `: `
+hint: put quotes around text that contains `: `
 """,
     ),
     BadInput(
@@ -646,7 +646,7 @@ tasks:
         """\
 error: `tasks.train.gpus` cannot be the text `gh200 x 4`      [invalid-value]
   exp.yaml:5:11   gpus: gh200 x 4
-hint: GPUs per node are a count, with a type if you like: `4` or `4 x gh200`
+hint: write the number of GPUs per node, optionally with a type: `4` or `4 x gh200`
 """,
     ),
     BadInput(
@@ -1071,7 +1071,7 @@ run: python train.py
         """\
 error: unexpected `:`: a key cannot be here                   [yaml-syntax]
   exp.yaml:2:14   why: question: does it work?
-hint: check the indentation and the line above; put quotes around text that holds `: `
+hint: check the indentation and the line above; put quotes around text that contains `: `
 """,
     ),
     BadInput(
@@ -1192,7 +1192,7 @@ run: python train.py
 params: {[a, b]: 1}
 """,
         """\
-error: a key is text, not a list or a mapping                 [yaml-syntax]
+error: a key must be text, not a list or a mapping            [yaml-syntax]
   exp.yaml:3:10   params: {[a, b]: 1}
 hint: quote it if it begins with `[` or `{`
 """,

@@ -181,7 +181,7 @@ def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
     assert caught.value.code == "file-missing"
     with pytest.raises(NotFoundError) as caught:
         load_experiment(tmp_path / "nowhere" / "x.yaml")
-    assert caught.value.hint == "`windlass init NAME` makes an experiment to start from"
+    assert caught.value.hint == "`windlass init NAME` creates an experiment file to start from"
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_nothing_goes_while_somebody_writes(
     store: LocalStore, versions: list[Version], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass.store.collecting._LOCK_S", 0.0)
-    with store.writing(), pytest.raises(WaitTimeoutError, match="was in use by others") as caught:
+    with store.writing(), pytest.raises(WaitTimeoutError, match="was in use by other processes") as caught:
         collect(later(store), pinned={})
     assert caught.value.code == "store-busy"
     assert len(store.versions()) == 3

@@ -81,7 +81,7 @@ def test_a_source_that_never_gets_further_is_given_up(store: LocalStore) -> None
 
 
 def test_other_bytes_than_expected_are_not_kept(store: LocalStore) -> None:
-    with pytest.raises(PreconditionError, match="has other bytes than expected") as caught:
+    with pytest.raises(PreconditionError, match="does not have the expected content") as caught:
         fetch(store, FakeBlob(content=CONTENT[:-1] + b"!"))
     assert caught.value.code == "digest-mismatch"
     assert (partials(store), list(store.objects.walk())) == ([], [])

@@ -72,7 +72,7 @@ def test_a_damaged_object_there_is_not_taken_and_a_push_does_not_trust_a_torn_on
     remote.push(store, version.digest)
     key = f"objects/{version.entries[0].sha256[:2]}/{version.entries[0].sha256}"
     remote._put(key, b"ALPHA")
-    with pytest.raises(PreconditionError, match="other bytes than expected") as caught:
+    with pytest.raises(PreconditionError, match="not have the expected content") as caught:
         remote.pull(other, version.digest)
     assert caught.value.code == "digest-mismatch"
     assert other.versions() == []

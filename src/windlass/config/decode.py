@@ -122,7 +122,7 @@ class DocumentDecoder:
         return self._construct(cls, values, node.place, path) if is_whole else _FAILED
 
     def _excuse(self, key: str, cls: type[object], path: _Path) -> None:
-        """Suppress the missing-key problem of the key that a misspelt key was meant to be."""
+        """Suppress the missing-key problem of a key that was probably misspelt."""
         shorthands = key_shorthands(cls)
         close = nearest(key, [*fields_of(cls), *shorthands])
         if close:

@@ -158,7 +158,7 @@ def _tree(data: object, source: str, path: str, depth: int) -> Node:
         return ScalarNode(data, text_of(data), place)
     if isinstance(data, Path):
         return ScalarNode(str(data), str(data), place)
-    raise ValueError(f"{path}: a {type(data).__qualname__} has no form in a file")
+    raise ValueError(f"{path}: a {type(data).__qualname__} cannot be written to a file")
 
 
 def text_of(value: bool | float | str | None) -> str:

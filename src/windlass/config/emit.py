@@ -102,7 +102,7 @@ def _scalar(value: object, *, is_flow: bool = False) -> str:
         return "[]"
     if isinstance(value, bool | int | float) or value is None:
         return text_of(value)
-    raise TypeError(f"a {type(value).__qualname__} has no form in a file")
+    raise TypeError(f"a {type(value).__qualname__} cannot be written to a file")
 
 
 def _text(text: str, *, is_flow: bool) -> str:

@@ -250,7 +250,7 @@ def field_type_of(hint: object, notes: tuple[object, ...] = ()) -> FieldType:
         return MapType(key_type, field_type_of(item))
     if isinstance(hint, type):
         return _plain(hint, notes)
-    raise TypeError(f"{hint} has no form in a file")
+    raise TypeError(f"{hint} cannot be written to a file")
 
 
 def _plain(hint: type[object], notes: tuple[object, ...]) -> FieldType:
@@ -270,7 +270,7 @@ def _plain(hint: type[object], notes: tuple[object, ...]) -> FieldType:
         return ChoiceType(tuple(member.value for member in hint), hint)
     if dataclasses.is_dataclass(hint):
         return RecordType(hint)
-    raise TypeError(f"{hint.__qualname__} has no form in a file")
+    raise TypeError(f"{hint.__qualname__} cannot be written to a file")
 
 
 def _union(options: Sequence[object], notes: tuple[object, ...]) -> OneOfType:

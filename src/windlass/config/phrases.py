@@ -89,7 +89,7 @@ def type_hint(node: Node, field_type: FieldType, key: str) -> str:
     if not node.place.line and node.place.excerpt.startswith("--") and "=" not in node.place.excerpt:
         return f"write `{node.place.excerpt}=VALUE`"
     if isinstance(node, MappingNode):
-        return "put quotes around text that holds `: `" if _takes(field_type, TextType) else ""
+        return "put quotes around text that contains `: `" if _takes(field_type, TextType) else ""
     if not isinstance(node, ScalarNode):
         return ""
     if node.value is None:

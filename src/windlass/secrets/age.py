@@ -9,7 +9,7 @@ __all__ = ["AgeError", "decrypt", "encrypt", "new_identity"]
 
 
 class AgeError(Exception):
-    """Error about a key or file that age refuses; the message quotes neither."""
+    """Error for a key or file that age rejects; the message quotes neither."""
 
 
 def new_identity() -> str:

@@ -28,7 +28,9 @@ _LINGERING = Path("/var/lib/systemd/linger")
 
 
 def deliver(values: Mapping[str, bytes], token: str, home: Path, *, folder: Path | None = None) -> Path:
-    """Write the secrets of a run, which must already be recorded, or a sweep may remove them.
+    """Write the secrets of a run to a private file.
+
+    Record the run first: a sweep removes the files of runs that it does not find.
 
     Args:
         token: token of the run, used as the file name.

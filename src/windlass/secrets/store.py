@@ -52,12 +52,12 @@ def check_name(name: str) -> None:
 def check_value(name: str, value: bytes) -> None:
     """Refuse a value that cannot be delivered or masked; errors never quote the value."""
     if not value:
-        raise _refused(name, "is empty", "give the value on standard input")
+        raise _refused(name, "is empty", "pass the value on standard input")
     if b"\0" in value:
         raise _refused(
             name,
             "contains a NUL byte",
-            "environment variables cannot contain one; encode the value, such as with base64",
+            "environment variables cannot contain one; encode the value, for example with base64",
         )
     if len(value.strip()) < MIN_VALUE_BYTES:
         hint = f"use at least {MIN_VALUE_BYTES} bytes, or set a short value that is not secret under `env.vars`"

@@ -1,11 +1,12 @@
 """Vault: all secrets in one age-encrypted file, next to its key.
 
     <folder>/            0700
-        identity         0600, the age key, created at the first use
+        identity         0600, the age key, created on first use
         vault.age        0600, encrypted JSON: name to base64 of the value
         lock             held while the vault is changed
 
-Encryption at rest protects backups, synced folders and misconfigured permissions, not against your own account.
+Encryption at rest protects copies in backups and synced folders, and files with wrong permissions. It does not protect
+against programs that run under your own account.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Vault:
     """Secrets in an age-encrypted file; safe for concurrent writers.
 
     Args:
-        folder: created at the first `set`, with mode 0700.
+        folder: created by the first `set`, with mode 0700.
     """
 
     label = "vault"

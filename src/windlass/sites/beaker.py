@@ -27,15 +27,15 @@ _IMAGE = re.compile(r"(?:beaker|docker):\S+")
 class BeakerMount:
     """Storage for jobs: a Weka bucket, or a folder on the machines."""
 
-    path: Annotated[str, Doc("Path as jobs see it.")]
-    weka: Annotated[str, Doc("Bucket of Weka.")] = ""
-    host_path: Annotated[str, Doc("Folder of the machines.")] = ""
-    sub_path: Annotated[str, Doc("Folder in it that is mounted; empty: all of it.")] = ""
+    path: Annotated[str, Doc("Path inside the job.")]
+    weka: Annotated[str, Doc("Weka bucket.")] = ""
+    host_path: Annotated[str, Doc("Folder on the machines.")] = ""
+    sub_path: Annotated[str, Doc("Subfolder to mount; empty mounts all of it.")] = ""
     read_only: Annotated[bool, Doc("Mount it read-only.")] = False
     clusters: Annotated[
         tuple[str, ...],
         OneOrMany(),
-        Doc("Clusters that have it; empty: all. Jobs that may run on others do not get it."),
+        Doc("Clusters that have it; empty means all. A job gets it only if all of its clusters have it."),
     ] = ()
 
 
@@ -44,13 +44,13 @@ class BeakerPlace:
     """Defaults for Beaker jobs."""
 
     workspace: Annotated[str, Doc("Full name of the workspace, `ORGANIZATION/NAME`.")] = ""
-    budget: Annotated[str, Doc("Budget, `ORGANIZATION/NAME`; empty: that of the workspace.")] = ""
+    budget: Annotated[str, Doc("Budget, `ORGANIZATION/NAME`; empty: the workspace's budget.")] = ""
     clusters: Annotated[tuple[str, ...], OneOrMany(), Doc("Clusters where jobs may run.")] = ()
     image: Annotated[str, Doc("Default image: `beaker:USER/NAME` or `docker:REFERENCE`.")] = ""
-    mounts: Annotated[tuple[BeakerMount, ...], Doc("Storage that jobs see.")] = ()
+    mounts: Annotated[tuple[BeakerMount, ...], Doc("Storage that is mounted in jobs.")] = ()
     priority: Annotated[Literal["low", "normal", "high", "urgent", "immediate"], Doc("Default priority.")] = "normal"
     groups: Annotated[tuple[str, ...], OneOrMany(), Doc("Groups that experiments join, by full name.")] = ()
-    results: Annotated[str, Doc("Folder in the container that Beaker uploads.")] = "/results"
+    results: Annotated[str, Doc("Results folder in the container, which Beaker uploads.")] = "/results"
     config: Annotated[str, Doc("Configuration file of the Beaker client; empty: its default path.")] = ""
 
 
@@ -59,11 +59,11 @@ class Brought:
     """Mapping of names in commands written for Beaker to names at this site."""
 
     paths: Annotated[
-        Mapping[str, str], Doc("Folder here by the prefix of a path in such commands, such as `/weka/data`.")
+        Mapping[str, str], Doc("Folder at this site for each path prefix in such commands, such as `/weka/data`.")
     ] = field(default_factory=dict)
-    clusters: Annotated[Mapping[str, str], Doc("Partition here by name of a Beaker cluster; `*` is any other.")] = (
-        field(default_factory=dict)
-    )
+    clusters: Annotated[
+        Mapping[str, str], Doc("Partition at this site for each Beaker cluster; `*` stands for any other cluster.")
+    ] = field(default_factory=dict)
 
 
 def mounts_of(place: BeakerPlace, clusters: Sequence[str]) -> tuple[BeakerMount, ...]:
@@ -97,8 +97,8 @@ def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
         yield "beaker.results", f"`{place.results}` is not an absolute path", "invalid-value", "write `/results`"
     yield from _shared(profile)
     if profile.containers.kind != "none":
-        hint = "remove `containers`: the image of a job is what it runs in"
-        yield "containers.kind", "a Beaker job is a container itself", "setting-unused", hint
+        hint = "remove `containers`: a Beaker job runs in its own image"
+        yield "containers.kind", "a Beaker job already runs in a container", "setting-unused", hint
 
 
 def _full_name(path: str, name: str) -> Iterator[Diagnostic]:
@@ -127,7 +127,7 @@ def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagno
 
 
 def _shared(profile: Profile) -> Iterator[Diagnostic]:
-    """Check that `fs.shared` is on a mount, without which it would not outlive a job."""
+    """Check that `fs.shared` is on a mount; other folders are lost when a job ends."""
     shared = PurePosixPath(profile.fs.shared)
     if not profile.fs.shared or not profile.beaker.mounts:
         return
@@ -137,6 +137,6 @@ def _shared(profile: Profile) -> Iterator[Diagnostic]:
                 message = f"fs.shared is on the read-only mount `{mount.path}`"
                 yield "fs.shared", message, "conflicting-options", "set it to a folder that jobs can write to"
             return
-    message = f"`{shared}` is not on any of `beaker.mounts`, so it would not outlive a job"
+    message = f"`{shared}` is not on any of `beaker.mounts`, so its files would be lost when a job ends"
     paths = ", ".join(mount.path for mount in profile.beaker.mounts)
     yield "fs.shared", message, "conflicting-options", f"set it to a folder below one of: {paths}"

@@ -95,7 +95,7 @@ def _sources(profile: Profile) -> Iterator[Diagnostic]:
         if source.status == "official" and not source.url:
             yield path, "an official source needs a `url`", "conflicting-options", "add `url:`, or use another status"
         if source.status != "unverified" and not source.seen:
-            hint = "add `seen: YYYY-MM-DD`: facts about machines age"
+            hint = "add `seen: YYYY-MM-DD`, because facts about machines become outdated"
             yield path, f"a source with the status {source.status} needs a date", "conflicting-options", hint
         if source.seen and source.expires and source.expires < source.seen:
             message = f"the facts expire on {source.expires}, before they were seen on {source.seen}"
@@ -244,7 +244,7 @@ def _software(profile: Profile) -> Iterator[Diagnostic]:
     for option in containers.options if containers.kind == "apptainer" else ():
         if option in _CLEANING:
             message = f"`{option}` would remove the task's variables from its container"
-            hint = "remove it: a task inherits only few variables of the node anyway"
+            hint = "remove it: a task inherits only a few variables from the node anyway"
             yield "containers.options", message, "conflicting-options", hint
 
 

@@ -49,7 +49,7 @@ class Mapped:
 
     partition: Annotated[str, Doc("Partition.")] = ""
     qos: Annotated[str, Doc("Quality of service.")] = ""
-    nice: Annotated[int, Doc("Adjustment of the priority; positive is later.")] = 0
+    nice: Annotated[int, Doc("Priority adjustment (sbatch --nice); positive values run later.")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,24 +74,22 @@ class Exclusion:
 class Partition:
     """Partition and properties of one of its nodes; 0 and empty mean unknown."""
 
-    num_nodes: Annotated[int, Range(min=0), Doc("Nodes in it.")] = 0
-    max_nodes: Annotated[int, Range(min=0), Doc("Most nodes of one job; 0: all.")] = 0
-    time_max: Annotated[float | None, DurationText(), Doc("Longest walltime.")] = None
-    gpus: Annotated[int | None, Range(min=0), Doc("GPUs of a node; empty: unknown.")] = None
+    num_nodes: Annotated[int, Range(min=0), Doc("Number of nodes.")] = 0
+    max_nodes: Annotated[int, Range(min=0), Doc("Maximum number of nodes per job; 0: all nodes.")] = 0
+    time_max: Annotated[float | None, DurationText(), Doc("Maximum walltime.")] = None
+    gpus: Annotated[int | None, Range(min=0), Doc("GPUs per node; empty: unknown.")] = None
     gpu_type: Annotated[str, Doc("Common name of the GPU type, such as `gh200`.")] = ""
     gres: Annotated[str, Doc("Name of the GPU type in the scheduler, if it has one.")] = ""
     gpu_memory: Annotated[int, SizeText(), Doc("Memory of one GPU.")] = 0
-    cpus: Annotated[int, Range(min=0), Doc("CPUs of a node.")] = 0
-    memory: Annotated[int, SizeText(), Doc("Memory of a node for jobs.")] = 0
-    arch: Annotated[str, Doc("Machine, as `uname -m` says.")] = ""
+    cpus: Annotated[int, Range(min=0), Doc("CPUs per node.")] = 0
+    memory: Annotated[int, SizeText(), Doc("Memory per node that jobs can use.")] = 0
+    arch: Annotated[str, Doc("Architecture, as printed by `uname -m`.")] = ""
     driver: Annotated[str, Doc("GPU driver version, such as `565.57`.")] = ""
-    cuda: Annotated[str, Doc("Newest CUDA version that the driver runs, such as `12.7`.")] = ""
-    features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features of its nodes.")] = ()
+    cuda: Annotated[str, Doc("Newest CUDA version that the driver supports, such as `12.7`.")] = ""
+    features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features of the nodes.")] = ()
     qos: Annotated[tuple[str, ...], OneOrMany(), Doc("QOS that may be used here; empty: any.")] = ()
     is_preempted: Annotated[bool, Doc("Jobs may be preempted.")] = False
-    notice: Annotated[
-        float | None, DurationText(), Doc("Grace time between the notice of a preemption and the kill.")
-    ] = None
+    notice: Annotated[float | None, DurationText(), Doc("Grace time between a preemption notice and the kill.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +97,15 @@ class SiteScheduler:
     """Scheduler settings of a site."""
 
     version: Annotated[str, Doc("Version that was probed, such as `22.05.8`.")] = ""
-    bin: Annotated[str, Doc("Folder of sbatch, squeue, ..., if not on the PATH.")] = ""
+    bin: Annotated[str, Doc("Folder with sbatch, squeue, ..., if they are not on the PATH.")] = ""
     partition: Annotated[str, Doc("Default partition.")] = ""
     cpu_partition: Annotated[
-        str, Doc("Partition of tasks without GPUs, such as builds of data; empty: that of the experiment.")
+        str, Doc("Partition for tasks without GPUs, such as data builds; empty: the experiment's partition.")
     ] = ""
     qos: Annotated[str, Doc("Default QOS.")] = ""
     account: Annotated[str, Doc("Default account.")] = ""
     accounts: Annotated[tuple[str, ...], OneOrMany(), Doc("Allowed accounts; empty: unknown.")] = ()
-    qos_known: Annotated[tuple[str, ...], OneOrMany(), Doc("Existing QOS; empty: unknown.")] = ()
+    qos_known: Annotated[tuple[str, ...], OneOrMany(), Doc("Names of all QOS; empty: unknown.")] = ()
     accounting: Annotated[bool, Doc("`sacct` works.")] = False
     chain: Annotated[
         Literal["successor", "requeue", "none"],
@@ -117,14 +115,14 @@ class SiteScheduler:
     exclusive: Annotated[bool, Doc("Jobs get whole nodes.")] = False
     gpu_option: Annotated[Literal["gres", "gpus-per-node", "none"], Doc("Option that requests GPUs.")] = "gres"
     asks_memory: Annotated[bool, Doc("Jobs request memory.")] = True
-    kill_wait: Annotated[float, DurationText(), Doc("Time between SIGTERM and SIGKILL at a job's end (KillWait).")] = (
-        30.0
-    )
+    kill_wait: Annotated[
+        float, DurationText(), Doc("Time between SIGTERM and SIGKILL when Slurm ends a job (KillWait).")
+    ] = 30.0
     warn_before: Annotated[float, DurationText(), Doc("Time before the walltime at which Slurm sends a signal.")] = (
         120.0
     )
     submit_guard: Annotated[tuple[str, ...], OneOrMany(), Doc("Command that must succeed before a job is queued.")] = ()
-    options: Annotated[tuple[str, ...], OneOrMany(), Doc("More options of sbatch, such as `--network=...`.")] = ()
+    options: Annotated[tuple[str, ...], OneOrMany(), Doc("Additional sbatch options, such as `--network=...`.")] = ()
     exclude: Annotated[tuple[Exclusion, ...], Doc("Nodes that jobs avoid.")] = ()
     priority: Annotated[Mapping[str, Mapped], Doc("Settings for each priority.")] = field(default_factory=dict)
     preemptible: Annotated[Mapped | None, Doc("Settings for `preemptible: true`.")] = None
@@ -132,7 +130,7 @@ class SiteScheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteVariable:
-    """Environment variable of tasks at the site; `NAME=value` is its short form.
+    """Environment variable for tasks at the site; the short form is `NAME=value`.
 
     `value` may contain `${env.path}` (the environment's folder), `${user}`, `${fs.shared}` and `${fs.node_local}`.
     """
@@ -159,7 +157,7 @@ class SiteVariable:
         """Read the short form `NAME=value`, which applies to every role, unconditionally."""
         name, equals, rest = value.partition("=")
         if not equals:
-            raise ValueError(f"write `{name}=VALUE` to set it, or `{{name: {name}}}` to take it away")
+            raise ValueError(f"write `{name}=VALUE` to set it, or `{{name: {name}}}` to unset it")
         return cls(name=name, value=rest)
 
     def to_shorthand(self) -> str | None:
@@ -187,7 +185,10 @@ class FileSystem:
     """File systems of a site. `${user}` in a path is the user's name there."""
 
     shared: Annotated[
-        str, Doc("Folder that all nodes and the login node see; windlass keeps its state in `windlass` below it.")
+        str,
+        Doc(
+            "Folder shared by the login node and all other nodes; windlass keeps its state in its subfolder `windlass`."
+        ),
     ] = ""
     node_local: Annotated[str, Doc("Fast folder of each node.")] = "/tmp"  # noqa: S108 - a default that sites override
     node_local_is_memory: Annotated[bool, Doc("The node-local folder is in memory.")] = False
@@ -198,7 +199,7 @@ class FileSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """Package that needs a different build than in the lock file; recorded in the provenance."""
+    """Package that needs a different build from the one in the lock file; recorded in the provenance."""
 
     package: Annotated[str, Doc("Name, optionally with a version: `torch==2.9.0`.")]
     index: Annotated[str, Doc("URL of an index, folder of wheels, or PyTorch index such as `cu126`.")] = ""
@@ -225,19 +226,21 @@ class Patch:
 class SiteEnvironment:
     """Software at a site, and settings for environment builds."""
 
-    python: Annotated[str, Doc("Python >= 3.9 for the supervisor of windlass.")] = "python3"
-    uv: Annotated[str, Doc("The uv program.")] = "uv"
+    python: Annotated[str, Doc("Python interpreter, 3.9 or newer, that runs windlass's supervisor.")] = "python3"
+    uv: Annotated[str, Doc("Path or name of the uv program.")] = "uv"
     build: Annotated[Literal["login", "compute"], Doc("Where environments are built.")] = "login"
-    build_partition: Annotated[str, Doc("Partition of the build job, where `build: compute`.")] = ""
+    build_partition: Annotated[str, Doc("Partition for the build job, if `build: compute`.")] = ""
     stage: Annotated[Literal["shared", "node-local"], Doc("Where jobs read the environment from.")] = "shared"
     module_init: Annotated[str, Doc("Shell file that defines `module`; empty: found in the usual places.")] = ""
     module_purge: Annotated[bool, Doc("Unload all modules first.")] = False
     modules: Annotated[tuple[str, ...], OneOrMany(), Doc("Modules to load.")] = ()
     modules_forbidden: Annotated[tuple[str, ...], OneOrMany(), Doc("Modules that must not be loaded.")] = ()
-    overrides: Annotated[tuple[Override, ...], Doc("Packages that need another build.")] = ()
+    overrides: Annotated[tuple[Override, ...], Doc("Packages that need a different build.")] = ()
     patches: Annotated[tuple[Patch, ...], Doc("Start-up patches.")] = ()
-    imports: Annotated[tuple[str, ...], OneOrMany(), Doc("Modules that must import after a build, if installed.")] = ()
-    vars: Annotated[tuple[SiteVariable, ...], Doc("Environment variables of every task.")] = ()
+    imports: Annotated[
+        tuple[str, ...], OneOrMany(), Doc("Python modules that must be importable after a build, if installed.")
+    ] = ()
+    vars: Annotated[tuple[SiteVariable, ...], Doc("Environment variables for every task.")] = ()
     forward: Annotated[
         tuple[str, ...], OneOrMany(), Doc("Variables that jobs inherit from modules; `NAME` or `PREFIX*`.")
     ] = ()
@@ -249,8 +252,8 @@ class Containers:
     """Container runtime of a site."""
 
     kind: Annotated[Literal["none", "apptainer", "enroot"], Doc("Runtime.")] = "none"
-    program: Annotated[str, Doc("Program, if not on the PATH.")] = ""
-    options: Annotated[tuple[str, ...], OneOrMany(), Doc("More options, such as `--nv`.")] = ()
+    program: Annotated[str, Doc("Path of the runtime's program, if it is not on the PATH.")] = ""
+    options: Annotated[tuple[str, ...], OneOrMany(), Doc("Additional options, such as `--nv`.")] = ()
     binds: Annotated[tuple[str, ...], OneOrMany(), Doc("Folders to mount.")] = ()
 
 
@@ -258,7 +261,7 @@ class Containers:
 class SiteRay:
     """Ray settings of a site."""
 
-    cpus: Annotated[int, Range(min=0), Doc("CPUs per node for Ray; 0: those of the task or the partition.")] = 0
+    cpus: Annotated[int, Range(min=0), Doc("CPUs per node for Ray; 0: the task's or the partition's number.")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,25 +271,25 @@ class Health:
     preflight: Annotated[
         tuple[Literal["gpu-count", "disk", "port", "clock"], ...],
         OneOrMany(),
-        Doc("Checks of every node before user code."),
+        Doc("Checks that run on every node before the user's code."),
     ] = ()
     straggler: Annotated[
-        float, Range(above=1), Doc("Report a replica whose steps take this many times the median.")
+        float, Range(above=1), Doc("Report a replica whose steps take this many times as long as the median.")
     ] = 2.0
-    exclude_after: Annotated[int, Range(min=1), Doc("Failures of a node after which the run avoids it.")] = 2
+    exclude_after: Annotated[int, Range(min=1), Doc("Number of failures after which the run avoids a node.")] = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Profile of a site, as in its file."""
+    """Profile of a site, as written in its file."""
 
     name: Annotated[str, Name(), Doc("Name of the site.")]
-    kind: Annotated[Literal["slurm", "beaker"], Doc("Kind of the place.")] = "slurm"
+    kind: Annotated[Literal["slurm", "beaker"], Doc("Kind of site.")] = "slurm"
     about: Annotated[str, Doc("Description in one line.")] = ""
     ssh: Annotated[str, Doc("`user@host` of the login node; empty: this machine is the login node.")] = ""
     sources: Annotated[tuple[ProfileSource, ...], Doc("Sources of the facts.")] = ()
     scheduler: Annotated[SiteScheduler, Doc("Scheduler.")] = SiteScheduler()
-    beaker: Annotated[BeakerPlace, Doc("Defaults of jobs at a Beaker site.")] = BeakerPlace()
+    beaker: Annotated[BeakerPlace, Doc("Defaults for jobs at a Beaker site.")] = BeakerPlace()
     partitions: Annotated[Mapping[str, Partition], Doc("Partitions by name; at Beaker, clusters.")] = field(
         default_factory=dict
     )

@@ -101,7 +101,7 @@ def load_profile(path: Path, *, merges_fabric: bool = True) -> Profile:
     profile = _load(Profile, path)
     if profile.name != path.stem:
         hint = f"write `name: {path.stem}`, or rename the file"
-        message = f"the profile in {path.name} has the name `{profile.name}`"
+        message = f"the profile in {path.name} is named `{profile.name}`"
         raise UsageError(message, hint=hint, code="conflicting-options")
     return _with_fabric(profile) if profile.net.fabric and merges_fabric else profile
 
@@ -121,7 +121,7 @@ def save_site(profile: Profile, home: Path, *, replaces_edits: bool = False) -> 
     folder = sites_folder(home)
     path = folder / f"{profile.name}{_SUFFIX}"
     if path.exists() and not replaces_edits and _is_edited(path):
-        hint = f"--replace overwrites it and keeps your settings where the machine reports none; first look at {path}"
+        hint = f"--replace overwrites it but keeps your settings where the machine reports none; look at {path} first"
         raise PreconditionError(f"{path} was edited since windlass wrote it", hint=hint, code="site-edited")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomic(path, _text(profile).encode())

@@ -22,8 +22,8 @@ class Bundle:
     """Number of equal bundles of GPUs and CPUs, each on one node; `plan` checks that they fit."""
 
     count: Annotated[Number, Doc("Number of bundles, such as `${num_gpus - 2 * nodes}`.")] = 1
-    gpus: Annotated[Number, Doc("GPUs of each, such as the tensor-parallel size.")] = 0
-    cpus: Annotated[Number, Doc("CPUs of each.")] = 0
+    gpus: Annotated[Number, Doc("GPUs per bundle, such as the tensor-parallel size.")] = 0
+    cpus: Annotated[Number, Doc("CPUs per bundle.")] = 0
     strategy: Annotated[
         Literal["pack", "spread", "strict-pack", "strict-spread"],
         Doc("Placement: `strict-pack` on one node, `strict-spread` on as many nodes as there are bundles."),

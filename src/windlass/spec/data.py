@@ -24,15 +24,17 @@ class DataSource:
     from_: Annotated[str, Key("from"), Doc("Name of another data entry, or a source, that `build` reads.")] = ""
     build: Annotated[Command | None, Doc("Command that writes the data to ${out}; cached by content.")] = None
     code: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Files and folders of the code that `build` runs; others do not rebuild it.")
+        tuple[str, ...],
+        OneOrMany(),
+        Doc("Files and folders of the code that `build` uses; changes to other files do not rebuild the data."),
     ] = ()
-    cpus: Annotated[float | None, Range(above=0), Doc("CPU cores of the build.")] = None
-    memory: Annotated[int | None, SizeText(), Range(min=1), Doc("Memory of the build.")] = None
+    cpus: Annotated[float | None, Range(above=0), Doc("CPU cores for the build.")] = None
+    memory: Annotated[int | None, SizeText(), Range(min=1), Doc("Memory for the build.")] = None
     adapter: Annotated[
         Literal["none", "cache-dataset-only"],
         Doc("Makes `build` from the command of a task that supports this convention."),
     ] = "none"
-    task: Annotated[str, Doc("The task that `adapter` takes; empty: the only one.")] = ""
+    task: Annotated[str, Doc("Task whose command `adapter` uses; empty: the only task.")] = ""
     drop: Annotated[
         tuple[str, ...], OneOrMany(), Doc("Flags of that command that do not affect the data, such as `--lr`.")
     ] = ()

@@ -18,14 +18,12 @@ __all__ = ["Env", "SecretUse"]
 class SecretUse:
     """Secret for the processes, by name; its value comes from the vault."""
 
-    name: Annotated[
-        VariableName, Doc("Name of the variable, and of the secret in the vault where `from` names no other.")
-    ]
+    name: Annotated[VariableName, Doc("Name of the variable, and of the secret in the vault unless `from` is set.")]
     from_: Annotated[
         str,
         Pattern("(?:[A-Za-z_][A-Za-z0-9_]*)?", "a secret's name consists of letters, digits and '_'", "invalid-name"),
         Key("from"),
-        Doc("Name of the secret in the vault, where it is not the variable's."),
+        Doc("Name of the secret in the vault, if it differs from the variable's."),
     ] = ""
     as_: Annotated[
         Literal["env", "file"],
@@ -59,11 +57,11 @@ class Env:
 
     image: Annotated[Image, Doc("A container image: a tag, a digest, or a Dockerfile to build.")] = Image()
     uv: Annotated[str, Doc("Folder of a project with `uv.lock`, `pylock.toml` or hashed requirements.")] = ""
-    python: Annotated[str, Doc("A Python interpreter or virtual environment, used as it is and recorded.")] = ""
+    python: Annotated[str, Doc("A Python interpreter or virtual environment, used unchanged and recorded.")] = ""
     groups: Annotated[tuple[str, ...], OneOrMany(), Doc("Dependency groups of the uv project.")] = ()
     extras: Annotated[tuple[str, ...], OneOrMany(), Doc("Extras of the uv project.")] = ()
-    vars: Annotated[Variables, Doc("Environment variables of every task.")] = field(default_factory=dict)
-    secrets: Annotated[tuple[SecretUse, ...], OneOrMany(), Doc("Secrets every task gets, by name only.")] = ()
+    vars: Annotated[Variables, Doc("Environment variables for every task.")] = field(default_factory=dict)
+    secrets: Annotated[tuple[SecretUse, ...], OneOrMany(), Doc("Names of secrets that every task gets.")] = ()
 
     def check(self) -> Iterator[Diagnostic]:
         """Check the fields together."""

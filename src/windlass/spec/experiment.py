@@ -58,7 +58,7 @@ class Experiment:
     context: Annotated[Context, Doc("Priority, preemption, account, group.")] = Context()
     limit: Annotated[Limit, Doc("Time, jobs and GPU-hours.")] = Limit()
     retry: Annotated[Retry, Doc("Number of restarts of a task.")] = Retry()
-    retain: Annotated[Retain, Doc("Files that `windlass gc` keeps of a run that ended.")] = Retain()
+    retain: Annotated[Retain, Doc("Files that `windlass gc` keeps after a run has ended.")] = Retain()
     sweep: Annotated[Sweep | None, Doc("A search over settings, for `windlass sweep launch`.")] = None
     beaker: Annotated[
         Mapping[str, JsonValue], Doc("Keys of Beaker's spec without an equivalent here, only for Beaker.")

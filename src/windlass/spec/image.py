@@ -34,7 +34,7 @@ class Image:
 
     name: Annotated[str, Doc("Tag or digest of an image that exists, such as `python:3.12`.")] = ""
     dockerfile: Annotated[str, Doc("Dockerfile to build, relative to the code.")] = ""
-    context: Annotated[str, Doc("Folder below the code that the builder gets.")] = "."
+    context: Annotated[str, Doc("Build context: a folder below the code.")] = "."
     target: Annotated[str, Doc("Stage of the Dockerfile to build.")] = ""
     args: Annotated[Variables, Doc("Build arguments.")] = field(default_factory=dict)
     variants: Annotated[
@@ -42,7 +42,7 @@ class Image:
     ] = field(default_factory=dict)
     variant: Annotated[str, Doc("Variant of `variants` that the tasks run in.")] = ""
     secrets: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Secrets of the vault that `RUN --mount=type=secret,id=NAME` may read.")
+        tuple[str, ...], OneOrMany(), Doc("Secrets from the vault that `RUN --mount=type=secret,id=NAME` may read.")
     ] = ()
     registry: Annotated[str, Doc("Registry for pushing and caching a built image, such as `ghcr.io/lab/project`.")] = ""
     code: Annotated[
@@ -50,7 +50,7 @@ class Image:
         Doc("The image's own code, or mounted code; default: `image` for a Dockerfile, else `mounted`."),
     ] = ""
     network: Annotated[
-        Literal["host", "private"], Doc("Network of the containers: the machine's, or one of each task's own.")
+        Literal["host", "private"], Doc("Network of the containers: the machine's, or a separate one for each task.")
     ] = "host"
 
     @classmethod
@@ -104,5 +104,5 @@ class Image:
         for key in ("dockerfile", "context"):
             value = getattr(self, key)
             if value.startswith("/") or ".." in PurePosixPath(value).parts:
-                hint = "write a path below the code, which is what is pinned"
+                hint = "write a path below the code folder, because only that folder is pinned"
                 yield key, f"`{value}` is outside the code", "invalid-value", hint

@@ -17,9 +17,9 @@ class Context:
     """Priority, preemption and account of a run."""
 
     priority: Annotated[Literal["low", "normal", "high", "urgent"], Doc("Priority for the scheduler.")] = "normal"
-    preemptible: Annotated[bool, Doc("Allow preemption; the run restarts by itself.")] = False
+    preemptible: Annotated[bool, Doc("Allow preemption; the run restarts automatically.")] = False
     account: Annotated[str, Doc("Account that is charged; GPU-hours are recorded per account.")] = ""
-    group: Annotated[str, Doc("A name to find related runs by.")] = ""
+    group: Annotated[str, Doc("Name for finding related runs.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Limit:
         float | None,
         DurationText(),
         Range(min=1),
-        Doc("Running time of each task, all its attempts together."),
+        Doc("Total running time of each task, across all its attempts."),
     ] = None
     per_job: Annotated[
         float | None, DurationText(), Range(min=1), Doc("Walltime of one job; a longer run is a chain of jobs.")

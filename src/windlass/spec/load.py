@@ -106,7 +106,7 @@ def _nearby_hint(path: Path) -> str:
     close = nearest(path.name, names)
     if close:
         return f"did you mean `{names[close]}`?"
-    return "`windlass init NAME` makes an experiment to start from"
+    return "`windlass init NAME` creates an experiment file to start from"
 
 
 def _yaml_files(folder: Path) -> list[Path]:

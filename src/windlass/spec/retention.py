@@ -38,6 +38,6 @@ class Retain:
     """Rules of `windlass gc --yes` for a finished run; without a rule everything is kept."""
 
     ttl: Annotated[
-        float | None, DurationText(), Range(min=1), Doc("Time after its end when the whole run is deleted.")
+        float | None, DurationText(), Range(min=1), Doc("Time after the end of a run when all its files are deleted.")
     ] = None
     checkpoints: Annotated[KeptCheckpoints, Doc("Checkpoints to keep.")] = KeptCheckpoints()

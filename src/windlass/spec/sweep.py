@@ -23,22 +23,27 @@ class SweepLimits:
     """Limits that end the whole sweep."""
 
     time: Annotated[
-        float | None, DurationText(), Range(min=1), Doc("Running time of the sweep, all its heads together.")
+        float | None,
+        DurationText(),
+        Range(min=1),
+        Doc("Total running time of the sweep, across all jobs that run its controller."),
     ] = None
     trials: Annotated[int | None, Range(min=1), Doc("Maximum number of trials.")] = None
     gpu_hours: Annotated[float | None, Range(above=0), Doc("Maximum GPU-hours of all trials together.")] = None
-    cost: Annotated[float | None, Range(above=0), Doc("Maximum cost of all trials together, by `prices`.")] = None
-    prices: Annotated[Mapping[str, float], Doc("Price of a unit of a resource per hour: `{GPU: 2.5, CPU: 0.04}`.")] = (
-        field(default_factory=dict)
+    cost: Annotated[
+        float | None, Range(above=0), Doc("Maximum cost of all trials together, calculated from `prices`.")
+    ] = None
+    prices: Annotated[Mapping[str, float], Doc("Hourly price of each resource: `{GPU: 2.5, CPU: 0.04}`.")] = field(
+        default_factory=dict
     )
 
     def check(self) -> Iterator[Diagnostic]:
         """Check the fields together."""
         if self.cost is not None and not self.prices:
-            hint = "add what an hour costs: `prices: {GPU: 2.5}`"
+            hint = "add hourly prices: `prices: {GPU: 2.5}`"
             yield "cost", "`limits.cost` needs `limits.prices`", "invalid-value", hint
         if self.prices and self.cost is None:
-            hint = "add how much all trials may cost: `cost: 100`"
+            hint = "add a maximum cost: `cost: 100`"
             yield "prices", "`limits.prices` has no effect without `limits.cost`", "setting-unused", hint
 
 
@@ -49,7 +54,9 @@ class KeptBySweep:
     best: Annotated[
         int | None, Range(min=1), Doc("Number of checkpoints with the best score to keep; default: all.")
     ] = None
-    by: Annotated[str, Doc("Metric that scores them; default: the sweep's first; `-NAME`: the smallest.")] = ""
+    by: Annotated[
+        str, Doc("Metric that ranks them; default: the sweep's first metric; `-NAME` keeps the smallest values.")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +74,7 @@ class Sweep:
     samples: Annotated[
         int, Range(min=-1), Doc("Number of trials; with `grid`, number of repetitions of the grid; -1: until a limit.")
     ] = 1
-    first: Annotated[tuple[Mapping[str, JsonValue], ...], OneOrMany(), Doc("Points to try before all others.")] = ()
+    first: Annotated[tuple[Mapping[str, JsonValue], ...], OneOrMany(), Doc("Points to try first.")] = ()
     scheduler: Annotated[
         Algorithm, Doc("Scheduler that stops, pauses and clones trials: `asha`, `{pbt: {...}}`, ...")
     ] = "fifo"
@@ -83,10 +90,11 @@ class Sweep:
     keep: Annotated[KeptBySweep, Doc("Checkpoints to keep.")] = KeptBySweep()
     seed: Annotated[int, Range(min=0), Doc("Seed of all random choices.")] = 0
     trainable: Annotated[
-        str, Doc("`MODULE:NAME` of a class or function: many trials share a run of the task, one after another.")
+        str,
+        Doc("`MODULE:NAME` of a class or function; each run of the task then executes many trials, one after another."),
     ] = ""
     slots: Annotated[
-        int | None, Range(min=1), Doc("Runs that trials of `trainable` share; default: `concurrency`.")
+        int | None, Range(min=1), Doc("Number of runs that execute the trials of `trainable`; default: `concurrency`.")
     ] = None
 
     @property
@@ -98,9 +106,19 @@ class Sweep:
         """Check the fields together."""
         yield from self._check_goal()
         if not self.space:
-            yield "space", "`space` is empty", "invalid-value", "name what varies: `lr: {loguniform: [1e-5, 1e-1]}`"
+            yield (
+                "space",
+                "`space` is empty",
+                "invalid-value",
+                "name the settings that vary: `lr: {loguniform: [1e-5, 1e-1]}`",
+            )
         if self.samples == 0:
-            yield "samples", "`samples` is 0, so there is no trial", "invalid-value", "write a number from 1, or -1"
+            yield (
+                "samples",
+                "`samples` is 0, so there would be no trials",
+                "invalid-value",
+                "write a number from 1, or -1",
+            )
         if self.samples == -1 and self.limits == SweepLimits():
             hint = (
                 "add one: `limits: {trials: 100}`, `{time: 2h}`, `{gpu_hours: 10}` or `{cost: 50, prices: {GPU: 2.5}}`"
@@ -112,10 +130,15 @@ class Sweep:
             if isinstance(bound, bool) or not isinstance(bound, int | float):
                 yield f"stop.{name}", f"`stop.{name}` is not a number", "invalid-value", f"write `{name}: 0.9`"
         if self.keep.by and self.keep.best is None:
-            hint = f"add how many: `keep: {{best: 3, by: {self.keep.by}}}`"
-            yield "keep.by", "`keep.by` has no effect without `keep.best`: all checkpoints stay", "setting-unused", hint
+            hint = f"add the number to keep: `keep: {{best: 3, by: {self.keep.by}}}`"
+            yield (
+                "keep.by",
+                "`keep.by` has no effect without `keep.best`: all checkpoints are kept",
+                "setting-unused",
+                hint,
+            )
         if self.slots is not None and not self.trainable:
-            hint = "name the `trainable` that they share, or write `concurrency`"
+            hint = "set `trainable`, or write `concurrency` instead"
             yield "slots", "`slots` has no effect without `trainable`", "setting-unused", hint
         if self.trainable and self.trainable.count(":") != 1:
             hint = "write `MODULE:NAME`, such as `train:Trainer`"
@@ -123,7 +146,7 @@ class Sweep:
 
     def _check_goal(self) -> Iterator[Diagnostic]:
         if not self.metric or not all(self.metric):
-            yield "metric", "`metric` is empty", "invalid-value", "write what the code reports, such as `loss`"
+            yield "metric", "`metric` is empty", "invalid-value", "write a metric that the code reports, such as `loss`"
         elif len(self.metric) != len(self.mode):
             message = f"{len(self.metric)} metrics and {len(self.mode)} modes"
             yield "mode", message, "invalid-value", f"write one mode for each of {', '.join(self.metric)}"

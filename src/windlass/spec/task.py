@@ -32,7 +32,7 @@ class Gpus:
             return cls(count=value)
         match = _GPUS.match(value)
         if match is None:
-            raise ValueError("GPUs per node are a count, with a type if you like: `4` or `4 x gh200`")
+            raise ValueError("write the number of GPUs per node, optionally with a type: `4` or `4 x gh200`")
         return cls(count=int(match.group(1)), type=match.group(2) or "")
 
     def to_shorthand(self) -> str | int | None:
@@ -48,7 +48,10 @@ class Checkpoints:
     """Checkpoint interval, resuming, and the name pattern of checkpoints."""
 
     every: Annotated[
-        float | None, DurationText(), Range(min=1), Doc("Interval that `report.should_checkpoint()` follows.")
+        float | None,
+        DurationText(),
+        Range(min=1),
+        Doc("Interval between checkpoints, applied by `report.should_checkpoint()`."),
     ] = None
     resume: Annotated[Literal["latest", "none"], Doc("Starting point of the next attempt.")] = "latest"
     pattern: Annotated[str, Doc("Names below ${checkpoints} that show progress, such as `step_*`.")] = ""
@@ -74,7 +77,9 @@ class Checkpoints:
 class Stall:
     """Settings of stall detection, which is based on silence."""
 
-    floor: Annotated[float, DurationText(), Range(min=1), Doc("Silence below this is never a stall.")] = 60.0
+    floor: Annotated[
+        float, DurationText(), Range(min=1), Doc("Minimum time without output or progress before a stall is reported.")
+    ] = 60.0
     enabled: Annotated[bool, Doc("End stalled attempts.")] = True
 
 
@@ -83,11 +88,11 @@ class Task:
     """Named step: a gang of replicas, one per node, that start and end together."""
 
     run: Annotated[Command, Doc("A line for /bin/sh, or a list of arguments, such as `[bash, -c, LINE]`.")]
-    after: Annotated[tuple[str, ...], OneOrMany(), Doc("Tasks that must have succeeded before.")] = ()
+    after: Annotated[tuple[str, ...], OneOrMany(), Doc("Tasks that must succeed before this one starts.")] = ()
     nodes: Annotated[
         int | None,
         Range(min=1, max=10_000),
-        Doc("Nodes; each holds one replica. Default: 1, or what `total_gpus` needs."),
+        Doc("Number of nodes, one replica each. Default: 1, or as many as `total_gpus` needs."),
     ] = None
     gpus: Annotated[Gpus | None, Doc("GPUs per node: `4` or `4 x gh200`.")] = None
     total_gpus: Annotated[int | None, Range(min=1), Doc("GPUs of the whole gang, instead of `gpus`.")] = None
@@ -104,7 +109,7 @@ class Task:
     procs_per_node: Annotated[int | None, Range(min=1), Doc("Processes per node; default: one per GPU, or 1.")] = None
     bundles: Annotated[
         Mapping[Annotated[str, Name(is_dotted=False)], Bundle],
-        Doc("Bundles that the task places on its nodes itself, in this order; checked to fit."),
+        Doc("Bundles that the task itself places on its nodes, in this order; `plan` checks that they fit."),
     ] = field(default_factory=dict)
     vars: Annotated[Variables, Doc("Environment variables of this task.")] = field(default_factory=dict)
     checkpoints: Annotated[Checkpoints, Doc("Saving and resuming.")] = Checkpoints()

@@ -178,7 +178,7 @@ class Fetch:
 
 def _mismatch(blob: Blob, found: str, wanted: str) -> PreconditionError:
     return PreconditionError(
-        f"{blob.url} has other bytes than expected: sha256 {found}, not {wanted}",
+        f"{blob.url} does not have the expected content: its sha256 is {found}, not {wanted}",
         hint="the file was changed or damaged at its source; it is not used",
         code="digest-mismatch",
     )

@@ -230,7 +230,7 @@ class LocalStore:
         except (ValueError, KeyError, TypeError) as error:
             raise PreconditionError(
                 f"the name `{name}` in the store {self.root} is damaged",
-                hint=f"rm {path}, then point it at its version again: `windlass data add PATH --name {name}`",
+                hint=f"rm {path}, then assign it again: `windlass data add PATH --name {name}`",
                 code="store-damaged",
             ) from error
 
@@ -259,7 +259,7 @@ class LocalStore:
         if other is None:
             raise PreconditionError(
                 f"missing bytes of `{entry.path}` (sha256 {entry.sha256[:12]}...) in the store {self.root}",
-                hint="add or pull the data again: only what is missing is read",
+                hint="add or pull the data again: only missing files are read",
                 code="store-damaged",
             )
         with Inbox(self.objects, self.root / "incoming") as inbox:
@@ -290,7 +290,7 @@ class LocalStore:
             os.replace(path, aside)
         raise PreconditionError(
             f"the bytes of `{entry.path or entry.sha256}` in the store {self.root} changed (now in {aside})",
-            hint="add or pull the data again: only what is damaged is read",
+            hint="add or pull the data again: only damaged files are read",
             code="store-damaged",
         )
 
@@ -384,7 +384,7 @@ def _lock(descriptor: int, kind: int, timeout_s: float, root: Path) -> None:
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise WaitTimeoutError(
-                    f"the store {root} was in use by others for {timeout_s:g} s",
+                    f"the store {root} was in use by other processes for {timeout_s:g} s",
                     hint="try again when they have finished",
                     code="store-busy",
                 ) from None

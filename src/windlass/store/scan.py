@@ -125,7 +125,9 @@ def _digest_entry(
             raise unreadable(what, path, error) from error
         if (after.st_size, after.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
             raise PreconditionError(
-                f"{what}: {path} changed while it was read", hint="wait until it is written", code="data-changed"
+                f"{what}: {path} changed while it was read",
+                hint="wait until it is written completely",
+                code="data-changed",
             )
         digests.put(relative, status, digest, started_ns)
     assert digest is not None

@@ -156,7 +156,7 @@ _REFUSED: list[tuple[str, str | None]] = [
     ("a: 1\n---\nb: 2\n", "a.yaml:2:1   ---: the file contains several documents [yaml-syntax]"),
     ("a: !foo 1\n", "a.yaml:1:4   a: !foo 1: unknown tag `!foo` [yaml-syntax]"),
     ("a: !!int x\n", "a.yaml:1:4   a: !!int x: `x` does not fit its tag `!!int` [yaml-syntax]"),
-    ("? [a]\n: 1\n", "a.yaml:1:3   ? [a]: a key is text, not a list or a mapping [yaml-syntax]"),
+    ("? [a]\n: 1\n", "a.yaml:1:3   ? [a]: a key must be text, not a list or a mapping [yaml-syntax]"),
     ("~: 1\n", "a.yaml:1:1   ~: 1: a key is missing before `:` [yaml-syntax]"),
     ("a: b\x00\n", "a.yaml:1:5   a: b\x00: the character U+0000 is not allowed in YAML [yaml-syntax]"),
     ("a: \ufeffb\n", "a.yaml:1:4   a: \ufeffb: the character U+FEFF is not allowed in YAML [yaml-syntax]"),

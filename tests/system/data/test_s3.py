@@ -139,7 +139,7 @@ def test_other_bytes_in_the_bucket_are_refused(bucket: str, store: LocalStore, o
     there.push(store, version.digest)
     entry = version.entries[0]
     there._put(f"objects/{entry.sha256[:2]}/{entry.sha256}", os.urandom(entry.size_bytes))
-    with pytest.raises(PreconditionError, match="has other bytes than expected") as caught:
+    with pytest.raises(PreconditionError, match="does not have the expected content") as caught:
         there.pull(other, version.digest)
     assert caught.value.code == "digest-mismatch"
     assert other.versions() == []

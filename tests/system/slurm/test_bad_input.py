@@ -128,7 +128,7 @@ def test_what_the_profile_knows_is_refused_by_every_verb(
         ("gpus: 4, gpu_type", "gpus: 0, gpu_type", "conflicting-options", "has `gpus: 0`"),
         ("env: {", "env: {modules: [a/1], modules_forbidden: [a], ", "conflicting-options", "`a/1`"),
         ("net: {", "net: {fabric: nosuch, ", "", "nosuch"),
-        ("name: lab", "name: other", "conflicting-options", "has the name `other`"),
+        ("name: lab", "name: other", "conflicting-options", "is named `other`"),
     ],
 )
 def test_a_broken_profile_is_named_with_its_place(

@@ -64,7 +64,9 @@ def decode_text(content: bytes, *, source: str) -> str:
 
 def too_large(place: SourcePlace, limit: int) -> Problem:
     """Return the problem of a file above the size limit."""
-    return Problem(f"the file is larger than {limit >> 20} MiB", "yaml-limits", place, "is it the right file?")
+    return Problem(
+        f"the file is larger than {limit >> 20} MiB", "yaml-limits", place, "check that it is the right file"
+    )
 
 
 def compose(
@@ -219,7 +221,9 @@ class _Composer:
         text: str = event.value
         if has_surrogate(text):
             # Only the pure parser accepts such an escape.
-            self._refuse("an escape is half a character", "yaml-syntax", place, "write the character itself")
+            self._refuse(
+                "an escape sequence is half of a surrogate pair", "yaml-syntax", place, "write the character itself"
+            )
         is_plain = event.style is None or event.style == ""
         tag = event.tag
         if tag is not None and tag != "!" and tag not in _TAGS:
@@ -271,7 +275,7 @@ class _Composer:
                 continue
             if key in entries:
                 first = entries[key].place
-                hint = f"the first one is in line {first.line}" if first.line else "keep one"
+                hint = f"the first one is on line {first.line}" if first.line else "keep one"
                 self._note(f"duplicate key `{key}`", "yaml-syntax", key_place, hint)
                 continue
             entries[key] = MappingEntry(key, key_place, part.node)
@@ -290,7 +294,7 @@ class _Composer:
         """Return the text of a key, or None after a problem."""
         if not isinstance(node, ScalarNode):
             self._note(
-                "a key is text, not a list or a mapping",
+                "a key must be text, not a list or a mapping",
                 "yaml-syntax",
                 place,
                 "quote it if it begins with `[` or `{`",

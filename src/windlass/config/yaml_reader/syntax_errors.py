@@ -18,7 +18,7 @@ _KNOWN = (
     (
         "mapping values are not allowed",
         "unexpected `:`: a key cannot be here",
-        "check the indentation and the line above; put quotes around text that holds `: `",
+        "check the indentation and the line above; put quotes around text that contains `: `",
     ),
     ("unexpected end of stream", "a quote is never closed", "add the closing quote"),
     (
@@ -27,14 +27,18 @@ _KNOWN = (
         "add the bracket or the comma",
     ),
     ("could not find expected ':'", "a key has no `:`", "write `key: value`"),
-    ("sequence entries are not allowed", "a list cannot begin here", "put its items on lines of their own"),
+    ("sequence entries are not allowed", "a list cannot begin here", "put each item on its own line"),
     ("expected '-' indicator", *_INDENTATION),
     ("expected key", *_INDENTATION),
     ("block end", *_INDENTATION),
     ("node content", "a value is missing", "remove the mark, or put quotes around the text"),
     ("document start", "something follows the end of the document", "remove it"),
     ("unknown escape character", "unknown escape inside double quotes", "double the backslash, or use single quotes"),
-    ("invalid Unicode character escape", "an escape is half a character", "write the character itself"),
+    (
+        "invalid Unicode character escape",
+        "an escape sequence is half of a surrogate pair",
+        "write the character itself",
+    ),
 )
 _AFTER_QUOTE = ("text follows a closing quote", "put the whole text in quotes; inside '...' a quote is written twice")
 # The position of the opening is more useful than the end of the file.

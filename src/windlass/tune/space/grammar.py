@@ -82,7 +82,7 @@ def _call_of(domain: Domain, place: str) -> tuple[str, list[Any]]:
         kind = "uniform" if isinstance(domain, Float) else "randint"
         name = f"{'q' if has_step else ''}{'log' if domain.is_log else ''}{kind}"
         return name, [domain.lower, domain.upper, *([domain.step] if has_step else [])]
-    raise SpaceError(f"`{place}`: {domain} has no form in a file", code="invalid-space")
+    raise SpaceError(f"`{place}`: {domain} cannot be written to a file", code="invalid-space")
 
 
 def _read(value: Any, place: str) -> Any:
