@@ -62,7 +62,7 @@ class Brought:
         Mapping[str, str], Doc("Folder at this site for each path prefix in such commands, such as `/weka/data`.")
     ] = field(default_factory=dict)
     clusters: Annotated[
-        Mapping[str, str], Doc("Partition at this site for each Beaker cluster; `*` stands for any other cluster.")
+        Mapping[str, str], Doc("Partition at this site for each Beaker cluster; `*` means any other cluster.")
     ] = field(default_factory=dict)
 
 

@@ -25,7 +25,7 @@ def test_the_experiment_goes_to_standard_output_and_notes_beside(windlass: Windl
     done = windlass("mason", *LINE, "--budget", "a/b", "--emit", "spec", "--", "python", "t.py")
     assert done.code == 0
     assert yaml.safe_load(done.out)["tasks"]["main"] == {"run": ["python", "t.py"]}
-    assert "note: --budget a/b is Beaker's" in done.err
+    assert "note: --budget a/b applies only to Beaker" in done.err
     assert not (home / "runs").exists()
 
 

@@ -44,7 +44,7 @@ def test_the_job_runs_the_commit_that_is_pushed(
     shown = capfd.readouterr()
     assert code == 0, shown
     assert "/tmp/stage|lab/project|main|/tmp/results||a b|$c|a project" in shown.out.replace("|0|", "||")
-    assert "attempt 1 runs" in shown.err
+    assert "attempt 1 is running" in shown.err
     assert "first: succeeded with exit code 0" in shown.err
     experiment = fake.experiment("first")
     assert [each for each in experiment.spec["tasks"][0]["envVars"] if each.get("secret")] == []
@@ -154,7 +154,7 @@ def test_a_silent_job_is_cancelled(fake: FakeBeaker, capfd: pytest.CaptureFixtur
     words = ["--name", "silent", "--no-python", "--show-logs", "--inactive-timeout", "1s"]
     assert run(*words, "--", "sleep", "600") == 7
     assert fake.wait("silent").status.name == "CANCELED"
-    assert "it printed nothing for 1 s" in capfd.readouterr().err
+    assert "the experiment printed nothing for 1 s" in capfd.readouterr().err
 
 
 def test_it_is_followed_over_a_preemption(fake: FakeBeaker, capfd: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +166,7 @@ def test_it_is_followed_over_a_preemption(fake: FakeBeaker, capfd: pytest.Captur
     shown = capfd.readouterr()
     assert "first line\n" in shown.out
     assert shown.out.endswith("again\n")
-    assert "attempt 1 ended (system preemption); Beaker starts it again" in shown.err
+    assert "attempt 1 ended (system preemption); Beaker restarts it" in shown.err
     assert "lab/wet" in fake.experiment("taken").spec["tasks"][0]["constraints"]["cluster"]
 
 

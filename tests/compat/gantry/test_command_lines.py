@@ -305,10 +305,10 @@ def test_offline_says_what_is_looked_up_later() -> None:
     argv = ["--cluster", "ai2/*", "--weka", "b:/w", "--dataset", "d:/d", "--group", "g", "--", "x"]
     notes = prepare(read_command_line(argv).recipe).notes
     assert notes == (
-        "clusters are chosen when it is sent: name ai2/*; tag storage:weka",
-        "the group g is looked up when it is sent",
-        "the dataset d is looked up when it is sent",
-        "whether lab/project needs a token is asked when it is sent; GITHUB_TOKEN is assumed",
+        "clusters are chosen only at submission: name ai2/*; tag storage:weka",
+        "the group g is looked up only at submission",
+        "the dataset d is looked up only at submission",
+        "it is checked only at submission whether lab/project needs a token; GITHUB_TOKEN is assumed",
     )
 
 
@@ -323,7 +323,7 @@ def test_project_settings_are_defaults(pushed: Pushed) -> None:
     (pushed.folder / "pyproject.toml").write_text(text)
     found = read_command_line(["--budget", "lab/other", "--", "x"])
     assert (found.recipe.workspace, found.recipe.budget, found.recipe.gh_token_secret) == ("lab/w", "lab/other", "T")
-    assert found.notes == ("[tool.gantry] workspce is not known; did you mean `workspace`?",)
+    assert found.notes == ("[tool.gantry] workspce is an unknown setting; did you mean `workspace`?",)
 
 
 def test_a_project_gets_all_extras_and_conda_its_file(pushed: Pushed) -> None:

@@ -87,7 +87,7 @@ def test_lines_of_one_moment_come_once() -> None:
     )
     ended, told, printed = watch(script)
     assert printed == b"a\nb\nc\n"
-    assert told == ["attempt 1 runs on host"]
+    assert told == ["attempt 1 is running on host"]
     assert ended is not None
     assert ended.status == "succeeded"
 
@@ -107,9 +107,9 @@ def test_a_preempted_attempt_is_read_to_its_end_and_the_next_one_followed() -> N
     ended, told, printed = watch(script)
     assert printed == b"first\nsecond\n"
     assert told == [
-        "attempt 1 runs on host",
-        "attempt 1 ended (system preemption); Beaker starts it again",
-        "attempt 2 runs on host",
+        "attempt 1 is running on host",
+        "attempt 1 ended (system preemption); Beaker restarts it",
+        "attempt 2 is running on host",
     ]
     assert ended is not None
     assert ended.attempt == 2
@@ -117,15 +117,15 @@ def test_a_preempted_attempt_is_read_to_its_end_and_the_next_one_followed() -> N
 
 def test_why_it_waits_is_said_once() -> None:
     script = Script([([job(1)], "queued")] * 3 + [([over(1, status="failed")], "failed")], reasons=("no free slots",))
-    assert watch(script)[1] == ["waits: no free slots", "attempt 1 runs on host"]
+    assert watch(script)[1] == ["waiting: no free slots", "attempt 1 is running on host"]
 
 
 @pytest.mark.parametrize(
     ("limits", "jobs", "words"),
     [
-        ({"timeout_s": 5}, [running(1)], "it did not end within 5 s"),
-        ({"show_logs": True, "start_timeout_s": 5}, [job(1)], "it did not start within 5 s"),
-        ({"show_logs": True, "inactive_timeout_s": 5}, [running(1)], "it printed nothing for 5 s"),
+        ({"timeout_s": 5}, [running(1)], "the experiment did not end within 5 s"),
+        ({"show_logs": True, "start_timeout_s": 5}, [job(1)], "the experiment did not start within 5 s"),
+        ({"show_logs": True, "inactive_timeout_s": 5}, [running(1)], "the experiment printed nothing for 5 s"),
     ],
 )
 def test_limits_end_the_watch(limits: dict[str, float], jobs: list[BeakerJob], words: str) -> None:
@@ -145,7 +145,10 @@ def test_a_limit_on_starting_does_not_hold_for_what_runs() -> None:
 def test_silence_is_warned_of_once_an_hour() -> None:
     scenes = [([running(1)], "running")] * 4000 + [([over(1, status="succeeded")], "succeeded")]
     told = watch(Script(scenes), FollowOptions.of(show_logs=True, inactive_soft_timeout_s=10))[1]
-    assert told[1:] == ["warning: it printed nothing for 11 s", "warning: it printed nothing for 3612 s"]
+    assert told[1:] == [
+        "warning: the experiment printed nothing for 11 s",
+        "warning: the experiment printed nothing for 3612 s",
+    ]
 
 
 def test_an_experiment_that_never_got_a_job_ends_too() -> None:
@@ -162,7 +165,7 @@ def test_defaults_are_gantrys() -> None:
 
 def test_a_long_wait_is_not_asked_about_every_second() -> None:
     script = Script([([job(1)], "queued")] * 61 + [([over(1)], "succeeded")], reasons=("no free slots",))
-    assert watch(script)[1] == ["waits: no free slots", "attempt 1 runs on host"]
+    assert watch(script)[1] == ["waiting: no free slots", "attempt 1 is running on host"]
     assert script.num_asked == 5  # in 61 seconds
 
 

@@ -91,7 +91,7 @@ def test_a_plan_holds_the_notes_and_starts_nothing(place: Home, tmp_path: Path) 
     asked = "--set tasks.main.compat=beaker"
     launch = read(f"--on local --allow-dirty --budget a/b {asked} -- python t.py", place, folder=str(tmp_path))
     prepared = prepare_at_site(launch, is_dry=True, home=place)
-    assert "--budget a/b is Beaker's, and has no meaning there" in prepared.plan.notes
+    assert "--budget a/b applies only to Beaker and is ignored" in prepared.plan.notes
     (task,) = prepared.plan.tasks
     assert task.argv == ("python", "t.py")
     assert {**task.env, **task.site_env}["BEAKER_REPLICA_COUNT"] == "1"

@@ -90,7 +90,7 @@ def test_a_dry_run_prints_the_spec_and_asks_nobody(capsys: pytest.CaptureFixture
     request = config_of(CASES["two nodes"][0]).dry_run()
     shown = capsys.readouterr()
     assert shown.out.startswith("# run\nversion: v2\n")
-    assert "note: the image someone/image is looked up when it is sent" in shown.err
+    assert "note: the image someone/image is looked up only at submission" in shown.err
     task = request.spec["tasks"][0]
     assert task["replicas"] == 2
     assert task["arguments"] == ["python", "src/train.py", "--a", "b c"]

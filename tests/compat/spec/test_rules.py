@@ -44,7 +44,7 @@ def mount(path: str, **more: Any) -> dict[str, Any]:
         ({"datasets": [{"mountPath": "/a"}]}, "it has none"),
         ({"datasets": [{"mountPath": "/a", "source": {"weka": "x", "beaker": "y"}}]}, "it has weka and beaker"),
         ({"datasets": [{"mountPath": "/a", "source": {"weka": 3}}]}, "weka must be text"),
-        ({"datasets": [mount("/a", source={"secret": "s"}, mode="readwrite")]}, "can only be read"),
+        ({"datasets": [mount("/a", source={"secret": "s"}, mode="readwrite")]}, "source is read-only"),
         ({"datasets": [mount("/a", source={"result": "other"})]}, "not another task of this spec"),
         ({"name": "me", "datasets": [mount("/a", source={"result": "me"})]}, "not another task of this spec"),
         ({"datasets": ["x"]}, "must be a mapping"),

@@ -23,11 +23,11 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """Commit that a job fetches, with what is known of it locally.
+    """Commit that a job fetches, and local facts about it.
 
     Attributes:
         repo: `account/name`.
-        url: address that it is fetched from.
+        url: address that the job fetches from.
         ref: the commit.
         branch: None if the commit is on no branch with a remote branch.
         is_dirty: whether tracked files differ from the commit.

@@ -17,7 +17,7 @@ __all__ = ["FollowOptions", "FollowService", "follow"]
 
 _POLL_S = 1.0
 _EXPLAIN_S = 15.0
-"""Seconds between queries why it waits, which take several calls per replica."""
+"""Seconds between queries for the reason of a wait, each of which takes several calls per replica."""
 _WARN_AGAIN_S = 3600.0
 
 
@@ -39,7 +39,7 @@ class FollowOptions:
 
     @property
     def is_wanted(self) -> bool:
-        """Return True if there is anything to wait for."""
+        """Return True if the launch is followed after it is submitted."""
         return self.timeout_s is None or self.timeout_s > 0
 
     @classmethod
@@ -80,7 +80,7 @@ class FollowOptions:
 
 
 class FollowService(Protocol):
-    """Part of `BeakerService` that following needs."""
+    """Methods of `BeakerService` that following an experiment needs."""
 
     def observe(self, ids: Sequence[str]) -> Mapping[str, BeakerExperiment]:
         """Return the states of experiments."""
@@ -91,7 +91,7 @@ class FollowService(Protocol):
         ...
 
     def why(self, experiment: str) -> tuple[str, ...]:
-        """Return why it does not run yet."""
+        """Return the reason why an experiment does not run yet."""
         ...
 
     def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
@@ -99,7 +99,7 @@ class FollowService(Protocol):
         ...
 
     def cancel(self, experiment: str, reason: str = "") -> None:
-        """Cancel it."""
+        """Cancel an experiment."""
         ...
 
 
@@ -117,7 +117,7 @@ def follow(
     """Follow the first replica until the experiment ends; return its last job.
 
     Args:
-        on_line, on_pause: called with each line, and after each look, with monotonic time; may raise WaitTimeoutError.
+        on_line, on_pause: called for each line and after each poll, with monotonic time; may raise WaitTimeoutError.
 
     Raises:
         WaitTimeoutError: a limit of `following` is reached; the experiment is cancelled if so configured.
@@ -191,10 +191,10 @@ class _Watch:
             self.tails[job.id] = Tail(self.service, job.id)
             self.has_started = True
             self.heard = self.clock.monotonic()
-            self.tell(f"attempt {job.attempt} runs" + (f" on {job.node}" if job.node else ""))
+            self.tell(f"attempt {job.attempt} is running" + (f" on {job.node}" if job.node else ""))
 
     def _finish(self, job: BeakerJob, on_line: Callable[[bytes, float], None]) -> None:
-        """Read the rest of an attempt that a later one followed."""
+        """Read the remaining log lines of an attempt that was followed by a later one."""
         if ("over", job.id) in self.told or not job.is_over:
             return
         self.told.add(("over", job.id))
@@ -202,7 +202,7 @@ class _Watch:
             self._start(job)
             self._read(job, on_line)
         why = job.canceled_code or (f"exit code {job.exit_code}" if job.exit_code is not None else job.status)
-        self.tell(f"attempt {job.attempt} ended ({why.replace('_', ' ')}); Beaker starts it again")
+        self.tell(f"attempt {job.attempt} ended ({why.replace('_', ' ')}); Beaker restarts it")
 
     def _read(self, job: BeakerJob, on_line: Callable[[bytes, float], None]) -> None:
         if not self.following.show_logs:
@@ -219,23 +219,23 @@ class _Watch:
         for reason in self.service.why(self.experiment):
             if ("why", reason) not in self.told:
                 self.told.add(("why", reason))
-                self.tell(f"waits: {reason}")
+                self.tell(f"waiting: {reason}")
 
     def _check_limits(self) -> None:
         following, now = self.following, self.clock.monotonic()
         waited, silent = now - self.began, now - self.heard
         if following.timeout_s is not None and waited > following.timeout_s:
-            raise _over(f"it did not end within {following.timeout_s:g} s")
+            raise _over(f"the experiment did not end within {following.timeout_s:g} s")
         if not self.has_started:
             if following.start_timeout_s is not None and waited > following.start_timeout_s:
-                raise _over(f"it did not start within {following.start_timeout_s:g} s")
+                raise _over(f"the experiment did not start within {following.start_timeout_s:g} s")
             return
         if following.inactive_timeout_s is not None and silent > following.inactive_timeout_s:
-            raise _over(f"it printed nothing for {following.inactive_timeout_s:g} s")
+            raise _over(f"the experiment printed nothing for {following.inactive_timeout_s:g} s")
         soft = following.inactive_soft_timeout_s
         if soft is not None and silent > soft and now - self.warned > max(soft, _WARN_AGAIN_S):
             self.warned = now
-            self.tell(f"warning: it printed nothing for {silent:.0f} s")
+            self.tell(f"warning: the experiment printed nothing for {silent:.0f} s")
 
 
 def _over(message: str) -> WaitTimeoutError:

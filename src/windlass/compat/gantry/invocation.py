@@ -28,7 +28,7 @@ class Invocation:
     """Parsed command line of `gantry run`.
 
     Attributes:
-        emit: `spec` (of windlass), `beaker` or `plan`; empty to run it.
+        emit: `spec` (windlass's), `beaker` or `plan`; empty to run the command.
         on: a windlass site; empty for Beaker, unchanged.
         is_dry: only print.
         is_online: whether a dry run may contact Beaker.
@@ -145,7 +145,7 @@ def read_settings(folder: Path) -> GantrySettings:
     except (FileNotFoundError, NotADirectoryError):
         return GantrySettings()
     except (ValueError, AttributeError, OSError) as error:
-        hint = "it is TOML: https://toml.io"
+        hint = "fix its TOML syntax: https://toml.io"
         raise PreconditionError(f"cannot read {path}: {error}", hint=hint, code="manifest-broken") from error
     place = SourcePlace(f"{path}: [tool.gantry]")
     if not isinstance(table, dict):
@@ -163,10 +163,10 @@ def _notes(table: dict[str, object]) -> list[str]:
     notes = []
     for key in table:
         if key == "callback_modules":
-            notes.append("[tool.gantry] callback_modules: callbacks of gantry are not run")
+            notes.append("[tool.gantry] callback_modules: gantry's callbacks are not run")
         elif key not in (*_TEXTS, *_SILENT):
             close = nearest(key, _TEXTS)
-            notes.append(f"[tool.gantry] {key} is not known" + (f"; did you mean `{close}`?" if close else ""))
+            notes.append(f"[tool.gantry] {key} is an unknown setting" + (f"; did you mean `{close}`?" if close else ""))
     return notes
 
 
@@ -275,5 +275,7 @@ def _number(option: GantryOption, name: str, given: str) -> int | float:
         number = float("nan")
     if not 0 <= number < 1e9:
         what = "a whole number" if option.kind == "whole" else "a number"
-        raise UsageError(f"`{name} {given}`: not {what} from 0 on", hint=f"write `{name} 1`", code="invalid-value")
+        raise UsageError(
+            f"`{name} {given}`: expected {what}, at least 0", hint=f"write `{name} 1`", code="invalid-value"
+        )
     return number

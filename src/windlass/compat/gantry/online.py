@@ -31,7 +31,7 @@ class OnlineAccount:
 
     @cached_property
     def _workspace(self) -> tuple[str, bool]:
-        with self.service.asking(f"looking at workspace `{self._asked or 'of your settings'}`") as client:
+        with self.service.asking(f"reading workspace `{self._asked or 'of your settings'}`") as client:
             found = client.workspace.get(self._asked or None)
             return found.name, bool(found.budget_id)
 
@@ -43,7 +43,7 @@ class OnlineAccount:
     @cached_property
     def user(self) -> str:
         """Return the name of the user."""
-        with self.service.asking("asking who you are") as client:
+        with self.service.asking("reading the user's name") as client:
             return str(client.user.get().name)
 
     @cached_property
@@ -77,7 +77,7 @@ class OnlineAccount:
 
     def gpu_type(self, cluster: GantryCluster) -> str:
         """Return the GPU type of a cluster's first node, such as `NVIDIA H100`."""
-        with self.service.asking(f"looking at the nodes of {cluster.full_name}") as client:
+        with self.service.asking(f"listing the nodes of {cluster.full_name}") as client:
             from beaker.types import BeakerGpuType  # lazy: the client costs half a second
 
             for node in client.node.list(cluster=client.cluster.get(cluster.full_name), limit=1):
@@ -129,7 +129,7 @@ class OnlineAccount:
 
     def create_group(self, name: str) -> str:
         """Create a group; return its full name."""
-        with self.service.asking(f"making group `{name}`") as client:
+        with self.service.asking(f"creating group `{name}`") as client:
             return str(client.group.create(name, workspace=client.workspace.get(self.workspace)).full_name)
 
     def create_dataset(self, name: str, source: Path) -> str:

@@ -1,4 +1,4 @@
-"""Launch of gantry with the fields of its Python API, checked before any request."""
+"""Settings of a gantry launch, with the fields of its Python API, checked before any request."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Pair = str | tuple[str, str]
 
 
 def python_version() -> str:
-    """Return major and minor version of this Python, for a new environment in the job."""
+    """Return the major and minor version of this Python, for a new environment in the job."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Settings of a workload; `args` is the command. The fields are those of gantry's own `Recipe`."""
+    """Settings of a workload; `args` is the command. The fields are the same as in gantry's `Recipe`."""
 
     args: Sequence[str]
     name: str | None = None
@@ -110,7 +110,7 @@ class Recipe:
         shared_memory: str | None = "10GiB",
         **settings: object,
     ) -> Recipe:
-        """Return a recipe that torchrun starts on several nodes."""
+        """Return a copy that torchrun starts on several nodes."""
         made = cls(args=cmd, gpus=gpus_per_node, replicas=num_nodes, shared_memory=shared_memory, torchrun=True)
         return dataclasses.replace(made, **settings)  # type: ignore[arg-type]
 
@@ -130,7 +130,9 @@ class Recipe:
             UsageError: fewer than two replicas.
         """
         if replicas < 2:
-            raise UsageError(f"{replicas} replicas are not a gang", hint="write 2 or more", code="invalid-value")
+            raise UsageError(
+                f"{replicas} replicas are too few for a gang", hint="write 2 or more", code="invalid-value"
+            )
         return dataclasses.replace(
             self,
             replicas=replicas,
@@ -143,7 +145,7 @@ class Recipe:
         )
 
     def dry_run(self, account: GantryAccount | None = None) -> GantryRequest:
-        """Return the request of a launch; resolves names through `account` if given, writes nothing."""
+        """Return the request of a launch, with names resolved through `account` if given. Writes nothing."""
         from windlass.compat.gantry.request import prepare  # lazy: git and Beaker only when it is used
 
         return prepare(self, account=account)
@@ -160,7 +162,7 @@ class Recipe:
         """Submit it to Beaker; wait for its end if `timeout` or `show_logs` is set.
 
         Raises:
-            WindlassError: what `prepare` and `windlass.compat.gantry.request.launch` raise.
+            WindlassError: see `prepare` and `windlass.compat.gantry.request.launch`.
         """
         from windlass.compat.gantry.following import FollowOptions  # lazy: git and Beaker only when it is used
         from windlass.compat.gantry.request import launch
@@ -236,7 +238,7 @@ class Recipe:
         candidates = [
             (self.beaker_image, "--beaker-image", (("--docker-image", self.docker_image),), "keep one image"),
             (self.preemptible is not None, "--preemptible", new, "keep the newer options"),
-            (self.hostnames, "--hostname", places, "a host belongs to one cluster: name hosts or clusters"),
+            (self.hostnames, "--hostname", places, "a host belongs to one cluster: give hosts or clusters, not both"),
             (self.no_python, "--no-python", python, "keep one of them"),
             (is_uv, "--python-manager uv", conda, "write `--python-manager conda`"),
             (

@@ -35,7 +35,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryRequest:
-    """Spec and name to send, with their inputs."""
+    """Spec and name to submit, and the inputs they were made from."""
 
     recipe: Recipe
     inputs: Inputs
@@ -77,7 +77,7 @@ def prepare(
     if account is not None:
         name = _free_name(account, name)
     if checkout.files is None:
-        notes.append(f"the files of {checkout.repo} are read when it is sent; a Python project is assumed")
+        notes.append(f"the files of {checkout.repo} are read only at submission; a Python project is assumed")
     if checkout.is_dirty:
         notes.append("uncommitted changes are not included")
     spec = build_spec(recipe, inputs, checkout, resolved, name=name)
@@ -203,7 +203,7 @@ def _checkout(recipe: Recipe, folder: Path, *, is_online: bool) -> Checkout:
     else:
         checkout = checkout_of(folder, ref=recipe.ref, branch=recipe.branch, is_online=is_online)
     if checkout.is_dirty and recipe.ref is None and not recipe.allow_dirty:
-        message = f"{folder} has uncommitted changes, but the job fetches a commit"
+        message = f"{folder} has uncommitted changes, but the job uses only the last commit"
         raise PreconditionError(message, hint="git commit, and push; or add `--allow-dirty`", code="dirty-tree")
     if is_online and checkout.is_public is None:
         return replace(checkout, is_public=is_public(checkout.url))

@@ -44,7 +44,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedLaunch:
-    """Resolved names of a spec, objects to write before submission, and names not looked up."""
+    """Resolved names of a spec, objects to create before submission, and names that were not looked up."""
 
     image: Mapping[str, str]
     clusters: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ def resolve(
     """Resolve names; reads from `account`, writes nothing.
 
     Raises:
-        NotFoundError: no such image, dataset, cluster, or group of another user.
+        NotFoundError: an image, dataset, cluster, or group of another user does not exist.
         AccessError: a secret that is neither in the workspace nor yours.
         PreconditionError: there is no budget.
     """
@@ -108,7 +108,7 @@ class _Resolution:
             return {"beaker": versioned if is_there else DEFAULT_IMAGE}
         if account is None or recipe.beaker_image == DEFAULT_IMAGE:
             if account is None:
-                self.notes.append(f"the image {recipe.beaker_image} is looked up when it is sent")
+                self.notes.append(f"the image {recipe.beaker_image} is looked up only at submission")
             return {"beaker": recipe.beaker_image}
         found = account.image_id(recipe.beaker_image)
         if found is None:
@@ -123,12 +123,12 @@ class _Resolution:
         if self.account is not None:
             return place(wishes, self.account)
         if wishes.needs_beaker:
-            self.notes.append(f"clusters are chosen when it is sent: {wishes}")
+            self.notes.append(f"clusters are chosen only at submission: {wishes}")
         return wishes.patterns
 
     def group(self, name: str) -> str:
         if self.account is None:
-            self.notes.append(f"the group {name} is looked up when it is sent")
+            self.notes.append(f"the group {name} is looked up only at submission")
             return name
         found = self.account.group(name)
         if found is not None:
@@ -144,7 +144,7 @@ class _Resolution:
 
     def dataset(self, mount: GantryMount) -> GantryMount:
         if self.account is None:
-            self.notes.append(f"the dataset {mount.source} is looked up when it is sent")
+            self.notes.append(f"the dataset {mount.source} is looked up only at submission")
             return mount
         found = self.account.dataset_id(mount.source)
         if found is None:
@@ -164,7 +164,9 @@ class _Resolution:
             return None
         secret = self.recipe.gh_token_secret
         if self.account is None:
-            self.notes.append(f"whether {checkout.repo} needs a token is asked when it is sent; {secret} is assumed")
+            self.notes.append(
+                f"it is checked only at submission whether {checkout.repo} needs a token; {secret} is assumed"
+            )
         elif secret not in self._secrets:
             message = f"{checkout.repo} is private, and {self.account.workspace} has no secret `{secret}`"
             hint = f"windlass secret set {secret}; windlass beaker secret push {secret}"
@@ -196,7 +198,7 @@ class _Resolution:
         secret = f"{name}_{hashlib.sha256(value.encode(errors='ignore')).hexdigest()[:8]}"
         if secret not in self._secrets:
             self.writes.append(Write(kind="secret", name=secret, value=value))
-        self.notes.append(f"{name}: the workspace has no such secret; yours is written as {secret}")
+        self.notes.append(f"{name}: the workspace has no such secret; your local secret is uploaded as {secret}")
         return secret
 
     def _check(self, secret: str) -> None:

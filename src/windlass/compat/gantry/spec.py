@@ -39,7 +39,7 @@ def build_spec(
 
 
 def rendezvous_of(name: str) -> tuple[str, str]:
-    """Return id and port of torchrun's rendezvous; gantry draws both at random."""
+    """Return the id and port of torchrun's rendezvous; gantry draws both at random."""
     digest = hashlib.sha256(name.encode()).digest()
     number = int.from_bytes(digest[:4], "big")
     port = int.from_bytes(digest[4:8], "big")
@@ -144,7 +144,7 @@ def _valued(values: Iterable[tuple[str, str | None]]) -> Iterator[dict[str, str]
 
 
 def _mounts(inputs: Inputs, resolved: ResolvedLaunch) -> dict[str, Any]:
-    """Return mounts in gantry's order, if there are any."""
+    """Return the mounts in gantry's order."""
     kinds: Mapping[str, Sequence[GantryMount]] = {
         "secret": inputs.secrets,
         "hostPath": inputs.mounts,

@@ -12,7 +12,7 @@ __all__ = ["KnownAccount", "MasonAccount", "has_beaker"]
 
 
 class MasonAccount(Protocol):
-    """Account data that a launch needs from Beaker; methods may call Beaker and raise its backend's errors."""
+    """Account data that a launch needs; methods may call Beaker and raise the Beaker backend's errors."""
 
     @property
     def is_external(self) -> bool:
@@ -22,12 +22,12 @@ class MasonAccount(Protocol):
         """Return the user's name."""
 
     def secrets(self, workspace: str | None) -> Sequence[str] | None:
-        """Return the names of the workspace's secrets (of the default one for None); None if unknown."""
+        """Return the names of a workspace's secrets; `None` is the default workspace. None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownAccount:
-    """Account with given data; without a name, that of a user without Beaker."""
+    """Account with given data; without a name, it stands for a user without a Beaker account."""
 
     name: str = ""
     secret_names: tuple[str, ...] | None = None

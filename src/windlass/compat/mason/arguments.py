@@ -54,7 +54,7 @@ class Arguments:
 
 @dataclass(slots=True)
 class _Found:
-    """Values read so far by flag, the number of times each was given, and notes."""
+    """Values read so far by flag, the number of times that each was given, and notes."""
 
     by_flag: dict[str, list[Any]] = field(default_factory=dict)
     num_times: dict[str, int] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def _flag(word: str) -> tuple[MasonFlag, str | None]:
         hint = (
             f"did you mean `{close}`?"
             if close
-            else "`windlass mason --help` lists the options; those of the command go after ` -- `"
+            else "`windlass mason --help` lists the options; the command's own options go after ` -- `"
         )
     raise UsageError(message, hint=hint, code="unknown-option")
 
@@ -192,7 +192,7 @@ def _keep(found: _Found, flag: MasonFlag, texts: Sequence[str], *, has_equals: b
     before = found.by_flag.setdefault(flag.name, [])
     found.num_times[flag.name] = found.num_times.get(flag.name, 0) + 1
     if flag.takes is Takes.ONE and before and before[-1] != values[-1] and flag.field:
-        found.note(f"{flag.name} is given more than once: the last value counts, `{texts[-1]}`")
+        found.note(f"{flag.name} is given more than once: the last value is used, `{texts[-1]}`")
     before.extend(values)
 
 
@@ -227,7 +227,7 @@ def _split(words: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _check_commands(commands: Sequence[Sequence[str]]) -> None:
-    """Raise for `--on` and `--emit` after `--`, where they would be part of the submitted command."""
+    """Raise if `--on` or `--emit` is after `--`, where it would be part of the submitted command."""
     for word in (word for command in commands for word in command):
         flag = word.partition("=")[0]
         if flag in _BEFORE_COMMAND:
@@ -263,7 +263,7 @@ def _last_of_each(found: _Found, name: str, pairs: Sequence[tuple[str, str]]) ->
     last = dict(pairs)
     if len(last) < len(pairs):
         twice = sorted({each for each, _ in pairs if sum(each == other for other, _ in pairs) > 1})
-        found.note(f"--{name} gives {', '.join(twice)} more than once: the last value counts")
+        found.note(f"--{name} gives {', '.join(twice)} more than once: the last value is used")
     return tuple(last.items())
 
 

@@ -1,4 +1,4 @@
-"""Beaker's images, found, unnamed and uploaded through the official client."""
+"""Lookup, renaming and upload of Beaker images through the official client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BeakerImages:
         """Return the image of a full name, or None."""
         from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
 
-        with self._service.asking(f"looking at the image {name}") as client:
+        with self._service.asking(f"looking up the image {name}") as client:
             try:
                 image = client.image.get(name)
             except BeakerImageNotFound:
@@ -45,6 +45,6 @@ class BeakerImages:
 
     def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
         """Upload an image from Docker; blocks for minutes."""
-        with self._service.asking(f"sending the image {name}", _UPLOAD_S) as client:
+        with self._service.asking(f"uploading the image {name}", _UPLOAD_S) as client:
             place = client.workspace.get(workspace) if workspace else None
             client.image.create(name, tag, workspace=place, description=description, commit=True)

@@ -1,6 +1,6 @@
 """`windlass mason build SCRIPT`: builds a branch's image for a launch script and uploads it to Beaker if missing.
 
-The work of open-instruct's image wrapper: the tree must be clean, the image is called after the branch, its description
+Does the work of open-instruct's image wrapper: the tree must be clean, the image is called after the branch, its description
 says `Git commit: <hash>`, and the script gets the image as its first argument.
 """
 
@@ -57,7 +57,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedImage:
-    """An image that Beaker has."""
+    """Image that exists at Beaker."""
 
     id: str
     description: str = ""
@@ -81,11 +81,11 @@ class ImageStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchImage:
-    """The image of a branch.
+    """Image of a branch.
 
     Attributes:
         name: the name passed to the script: `USER/NAME` at Beaker, else the engine's tag.
-        is_built, is_uploaded: whether that had to be done.
+        is_built, is_uploaded: whether the image had to be built or uploaded.
     """
 
     name: str
@@ -147,20 +147,20 @@ def build_branch_image(
     name = f"{store.user()}/{tag}"
     present = store.find(name)
     if present is not None and _is_of(code.commit, present.description):
-        log(f"Beaker has {name} of commit {code.commit[:_SHORT]}: nothing to build or send")
+        log(f"Beaker has {name} of commit {code.commit[:_SHORT]}: nothing to build or upload")
         return BranchImage(name=name, commit=code.commit)
     is_built = _build(options, code, folder, home, tag, log)
     if present is not None:
         store.unname(present)
     description = f"Git commit: {code.commit[:_SHORT]}; CUDA: {options.cuda_version}"
-    log(f"sending {tag} to Beaker as {name} ({description})")
+    log(f"uploading {tag} to Beaker as {name} ({description})")
     store.upload(tag, tag, workspace=options.workspace, description=description)
     return BranchImage(name=name, commit=code.commit, is_built=is_built, is_uploaded=True)
 
 
 def _clean_code(folder: Path, home: Home) -> CodePin:
     """Return the commit of a clean tree, which is recorded in the image."""
-    from windlass.pin.code import pin_code  # lazy: brings git
+    from windlass.pin.code import pin_code  # lazy: imports git
 
     try:
         return pin_code(folder, store=home.cache / "code.git")
@@ -183,7 +183,7 @@ def run_script(options: BuildOptions, image: BranchImage, folder: Path, environ:
 
 
 def image_name(branch: str, cuda_version: str) -> str:
-    """Return the name of a branch's image, as the wrapper makes it; Beaker allows letters, digits, `-`, `_`, `.`."""
+    """Return the name of a branch's image, as the wrapper builds it; Beaker allows letters, digits, `-`, `_`, `.`."""
     plain = re.sub(r"[^a-z0-9._-]", "-", branch.lower()).removeprefix("-") or "detached"
     tail = f"-cuda{cuda_version}"
     return f"{_PREFIX}-{plain}"[: _MAX_NAME - len(tail)].rstrip("-._") + tail
@@ -196,7 +196,7 @@ def _is_of(commit: str, description: str) -> bool:
 
 @dataclass(slots=True)
 class _Heard:
-    """Line handler that passes lines on and records whether there was one."""
+    """Line handler that forwards lines and records whether there were any."""
 
     log: Callable[[str], None]
     lines: list[str] = field(default_factory=list)
@@ -209,8 +209,14 @@ class _Heard:
 def _build(
     options: BuildOptions, code: CodePin, folder: Path, home: Home, tag: str, log: Callable[[str], None]
 ) -> bool:
-    """Ensure that this machine's engine has the image under its name; return whether it was built now."""
-    from windlass.pin.image import ImageMaker, ImageSource, ensure_image, find_engine, pin_built  # lazy: brings engines
+    """Ensure that this machine's engine has the image under its name; return whether it was built by this call."""
+    from windlass.pin.image import (
+        ImageMaker,
+        ImageSource,
+        ensure_image,
+        find_engine,
+        pin_built,
+    )  # lazy: imports engines
 
     engine = find_engine("")
     source = ImageSource(dockerfile=options.dockerfile, args=_arguments(options, code, folder))

@@ -1,7 +1,8 @@
-"""Dataset cache of open-instruct's training scripts, made before any GPU is requested.
+"""Dataset cache of open-instruct's training scripts, created before any GPU is requested.
 
-mason runs such a script here with `--cache_dataset_only` before it submits; so does `cache_here`. Elsewhere the same
-command is a step of prepared data (docs/concepts/prepared-data.md), built once per content where the run runs.
+mason runs such a script on the local machine with `--cache_dataset_only` before it submits; so does `cache_here`. At
+other sites the same command becomes a step of prepared data (docs/concepts/prepared-data.md), built once per content
+at the site of the run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _OF_THE_RUN = {
     **dict.fromkeys(("--output_dir", CACHE_FOLDER_FLAG, *_NAMES), True),
     CACHE_FLAG: False,
 }
-"""Options to omit for a build, whose data does not depend on the names of the run."""
+"""Options to omit for a build, because its data does not depend on the run's names."""
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*\Z")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "config.json")
 _STDERR = 2
@@ -113,7 +114,7 @@ def cache_here(
 def _with_local_tokenizer(
     words: tuple[str, ...], environ: Mapping[str, str], folder: Path, log: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Return the command with a local tokenizer of a `gs://` model, which is all that caching needs."""
+    """Return the command with a local tokenizer instead of a `gs://` model; caching needs only the tokenizer."""
     flag = "--model_name_or_path"
     at = words.index(flag) + 1 if flag in words[:-1] else 0
     model = words[at].rstrip("/") if at else ""

@@ -1,4 +1,4 @@
-"""Mason's table of clusters (clusters.json): their storage, and which have a fast network between nodes."""
+"""Mason's table of clusters (clusters.json): storage, and clusters with a fast network between nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Weka:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Google:
-    """Clusters on Google Cloud: the bucket of trainings, and the folder for local copies of buckets."""
+    """Clusters on Google Cloud: the bucket for results, and the folder for local copies of buckets."""
 
     clusters: tuple[str, ...]
     bucket: str
@@ -70,7 +70,7 @@ class Clusters:
         return set(clusters) <= set(self.google.clusters)
 
     def without_interconnect(self, clusters: Sequence[str]) -> tuple[str, ...]:
-        """Return the clusters not known to have a fast network between nodes."""
+        """Return the clusters that are not known to have a fast network between nodes."""
         return tuple(cluster for cluster in clusters if cluster not in self.interconnect)
 
 

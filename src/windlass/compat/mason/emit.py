@@ -1,4 +1,4 @@
-"""Task of Beaker's spec: its command, variables and mounts."""
+"""Tasks of Beaker's spec: command, variables and mounts."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ def task_variables(
     """Return `envVars` of a task; the command line overrides mason's additions, and each name occurs once.
 
     Args:
-        options: the command line's.
-        clusters: what is known of clusters.
-        environ: variables of the launch: its PATH is the job's, except in `--pure_docker_mode`.
+        options: the command line's options.
+        clusters: table of known clusters.
+        environ: variables of the launch; the job gets its PATH, except in `--pure_docker_mode`.
         user: name on Beaker, the prefix of the user's own secrets.
         secrets: names of the workspace's secrets.
-        run_id: the launch's run id, for the folder that is named by it.
+        run_id: the launch's run id, for the folder named after it.
         tracker_id: the task's run id, for the tracker.
-        is_resumable: whether the tracker's run continues after a restart.
+        is_resumable: whether a restart continues the tracker's run.
     """
     own = [_plain(name, value) for name, value in options.env]
     own += [_secret(name, value) for name, value in options.secret]
@@ -147,7 +147,7 @@ def task_mounts(options: MasonOptions, clusters: Clusters) -> list[dict[str, Any
     """Return `datasets` of a task: Weka if all clusters have it, then the Docker socket, then datasets.
 
     Raises:
-        UsageError: a dataset has the mount path of another mount.
+        UsageError: two mounts have the same path.
     """
     made: list[dict[str, Any]] = []
     if clusters.has_weka(options.cluster):
@@ -166,5 +166,5 @@ def _check(mounts: list[dict[str, Any]]) -> None:
     paths = [mount["mountPath"].rstrip("/") for mount in mounts]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
-        message = f"`--beaker_datasets` mounts at `{twice}`, where something else is mounted"
+        message = f"`--beaker_datasets` mounts at `{twice}`, where another mount is already"
         raise UsageError(message, hint="give the dataset another path", code="conflicting-options")

@@ -17,7 +17,7 @@ class Takes(Enum):
 
     NONE = "no value"
     ONE = "one value"
-    EACH = "one value each time, and it may be given again"
+    EACH = "one value; repeatable"
     SOME = "one value or more"
     ANY = "any number of values"
 
@@ -31,17 +31,17 @@ class MasonFlag:
     """Option of mason: its spelling, its values, the field that it sets, its help."""
 
     name: str
-    """As typed: `--num_nodes`."""
+    """Name as typed, such as `--num_nodes`."""
     field: str = ""
-    """The field of `MasonOptions` or `OwnOptions`; empty for one that does nothing."""
+    """Field of `MasonOptions` or `OwnOptions`; empty for an option without effect."""
     takes: Takes = Takes.ONE
     metavar: str = "TEXT"
     read: Callable[[str], Any] = _text
     help: str
     note: str = ""
-    """Note to print when it is given."""
+    """Note that is printed when the option is given."""
     may_be_cut: bool = True
-    """Permission to abbreviate it; not set for options added to mason after August 2026, which would break old scripts."""
+    """Permission to abbreviate it; False for options added after August 2026, which would make old abbreviations ambiguous."""
 
 
 def _switch(name: str, help_line: str, *, field: str = "", note: str = "") -> MasonFlag:
@@ -129,7 +129,7 @@ FLAGS: tuple[MasonFlag, ...] = (
         field="min_runtime_ns",
         metavar="TIME",
         read=values.duration_ns,
-        help="How long a job is protected from preemption, such as 30m.",
+        help="Time for which a job is protected from preemption, such as 30m.",
     ),
     MasonFlag(
         name="--no_auto_resume",
@@ -141,27 +141,27 @@ FLAGS: tuple[MasonFlag, ...] = (
     ),
     _switch("--pure_docker_mode", "Run in the image's folder with its PATH, not in this folder with your PATH."),
     _switch("--mount_docker_socket", "Mount the host's Docker socket."),
-    _switch("--no_hf_cache_env", "Has no effect any more.", note="--no_hf_cache_env has no effect any more"),
-    _switch("--no_mount_nfs", "Has no effect any more.", note="--no_mount_nfs has no effect any more"),
-    _switch("--non_resumable", "Do not set a tracker run id for a run that could be resumed."),
+    _switch("--no_hf_cache_env", "No longer has an effect.", note="--no_hf_cache_env no longer has an effect"),
+    _switch("--no_mount_nfs", "No longer has an effect.", note="--no_mount_nfs no longer has an effect"),
+    _switch("--non_resumable", "Do not set a tracker run id for a resumable run."),
     _switch("--no_auto_dataset_cache", "Do not prepare the dataset before the launch."),
     MasonFlag(
         name="--auto_output_dir_path",
         field="auto_output_dir_path",
         metavar="PATH",
-        help="Where --output_dir of a training is moved to on Weka clusters; empty: leave it.",
+        help="Folder that replaces --output_dir on Weka clusters; empty: keep --output_dir.",
     ),
     MasonFlag(
         name="--auto_checkpoint_state_dir",
         field="auto_checkpoint_state_dir",
         metavar="PATH",
-        help="Where --checkpoint_state_dir of a GRPO training is moved to; empty: leave it.",
+        help="Folder that replaces --checkpoint_state_dir of GRPO; empty: keep it.",
     ),
     MasonFlag(
         name="--artifact_ttl",
         field="artifact_ttl",
         metavar="TIME",
-        help="Append a folder `tmp-TIME` to both, which a cleaner may remove after that time.",
+        help="Append a folder `tmp-TIME` to both, for a cleaner to remove after that time.",
     ),
     MasonFlag(
         name="--env",
@@ -169,7 +169,7 @@ FLAGS: tuple[MasonFlag, ...] = (
         takes=Takes.EACH,
         metavar="NAME=VALUE",
         read=values.variable,
-        help="A variable of the job; repeatable.",
+        help="Variable of the job; repeatable.",
     ),
     MasonFlag(
         name="--secret",
@@ -177,7 +177,7 @@ FLAGS: tuple[MasonFlag, ...] = (
         takes=Takes.EACH,
         metavar="NAME=SECRET",
         read=values.secret,
-        help="A variable from a secret of the workspace; repeatable.",
+        help="Variable set to a secret of the workspace; repeatable.",
     ),
     _switch("--no-host-networking", "Do not use the host's network."),
     MasonFlag(
@@ -195,9 +195,9 @@ RETIRED: tuple[MasonFlag, ...] = (
         name="--gs_model_name",
         metavar="NAME",
         help="Retired.",
-        note="--gs_model_name has no effect any more: mason copies no models to buckets",
+        note="--gs_model_name no longer has an effect: mason copies no models to buckets",
     ),
-    _switch("--resumable", "Retired.", note="--resumable is retired: GRPO trainings are always resumable"),
+    _switch("--resumable", "Retired.", note="--resumable is retired: GRPO runs are always resumable"),
 )
 """Options of older versions, accepted with a note so that old scripts still work."""
 
@@ -221,7 +221,7 @@ OWN: tuple[MasonFlag, ...] = (
         field="run_id",
         metavar="ID",
         read=values.run_id,
-        help="Continue that run with its checkpoints and tracker page; `auto`: an id per command line.",
+        help="Continue this run, with its checkpoints and tracker page; `auto`: one id per command line.",
     ),
     MasonFlag(
         name="--user",
@@ -235,7 +235,7 @@ OWN: tuple[MasonFlag, ...] = (
         field="has_secret",
         takes=Takes.EACH,
         metavar="NAME",
-        help="A secret of the workspace, instead of asking Beaker; repeatable.",
+        help="Name of a workspace secret, instead of asking Beaker; repeatable.",
     ),
     _switch("--offline", "Make no request to Beaker (with --emit).", field="is_offline"),
     _switch("--yes", "Answer yes to all questions.", field="has_agreed"),
@@ -252,7 +252,7 @@ OWN: tuple[MasonFlag, ...] = (
         takes=Takes.EACH,
         metavar="PATH=FOLDER",
         read=values.variable,
-        help="With --on: path of a folder of Beaker's storage at the site; repeatable.",
+        help="With --on: path at the site for a folder of Beaker's storage; repeatable.",
     ),
     MasonFlag(name="--env-uv", field="env_uv", metavar="DIR", help="With --on: project folder with the lock file."),
     MasonFlag(name="--env-python", field="env_python", metavar="PATH", help="With --on: interpreter to use unchanged."),
@@ -262,17 +262,21 @@ OWN: tuple[MasonFlag, ...] = (
         field="cache",
         metavar="here|there|none",
         read=values.cache,
-        help="Where a training's dataset is cached: here before the launch, or there as a step of the run (with --on).",
+        help="Where to cache the dataset: `here` before the launch, or `there` as a step of the run (with --on).",
     ),
     MasonFlag(name="--name", field="name", metavar="NAME", help="With --on: name of the experiment."),
     _switch(
         "--split-learners",
-        "With --on: split --num_learners_per_node to fit the site's nodes, such as `8` to `4 4`.",
+        "With --on: split --num_learners_per_node to fit the site's nodes; `8` becomes `4 4`, for example.",
         field="is_split",
     ),
-    _switch("--snapshot", "With --on: snapshot a dirty tree, and run the snapshot.", field="is_snapshot"),
+    _switch("--snapshot", "With --on: snapshot a dirty tree and run the snapshot.", field="is_snapshot"),
     _switch("--allow-dirty", "With --on: run a dirty tree in place.", field="is_allow_dirty"),
-    _switch("--best-effort", "With --on: note settings that the site does not support.", field="is_best_effort"),
-    _switch("--detach", "With --on: return at once; the run continues in the background.", field="is_detached"),
+    _switch(
+        "--best-effort",
+        "With --on: print a note for settings that the site does not support, instead of failing.",
+        field="is_best_effort",
+    ),
+    _switch("--detach", "With --on: return immediately; the run continues in the background.", field="is_detached"),
 )
 """Options of windlass, which cannot be abbreviated."""

@@ -1,4 +1,4 @@
-"""Ids of a launch: its run, the folder of its checkpoints, the name of its experiment.
+"""Ids of a launch: run id, checkpoint folder, experiment name.
 
 Random ids come from one injected source. A run's id is drawn once per launch and written to the specification, so every
 retry and every start after a preemption has the same id. The folder of its checkpoints is derived from it, so a later
@@ -36,10 +36,10 @@ class Identity:
 
     run_id: str
     launch: str
-    """Random letters of this launch, so that two launches of one run are two experiments."""
+    """Random letters of this launch, so that each launch of a run creates its own experiment."""
 
     def of_task(self, index: int) -> str:
-        """Return the run id of a task: the launch's for the first, derived from it for later ones."""
+        """Return a task's run id: the launch's id for the first task, derived from it for others."""
         return _letters(f"{self.run_id}/{index}") if index else self.run_id
 
     def checkpoint_folder(self, index: int) -> str:
@@ -59,8 +59,8 @@ def new_identity(asked: str, *, line: Sequence[str], random: Random) -> Identity
     """Return the ids of a launch.
 
     Args:
-        asked: the id of `--run-id`, `auto`, or empty for a new one.
-        line: what `auto` is derived from: user, workspace, names, commands.
+        asked: value of `--run-id`: an id, `auto`, or empty for a new id.
+        line: basis of the `auto` id: user, workspace, names, commands.
         random: the source of random letters.
     """
     run_id = _letters("\0".join(line)) if asked == "auto" else asked or random(_NUM_LETTERS)

@@ -1,4 +1,4 @@
-"""`windlass mason ... --on SITE`: from the command line to a plan."""
+"""Planning of `windlass mason ... --on SITE`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["beaker_profile", "bring", "cache_datasets", "destination", "prepare_
 
 
 def site_account(home: Home, *, asked: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> KnownAccount:
-    """Return the account for a launch without Beaker: this machine's user, and windlass's vault.
+    """Return the account for a launch without Beaker: this machine's user and windlass's vault.
 
     Args:
         asked: secrets that the command line names; the plan checks that the vault has them.
@@ -58,7 +58,7 @@ def destination(launch: MasonLaunch, home: Home) -> Destination:
 
     Raises:
         UsageError: no such site.
-        SpecError: its profile is broken.
+        SpecError: its profile is invalid.
     """
     roots = {mount["mountPath"] for task in launch.spec["tasks"] for mount in task["datasets"]}
     here = tuple(sorted(root for root in roots if Path(root).exists()))
@@ -134,7 +134,9 @@ def cache_datasets(
     if launch.options.no_auto_dataset_cache or _cache(launch) != "here":
         return 0
     from windlass.compat.mason.caching import cache_here  # lazy: most command lines cache nothing
-    from windlass.compat.mason.rewriting import with_defaults  # as typed: the job's folders do not exist here
+    from windlass.compat.mason.rewriting import (
+        with_defaults,
+    )  # as typed: the job's folders do not exist on this machine
 
     tokenizers = Path(launch.options.auto_output_dir_path or launch.folder) / launch.user
     return sum(

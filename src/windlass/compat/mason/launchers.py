@@ -1,7 +1,7 @@
-"""Launchers that start a line on the nodes of a task (Ray, accelerate, torchrun or none), and windlass's equivalents.
+"""Conversion of commands that start processes on several nodes: Ray, accelerate or torchrun.
 
-Beaker starts the same line on every replica, and the line finds the others itself: by flags that hold BEAKER_*
-variables, or by a script that is sourced first and brings up Ray. Elsewhere windlass fills these in.
+Beaker starts the same shell line on every replica. The line finds the other replicas itself: with flags that contain
+BEAKER_* variables, or with a script that is sourced first and starts Ray. At other sites windlass replaces both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LaunchedLine", "RequestedNodes", "start_line"]
 
 _RAY_SETUP = re.compile(r"(?:.*/)?ray_node_setup[A-Za-z0-9_.-]*\Z")
 _RAY_VARIABLES = {"PYTHONPATH": "${code}", "REPO_PATH": "${code}", "NCCL_CUMEM_ENABLE": "0"}
-"""State that the set-up leaves for the training; source: configs/beaker_configs/ray_node_setup.sh of open-instruct."""
+"""Variables that the setup script sets for the training; source: configs/beaker_configs/ray_node_setup.sh of open-instruct."""
 
 _OWNED = {
     "accelerate": frozenset({"num-machines", "machine-rank", "main-process-ip", "main-process-port"}),
@@ -38,33 +38,33 @@ _FILLED = {
     "torchrun": "--nnodes $WINDLASS_NUM_REPLICAS --node_rank $WINDLASS_RANK "
     "--master_addr $WINDLASS_LEADER_ADDRESS --master_port $WINDLASS_LEADER_PORT --nproc_per_node {procs}",
 }
-"""In a line that needs a shell, where no `cluster` can put them."""
+"""Flags with values from windlass's variables, for lines that need a shell."""
 _GPUS = "$WINDLASS_NUM_GPUS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedNodes:
-    """The nodes that a line was written for, and GPUs of each; `there` of a node at the place, None: not known."""
+    """Number of nodes that a line was written for, and GPUs per node; `there`: GPUs of a node at the site, None if unknown."""
 
     nodes: int
     gpus: int
     there: int | None = None
     splits_learners: bool = False
-    """Rewrite `--num_learners_per_node` for smaller nodes instead of refusing it."""
+    """Rewrite `--num_learners_per_node` for smaller nodes instead of rejecting it."""
 
     @property
     def is_reshaped(self) -> bool:
-        """Return True when the same GPUs are spread over more nodes."""
+        """Return True if the same number of GPUs is spread over more nodes."""
         return bool(self.there) and self.gpus > (self.there or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedLine:
-    """A line, what starts it over the nodes, and the variables that this needs.
+    """Converted line, its launcher, and the variables that the launcher needs.
 
     Attributes:
-        vars: values in the words of an experiment file (`${code}`).
-        is_placed: whether windlass tells the processes where the others are.
+        vars: values as in an experiment file (`${code}`).
+        is_placed: whether windlass gives the processes the addresses of the other nodes.
     """
 
     line: BashLine
@@ -75,10 +75,10 @@ class LaunchedLine:
 
 
 def start_line(line: BashLine, asked: RequestedNodes) -> LaunchedLine:
-    """Find what starts a line, and take out what windlass does itself.
+    """Detect the launcher of a line, and remove the parts that windlass does itself.
 
     Raises:
-        SpecError: the set-up of Ray cannot be cut off, or sizes in the line do not go with the nodes.
+        SpecError: the setup of Ray cannot be removed, or sizes in the line do not fit the nodes.
     """
     setup = next(_ray_setups(line), None)
     if setup is not None:
@@ -114,9 +114,9 @@ def _start_ray(line: BashLine, index: int, asked: RequestedNodes) -> LaunchedLin
         raise SpecError([Problem(f"no separate command follows `source {script}`", "mason-ray-setup", None, hint)])
     pairs = (word.value.partition("=") for word in line.commands[index].assignments)
     lifted = {name: escaped(value) for name, _, value in pairs}
-    notes = [f"`source {script}` is removed: `cluster: ray` starts Ray on all nodes, and ends it with the training"]
+    notes = [f"`source {script}` is removed: `cluster: ray` starts Ray on all nodes and stops it after the training"]
     if index and asked.nodes > 1:
-        notes.append("commands before it run on the first node only; on Beaker they run on each")
+        notes.append("commands before it run only on the first node; on Beaker they run on every node")
     line, split = _fit_ray_sizes(line.without_command(index), asked)
     notes += split
     variables = {**_RAY_VARIABLES, **lifted}
@@ -124,7 +124,7 @@ def _start_ray(line: BashLine, index: int, asked: RequestedNodes) -> LaunchedLin
 
 
 def _fit_ray_sizes(line: BashLine, asked: RequestedNodes) -> tuple[BashLine, list[str]]:
-    """The line with learners that fit the nodes, and notes.
+    """Return the line with learners that fit the nodes, and notes.
 
     Raises:
         SpecError: learners or engines need more GPUs than a node has, and the learners may not be split.
@@ -135,7 +135,7 @@ def _fit_ray_sizes(line: BashLine, asked: RequestedNodes) -> tuple[BashLine, lis
     for index in range(len(line.commands)):
         sizes = _sizes(line.commands[index], "vllm-tensor-parallel-size")
         if any(size > there for size in sizes.numbers):
-            hint = f"--vllm_tensor_parallel_size {there}, and more of --vllm_num_engines"
+            hint = f"--vllm_tensor_parallel_size {there}, and a larger --vllm_num_engines"
             raise _refusal("--vllm_tensor_parallel_size " + _said(sizes.numbers), there, f"write {hint}")
         sizes = _sizes(line.commands[index], "num-learners-per-node")
         if any(size > there for size in sizes.numbers):
@@ -144,18 +144,18 @@ def _fit_ray_sizes(line: BashLine, asked: RequestedNodes) -> tuple[BashLine, lis
             if not asked.splits_learners:
                 raise _refusal(before, there, f"write {after}, or pass --split-learners before the `--`")
             line = line.replace(sizes.start, sizes.end, after)
-            notes.append(f"`{before}` is `{after}` there (--split-learners)")
+            notes.append(f"`{before}` becomes `{after}` (--split-learners)")
     return line, notes
 
 
 def _parts(size: int, there: int) -> list[int]:
-    """Learners of one node, split over nodes of `there` GPUs."""
+    """Return the learners of one node, split over nodes of `there` GPUs."""
     return [there] * (size // there) + [size % there] * (size % there > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
-    """The whole numbers that follow a flag; `start` and `end` are the offsets of flag and numbers in the line."""
+    """Integers that follow a flag; `start` and `end` are the offsets of the flag and the numbers in the line."""
 
     numbers: list[int] = field(default_factory=list)
     start: int = 0
@@ -180,7 +180,7 @@ def _said(sizes: list[int]) -> str:
 
 
 def _refusal(flag: str, there: int, hint: str) -> SpecError:
-    message = f"`{flag}` needs more than the {there} GPUs that a node there has"
+    message = f"`{flag}` needs more than the {there} GPUs per node of the site"
     return SpecError([Problem(message, "mason-sizes", None, hint)])
 
 
@@ -189,7 +189,7 @@ def _refusal(flag: str, there: int, hint: str) -> SpecError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spot:
-    """Position of a launcher: number of the command, its first and its last word there."""
+    """Position of a launcher in a line: index of the command, and of the launcher's first and last word."""
 
     launcher: str
     index: int
@@ -211,7 +211,7 @@ def _spot(line: BashLine, index: int) -> _Spot | None:
 
 
 def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashLine, int, tuple[str, ...]]:
-    """The line without what windlass fills in, the processes of a node where they are not one per GPU, and notes."""
+    """Return the line without flags that windlass sets, the processes per node (0: one per GPU), and notes."""
     called = line.commands[spot.index]
     start = spot.last + 1
     owned = called.flags(_OWNED[spot.launcher], switches=_SWITCHES[spot.launcher], start=start)
@@ -225,14 +225,16 @@ def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashL
     notes: tuple[str, ...] = ()
     if owned:
         said = ", ".join(dict.fromkeys("--" + flag.name.replace("-", "_") for flag in owned))
-        notes = (f"{spot.launcher}: {said} are filled in by windlass",)
+        notes = (f"{spot.launcher}: windlass sets {said}",)
     if spot.launcher == "torchrun" and asked.nodes > 1 and "nnodes" not in {flag.name for flag in owned}:
-        notes += (f"torchrun: the {asked.nodes} nodes train together; without --nnodes each trains alone on Beaker",)
+        notes += (
+            f"torchrun: the {asked.nodes} nodes train together; on Beaker, without --nnodes, each would train alone",
+        )
     return line.without([*owned, *counts]), 0 if procs == asked.gpus else procs, notes
 
 
 def _procs_of(launcher: str, count: BashFlag, owned: list[BashFlag], asked: RequestedNodes) -> int:
-    """Processes of one node; accelerate's own count is that of all nodes once it is told of several machines."""
+    """Return the processes per node; with --num_machines, accelerate's flag counts the processes of all nodes."""
     number = int(count.value)
     machines = next((flag.value for flag in owned if flag.name == "num-machines"), "")
     if launcher == "accelerate" and machines and asked.nodes > 1 and number % asked.nodes == 0:
@@ -240,11 +242,9 @@ def _procs_of(launcher: str, count: BashFlag, owned: list[BashFlag], asked: Requ
     if asked.is_reshaped and number != asked.gpus:
         message = f"the command starts {number} processes on each of {asked.nodes} nodes of {asked.gpus} GPUs"
         there = asked.there or 1
-        hint = (
-            f"nodes have {there} GPUs there: write --gpus {there} --num_nodes {-(-asked.nodes * asked.gpus // there)}"
-        )
+        hint = f"the site's nodes have {there} GPUs: write --gpus {there} --num_nodes {-(-asked.nodes * asked.gpus // there)}"
         raise SpecError(
-            [Problem(f"{message}, which cannot be distributed over other nodes", "mason-sizes", None, hint)]
+            [Problem(f"{message}, which cannot be distributed over nodes of another size", "mason-sizes", None, hint)]
         )
     return number
 
@@ -259,7 +259,7 @@ def _check_nodes(launcher: str, owned: list[BashFlag], asked: RequestedNodes) ->
 
 
 def _with_procs(line: BashLine, spot: _Spot, procs: int) -> BashLine:
-    """The line with the processes of a node said again, where they are not one per GPU."""
+    """Return the line with a flag for the processes per node, unless they are one per GPU."""
     if not procs:
         return line
     flag = "--num_processes" if spot.launcher == "accelerate" else "--nproc_per_node"

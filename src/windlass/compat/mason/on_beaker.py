@@ -1,4 +1,4 @@
-"""Beaker's own settings of a mason command line at a site of windlass that is Beaker: the kept extension of a task."""
+"""Beaker-only settings of a mason command line, kept in a task's `compat` extension at a Beaker site."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def asked_of_beaker(launch: MasonLaunch, place: Destination, partitions: tuple[s
     if place.kind != "beaker":
         return {}
     options, asked = launch.options, dict[str, Any]()
-    if options.hostname:  # any of them; `hosts` of a task is each of them
+    if options.hostname:  # Beaker chooses any of them; `hosts` of a task requires all of them
         asked["constraints"] = {"hostname": list(options.hostname)}
     elif not partitions:
         asked["constraints"] = {"cluster": list(options.cluster)}
@@ -32,7 +32,7 @@ def asked_of_beaker(launch: MasonLaunch, place: Destination, partitions: tuple[s
 
 
 def clusters_note(options: MasonOptions, place: Destination) -> list[str]:
-    """Return the note on what the profile of a Beaker site decides instead of the command line."""
+    """Return notes on options that the profile of a Beaker site overrides."""
     if place.kind != "beaker" or not options.workspace:
         return []
-    return [f"--workspace {options.workspace}: the run is made in the workspace of the profile of `{place.name}`"]
+    return [f"--workspace {options.workspace}: the run uses the workspace in the profile of `{place.name}`"]

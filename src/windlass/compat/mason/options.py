@@ -1,4 +1,4 @@
-"""Options of a mason command line, as values; the names are mason's own."""
+"""Options of a mason command line, as values, with mason's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["DatasetMount", "MasonOptions", "OwnOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetMount:
-    """`--beaker_datasets PATH:ID`: a dataset of Beaker, and where jobs see it."""
+    """Value of `--beaker_datasets PATH:ID`: a Beaker dataset and its mount path."""
 
     mount_path: str
     dataset: str
@@ -17,7 +17,7 @@ class DatasetMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasonOptions:
-    """The options of mason, after their defaults; an empty tuple and None stand for an option that was not given."""
+    """mason's options with defaults applied; an empty tuple or None means that an option was not given."""
 
     cluster: tuple[str, ...]
     hostname: tuple[str, ...] = ()
@@ -44,39 +44,39 @@ class MasonOptions:
     auto_checkpoint_state_dir: str = "/weka/oe-adapt-default/allennlp/deletable_checkpoint_states"
     artifact_ttl: str | None = None
     env: tuple[tuple[str, str], ...] = ()
-    """Names and values, in the order of the command line, each name once."""
+    """Names and values in the order of the command line; each name occurs once."""
     secret: tuple[tuple[str, str], ...] = ()
-    """Names of variables and the workspace's secrets they hold."""
+    """Names of variables and of the workspace secrets that they contain."""
     no_host_networking: bool = False
     timeout_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnOptions:
-    """Options of `windlass mason` beside mason's own."""
+    """Options of `windlass mason` that mason does not have."""
 
     emit: str = ""
-    """`spec`, `beaker`, `plan`, or empty: submit."""
+    """`spec`, `beaker` or `plan`; empty to submit."""
     on: str = ""
     """SITE[/PARTITION] to run on instead of Beaker itself."""
     run_id: str = ""
-    """The run to go on with; `auto`: the same one for the same command line; empty: a new one."""
+    """Run to continue; `auto`: the same run for the same command line; empty: a new run."""
     user: str = ""
-    """The user to take instead of asking Beaker."""
+    """User name, instead of asking Beaker."""
     has_secret: tuple[str, ...] = ()
-    """Secrets to take the workspace to hold, instead of asking Beaker."""
+    """Names of the workspace's secrets, instead of asking Beaker."""
     is_offline: bool = False
     has_agreed: bool = False
-    """`--yes`: ask nothing."""
+    """`--yes`: do not prompt."""
     overrides: tuple[str, ...] = ()
-    """`--set KEY=VALUE`: changes of the experiment that `--on` makes."""
+    """`--set KEY=VALUE`: changes to the converted experiment, with `--on`."""
     paths: tuple[tuple[str, str], ...] = ()
-    """`--map PATH=FOLDER`: where a folder of Beaker's storage is there."""
+    """`--map PATH=FOLDER`: folder at the site for a path of Beaker's storage."""
     env_uv: str = ""
     env_python: str = ""
     env_image: str = ""
     cache: str = ""
-    """`here`, `there` or `none`: where a dataset is cached; empty: here for Beaker, there with `--on`."""
+    """Place where a dataset is cached: `here`, `there` or `none`; empty: `here` for Beaker, `there` with `--on`."""
     name: str = ""
     is_split: bool = False
     """`--split-learners`: rewrite `--num_learners_per_node` for smaller nodes."""

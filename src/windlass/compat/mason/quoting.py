@@ -1,8 +1,8 @@
-"""Words of a command to the text of a shell, as mason writes it, with the quoting that mason loses.
+"""Conversion of a command's words to shell text, as in mason, but without losing quotes.
 
-mason joins words with blanks, so `$VAR` and `&&` mean something to the job's shell, and so they do here. It puts words with
-`{` or `</` in single quotes, later versions also tags (`<think>`, `<|im_end|>`), and loses the quotes of every other word
-with a blank in it; here such a word stays one word.
+mason joins words with blanks, so that the job's shell expands `$VAR` and interprets `&&`; this module does the same.
+mason puts words with `{` or `</` in single quotes (later versions also tags such as `<think>` and `<|im_end|>`), and
+loses the quotes of any other word with a blank; this module keeps such a word as one word.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _OPERATORS = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1",
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """A word and where it stands."""
+    """Word of a command and its position."""
 
     word: str
     before: str
     is_start: bool
-    """A command of the shell begins with it."""
+    """True if a shell command begins with it."""
     is_last: bool
 
 
 def join_words(words: Sequence[str]) -> str:
-    """The text for `bash -c`; a command of one word is text for the shell already."""
+    """Return the text for `bash -c`; a command of one word already is shell text."""
     if len(words) == 1 and not _is_marked(words[0]):
         return words[0]
     return " ".join(_word(at) if at.word or _is_flag(at.before) else "" for at in _placed(words))
 
 
 def kept_whole(words: Sequence[str]) -> tuple[str, ...]:
-    """The words with a blank in them that stay one word here, and that mason would take apart."""
+    """Return words with blanks that stay one word here but that mason would split."""
     if len(words) == 1:
         return ()
     return tuple(at.word for at in _placed(words) if not _is_marked(at.word) and _is_one(at) and at.word.split())
@@ -54,7 +54,7 @@ def _placed(words: Sequence[str]) -> Iterator[_At]:
 
 
 def _ends_command(word: str) -> bool:
-    """Return True when the shell takes what follows a word for another command."""
+    """Return True if another shell command follows the word."""
     return word.endswith((";", "&&", "||", "|", "&")) or word in _BEFORE_COMMANDS
 
 
@@ -69,12 +69,12 @@ def _word(at: _At) -> str:
 
 
 def _is_one(at: _At) -> bool:
-    """Return True when a word needs quotes to stay one word, and is meant to."""
+    """Return True if a word is meant to stay one word and needs quotes for that."""
     word = at.word
     if word and not any(letter.isspace() for letter in word):
         return False
     if word and at.is_start and (at.is_last or not _ASSIGNMENT.fullmatch(word)):
-        return False  # a program and its words, written as one: no program has such a name
+        return False  # a whole command written as one word: no program has such a name
     return not _is_quoted(word) and (_is_flag(at.before) or not _is_script(word))
 
 
@@ -83,12 +83,12 @@ def _is_flag(word: str) -> bool:
 
 
 def _is_marked(word: str) -> bool:
-    """Return True when mason itself quotes a word: JSON and tags; to the shell `<think>` alone is a redirection."""
+    """Return True if mason itself quotes a word: JSON and tags. The shell would read `<think>` as a redirection."""
     return "{" in word or "</" in word or _TAG.fullmatch(word) is not None
 
 
 def _is_quoted(word: str) -> bool:
-    """Return True when the word has quotes of its own that make it one word for the shell."""
+    """Return True if the word contains quotes that make it one word for the shell."""
     if not word or ("'" not in word and '"' not in word):
         return False
     try:
@@ -98,13 +98,13 @@ def _is_quoted(word: str) -> bool:
 
 
 def _is_script(word: str) -> bool:
-    """Return True when a word is a piece of a script: it has operators of the shell between blanks."""
+    """Return True if a word is part of a script, with shell operators between blanks."""
     parts = word.split()
     return any(part in _OPERATORS or part.endswith(";") for part in parts) or "$(" in word or "`" in word
 
 
 def _quote(word: str) -> str:
-    """Quote a word for the shell; variables in it still count, as they do in words without blanks."""
+    """Quote a word for the shell; variables in it are still expanded, as in words without blanks."""
     return '"' + re.sub(r'([\\"`])', r"\\\1", word) + '"' if "$" in word and "'" not in word else _single(word)
 
 

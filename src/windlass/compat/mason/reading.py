@@ -1,4 +1,4 @@
-"""A mason command line, read to the end: options, commands after each stage, and Beaker's specification."""
+"""Conversion of a mason command line to options, commands and Beaker's specification."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ class MasonCommand:
     """Command of a launch, after each stage."""
 
     given: tuple[str, ...]
-    """The words as typed."""
+    """Words as typed."""
     words: tuple[str, ...]
-    """The words with what mason adds and moves: defaults, directories, the tracker's variables."""
+    """Words after mason's changes: defaults, directories, tracker variables."""
     text: str
-    """Command for bash on Beaker: joined, quoted, with the processes of all nodes."""
+    """Command for bash on Beaker: joined, quoted, with flags for several nodes."""
     training: str
-    """The training script mason knows, such as `open_instruct/grpo_fast.py`; empty for any other command."""
+    """Training script that mason knows, such as `open_instruct/grpo_fast.py`; empty for other commands."""
     run_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasonLaunch:
-    """A mason command line and what Beaker would get."""
+    """Converted mason command line, with the request that Beaker would receive."""
 
     options: MasonOptions
     own: OwnOptions
     commands: tuple[MasonCommand, ...]
     spec: dict[str, Any]
-    """The body of Beaker's request to make an experiment."""
+    """Body of Beaker's request to create an experiment."""
     name: str
     """Return the experiment's name, equal for every submission of this launch."""
     identity: Identity
     user: str
     is_external: bool
-    """Nobody with an account on Beaker: nothing can be submitted there."""
+    """True if there is no Beaker account, so that nothing can be submitted."""
     is_resumable: bool
     is_without_interconnect: bool
-    """Several nodes on clusters that are not known to join them by a fast network."""
+    """True if several nodes are requested on clusters without a known fast network."""
     folder: str
-    """Folder of the launch, in which commands run without `--pure_docker_mode`."""
+    """Folder of the launch, where commands run unless `--pure_docker_mode` is given."""
     notes: tuple[str, ...]
-    """Notes for the user, a sentence each."""
+    """Notes for the user, one sentence each."""
 
 
 def read_command_line(
@@ -70,20 +70,20 @@ def read_command_line(
     random: Random = random_letters,
     clusters: Clusters | None = None,
 ) -> MasonLaunch:
-    """Read the words after `windlass mason` (or `python mason.py`); nothing is run, written or sent.
+    """Convert the words after `windlass mason` (or `python mason.py`). Runs, writes and sends nothing.
 
     Args:
-        argv: the words.
+        argv: the words after the program's name.
         environ: variables of the launch: WANDB_*, RUN_NAME, PATH.
-        account: whose launch it is; asked for the user and the secrets, in this order, once each.
-        folder: where it is started; the current folder.
-        random: the one source of random ids.
-        clusters: what is known of clusters; the shipped knowledge.
+        account: account of the launch; queried for the user and the secrets, in this order, once each.
+        folder: folder of the launch; by default the current folder.
+        random: source of random ids.
+        clusters: table of known clusters; by default the shipped table.
 
     Raises:
-        UsageError: the line is wrong; the message names the word.
-        NotFoundError: the current folder is gone.
-        AccessError: a secret of `--secret` that the workspace does not hold.
+        UsageError: the command line is invalid; the message names the word.
+        NotFoundError: the current folder no longer exists.
+        AccessError: the workspace lacks a secret of `--secret`.
     """
     arguments = read_arguments(argv, environ=environ)
     return _Reader(arguments, environ, account, folder or _here(), clusters or known_clusters()).launch(random)
@@ -154,7 +154,7 @@ class _Reader:
         )
 
     def _line(self, user: str) -> list[str]:
-        """Return what makes two command lines the same run."""
+        """Return the values that identify a run, for `--run-id auto`."""
         options = self.arguments.options
         names = [user, options.workspace or "", options.description, options.task_name]
         return names + [word for words in self.arguments.commands for word in ("--", *words)]
@@ -196,9 +196,9 @@ class _Reader:
 
 
 def _check_secrets(options: MasonOptions, held: Sequence[str] | None) -> list[str]:
-    """Refuse secrets that do not exist; a note where nobody was asked."""
+    """Raise for secrets that do not exist; add a note if they could not be listed."""
     if held is None:
-        return ["the workspace's secrets were not listed: those that mason adds by itself are missing"]
+        return ["the workspace's secrets were not listed: secrets that mason adds automatically are missing"]
     for name, secret in options.secret:
         if secret not in held:
             place = f"the workspace {options.workspace}" if options.workspace else "the default workspace"
@@ -213,14 +213,14 @@ def _check_secrets(options: MasonOptions, held: Sequence[str] | None) -> list[st
 
 
 def _cluster_notes(options: MasonOptions, clusters: Clusters) -> list[str]:
-    """A name that is close to a known cluster's is probably a mistake; other unknown names are new clusters."""
+    """Note names close to a known cluster's, which are probably mistakes; other unknown names are new clusters."""
     unknown = [each for each in options.cluster if each not in clusters.names]
     guesses = [(each, nearest(each, clusters.names)) for each in unknown]
     return [f"unknown cluster `{each}`: did you mean `{guess}`?" for each, guess in guesses if guess]
 
 
 def _unmounted_notes(commands: Sequence[MasonCommand], options: MasonOptions, clusters: Clusters) -> list[str]:
-    """Mason moves the output to Weka where one cluster has it, and mounts Weka only where all have it."""
+    """Note output that is lost: mason writes it to Weka if one cluster has Weka, but mounts Weka only if all have it."""
     root = clusters.weka.root
     if clusters.has_weka(options.cluster) or not clusters.may_have_weka(options.cluster):
         return []
@@ -229,7 +229,7 @@ def _unmounted_notes(commands: Sequence[MasonCommand], options: MasonOptions, cl
         word for command in commands for word in command.words if word.startswith(root) and word not in command.given
     )
     return [
-        f"{path} is not mounted, because {without} has no Weka: results are lost with the job"
+        f"{path} is not mounted, because {without} has no Weka: results are lost when the job ends"
         f" (choose clusters that all have Weka, or pass --auto_output_dir_path '')"
         for path in paths
     ]
@@ -238,7 +238,7 @@ def _unmounted_notes(commands: Sequence[MasonCommand], options: MasonOptions, cl
 def _slow_note(slow: Sequence[str]) -> list[str]:
     if not slow:
         return []
-    return [f"several nodes on {', '.join(slow)}: not known to have a fast network between nodes"]
+    return [f"several nodes on {', '.join(slow)}: the network between nodes may be slow"]
 
 
 def _bucket_note(options: MasonOptions, clusters: Clusters) -> list[str]:

@@ -1,4 +1,4 @@
-"""Changes that mason makes to a command before it is sent: each rule a function of words, in mason's order."""
+"""Changes that mason makes to a command before submission; each rule is a function of words, in mason's order."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TRAININGS = (
     "open_instruct/grpo_fast.py",
     "open_instruct/reward_modeling.py",
 )
-"""The trainings that mason knows; a command is one of them when it holds one of these words."""
+"""Training scripts that mason knows; a command that contains one of these words runs that training."""
 
 RESUMABLE = ("open_instruct/grpo.py", "open_instruct/grpo_fast.py")
-"""Those that go on from their checkpoints by themselves."""
+"""Training scripts that resume from their checkpoints automatically."""
 
 _TRACKER = ("WANDB_TAGS", "WANDB_PROJECT", "WANDB_ENTITY")
 _NO_EVALUATION = (
@@ -50,7 +50,7 @@ _PORT = 29400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Facts that the rules need beside the command itself."""
+    """Facts that the rules need besides the command itself."""
 
     options: MasonOptions
     clusters: Clusters
@@ -60,25 +60,25 @@ class Situation:
 
 
 def is_training(words: Sequence[str]) -> bool:
-    """Return True when a command is a training that mason knows."""
+    """Return True if a command runs a training script that mason knows."""
     return bool(training_of(words))
 
 
 def training_of(words: Sequence[str]) -> str:
-    """The training script in a command, or an empty string."""
+    """Return the training script in a command, or an empty string."""
     return next((script for script in TRAININGS if script in words), "")
 
 
 def rewrite(words: Sequence[str], situation: Situation, *, checkpoint_folder: str) -> tuple[str, ...]:
-    """The command's words after all rules but quoting.
+    """Return the command's words after all rules except quoting.
 
     Args:
-        words: as typed.
+        words: words as typed.
         situation: options, clusters, variables and user.
-        checkpoint_folder: the name of the folder for the checkpoints of this run.
+        checkpoint_folder: name of the folder for the run's checkpoints.
 
     Raises:
-        UsageError: a training on Weka with `--auto_output_dir_path ''` that starts evaluations.
+        UsageError: a training on Weka starts evaluations, but `--auto_output_dir_path` is empty.
     """
     made = _tracker(situation.environ) + list(words)
     if is_training(made):
@@ -90,12 +90,12 @@ def rewrite(words: Sequence[str], situation: Situation, *, checkpoint_folder: st
 
 
 def _tracker(environ: Mapping[str, str]) -> list[str]:
-    """The tracker's variables of the launch, in front of the command."""
+    """Prepend the launch's tracker variables to the command."""
     return [f"{name}={environ[name]}" for name in _TRACKER if name in environ]
 
 
 def with_defaults(words: Sequence[str]) -> list[str]:
-    """The words with the entities that mason fills in; with no more than this it caches a training's dataset."""
+    """Return the words with the entities that mason fills in, which is its only change when it caches a dataset."""
     made = list(words)
     for flag, value in (("hf_entity", "allenai"), ("wandb_entity", "ai2-llm")):
         if not any(flag in word for word in made):
@@ -104,7 +104,7 @@ def with_defaults(words: Sequence[str]) -> list[str]:
 
 
 def without(words: Sequence[str], flag: str) -> list[str]:
-    """The words without a flag and its value; a word that begins with `--` is no value."""
+    """Return the words without a flag and its value; a word that begins with `--` is not a value."""
     kept: list[str] = []
     position = 0
     while position < len(words):
@@ -117,7 +117,7 @@ def without(words: Sequence[str], flag: str) -> list[str]:
 
 
 def _with_checkpoint_folder(words: list[str], situation: Situation, folder: str) -> list[str]:
-    """A GRPO training keeps its checkpoints on Weka, in a folder of its own, unless it does so already."""
+    """Move the checkpoints of a GRPO training to a separate folder on Weka, unless they are already there."""
     base = situation.options.auto_checkpoint_state_dir
     flag = "--checkpoint_state_dir"
     if not base or situation.is_external or not any(script in words for script in RESUMABLE):
@@ -130,7 +130,7 @@ def _with_checkpoint_folder(words: list[str], situation: Situation, folder: str)
 
 
 def _with_output_folder(words: list[str], situation: Situation) -> list[str]:
-    """On clusters with Weka a training writes to the user's folder there, unless it writes to Weka already."""
+    """On clusters with Weka, move a training's output to the user's folder on Weka, unless it is already there."""
     flag, base, weka = "--output_dir", situation.options.auto_output_dir_path, situation.clusters.weka.root
     if not situation.clusters.may_have_weka(situation.options.cluster):
         return words
@@ -150,7 +150,7 @@ def _under(base: str, situation: Situation, *folders: str) -> PurePosixPath:
 
 
 def _values(words: Sequence[str], flag: str) -> list[str]:
-    """Return the values of a flag, one for each time it is given."""
+    """Return all values of a flag, one for each occurrence."""
     return [value for word, value in zip(words, [*words[1:], ""], strict=True) if word == flag]
 
 
@@ -168,7 +168,7 @@ def _needs_output(words: Sequence[str]) -> UsageError:
 
 
 def _with_bucket(words: list[str], situation: Situation) -> list[str]:
-    """On Google Cloud a training keeps its results in the bucket, and brings a model from a bucket to its own disk first."""
+    """On Google Cloud, write a training's results to the bucket, and copy a model from a bucket to the local disk first."""
     google = situation.clusters.google
     if situation.is_external or not situation.clusters.is_google(situation.options.cluster):
         return words
@@ -185,13 +185,13 @@ def _with_bucket(words: list[str], situation: Situation) -> list[str]:
 
 
 def _bring(source: str, copy: str) -> list[str]:
-    """The words that copy a folder of a bucket to the job's disk."""
+    """Return the words that copy a folder of a bucket to the job's disk."""
     parent = str(PurePosixPath(copy).parent)
     return ["mkdir", "-p", copy, "&&", "gsutil", "-m", "cp", "-r", source, parent, "&&"]
 
 
 def for_nodes(text: str, num_nodes: int) -> str:
-    """The text for one of several nodes: accelerate's processes are counted over all of them, and told their leader.
+    """Return the text for one of several nodes, with accelerate's total process count and leader address.
 
     Raises:
         UsageError: accelerate without `--num_processes`.
@@ -202,7 +202,7 @@ def for_nodes(text: str, num_nodes: int) -> str:
         said = _GIVEN.search(text)
         found = f" with a number, not `{said.group()[:80]}`" if said else ""
         message = f"accelerate on {num_nodes} nodes needs `--num_processes`{found}"
-        hint = "give the command the processes of one node: `accelerate launch --num_processes 8 ...`"
+        hint = "pass the number of processes per node: `accelerate launch --num_processes 8 ...`"
         raise UsageError(message, hint=hint, code="mason-usage")
     return _PROCESSES.sub(lambda match: _all_processes(int(match.group(1)), num_nodes), text)
 

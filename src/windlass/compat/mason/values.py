@@ -1,4 +1,7 @@
-"""The values of mason's options: text to number, duration, variable, mount; ValueError says what is expected."""
+"""Parsers of mason's option values: numbers, durations, variables, mounts.
+
+A ValueError's message states the expected form.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def duration_ns(text: str) -> int:
-    """Nanoseconds of a duration as Beaker reads it: `90m`, `2h30m`, `1.5 hours`; a bare number is seconds."""
+    """Parse a duration as Beaker does, to nanoseconds: `90m`, `2h30m`, `1.5 hours`; a bare number is seconds."""
     try:
         return parse_duration_ns(text)
     except ValueError:
@@ -44,7 +47,7 @@ def duration_ns(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """A whole number, 0 or more."""
+    """Parse a whole number, 0 or more."""
     try:
         number = int(text)
     except ValueError:
@@ -57,7 +60,7 @@ def natural(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """A whole number, 1 or more."""
+    """Parse a whole number, 1 or more."""
     number = natural(text) if text.strip() != "0" else 0
     if number < 1:
         raise ValueError("expected a whole number, 1 or more")
@@ -65,7 +68,7 @@ def count(text: str) -> int:
 
 
 def retries(text: str) -> int:
-    """Return how often a task is tried again; Beaker takes ten at most."""
+    """Parse a number of retries; Beaker allows at most ten."""
     number = natural(text)
     if number > _MAX_RETRIES:
         raise ValueError(f"Beaker retries a task at most {_MAX_RETRIES} times")
@@ -73,49 +76,49 @@ def retries(text: str) -> int:
 
 
 def size(text: str) -> str:
-    """A size as Beaker reads it, which stays as it is written."""
+    """Check a size as Beaker does; return it unchanged."""
     if not _SIZE.fullmatch(text):
         raise ValueError("expected a size with a unit: 10gb, 2.5GiB")
     return text
 
 
 def priority(text: str) -> str:
-    """Return one of Beaker's priorities."""
+    """Parse one of Beaker's priorities."""
     if text not in PRIORITIES:
         raise ValueError(f"invalid priority; use one of {', '.join(PRIORITIES)}")
     return text
 
 
 def cache(text: str) -> str:
-    """Return the way in which a dataset is cached."""
+    """Parse the place where a dataset is cached."""
     if text not in CACHES:
         raise ValueError(f"expected one of {', '.join(CACHES)}")
     return text
 
 
 def filled(text: str) -> str:
-    """A text that says something: an empty one is a variable of a script that was not set."""
+    """Check that a text is not empty; an empty one usually comes from an unset variable in a script."""
     if not text.strip():
         raise ValueError("the value is empty; check that your script's variables are set")
     return text
 
 
 def listed(text: str) -> str:
-    """Return one name of a list that is separated by blanks."""
+    """Parse one name of a blank-separated list."""
     if "," in text:
-        raise ValueError("separate several values by blanks, not commas")
+        raise ValueError("separate values with blanks, not commas")
     return filled(text)
 
 
 def bucket(text: str) -> str:
-    """The name of a bucket of Weka, which is a folder's name too."""
+    """Parse the name of a Weka bucket, which is also a folder's name."""
     if not _BUCKET.fullmatch(listed(text)):
-        raise ValueError("expected the name of a bucket, such as oe-training-default")
+        raise ValueError("expected a bucket name, such as oe-training-default")
     return text
 
 
 def secret(text: str) -> tuple[str, str]:
-    """Name and secret of `NAME=SECRET`."""
+    """Parse `NAME=SECRET`."""
     name, equals, held = text.partition("=")
     if not equals or not name or not held:
         raise ValueError("expected NAME=SECRET")
@@ -123,7 +126,7 @@ def secret(text: str) -> tuple[str, str]:
 
 
 def variable(text: str) -> tuple[str, str]:
-    """Name and value of `NAME=VALUE`; the value may hold more `=` and may be empty."""
+    """Parse `NAME=VALUE`; the value may contain `=` and may be empty."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError("expected NAME=VALUE")
@@ -131,7 +134,7 @@ def variable(text: str) -> tuple[str, str]:
 
 
 def dataset_mount(text: str) -> DatasetMount:
-    """Return mount path and dataset of `/path:dataset`."""
+    """Parse `/path:dataset`."""
     path, colon, dataset = text.partition(":")
     if not colon or not path.startswith("/") or not dataset or ":" in dataset:
         raise ValueError("expected /path:dataset, such as /models:01HQXGAYGCS6D4ZK51K83CM49Y")
@@ -139,7 +142,7 @@ def dataset_mount(text: str) -> DatasetMount:
 
 
 def run_id(text: str) -> str:
-    """An id of a run: letters, digits, `-` and `_`; `auto` is one too."""
+    """Parse a run id: letters, digits, `-` and `_`, or `auto`."""
     if not _RUN_ID.fullmatch(text):
         raise ValueError("expected at most 63 letters, digits, `-` and `_`, or `auto`")
     return text

@@ -1,4 +1,4 @@
-"""`olmo_core.launch.beaker` for launch scripts: change the one import, and windlass launches."""
+"""Replacement of `olmo_core.launch.beaker`: change the import, and windlass does the launch."""
 
 from __future__ import annotations
 

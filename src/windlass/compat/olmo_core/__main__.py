@@ -1,4 +1,4 @@
-"""See `command_line`."""
+"""Entry point; see `command_line`."""
 
 from __future__ import annotations
 

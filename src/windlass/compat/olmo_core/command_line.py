@@ -54,11 +54,11 @@ def _parser() -> _Parser:
 
 
 def read_command_line(argv: Sequence[str]) -> tuple[BeakerLaunchConfig, bool]:
-    """The configuration of a command line, and whether it is only to be shown.
+    """Return the configuration of a command line, and whether it is only to be printed.
 
     Raises:
         UsageError: no `--`, an unknown option, a malformed variable.
-        NotFoundError: no such preset, or no OLMo-core that has presets.
+        NotFoundError: there is no such preset, or OLMo-core is not installed.
     """
     words = list(argv)
     if "--help" in words[: words.index("--") if "--" in words else None]:
@@ -105,7 +105,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[BeakerLaunchConfig, bool]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code."""
+    """Run a command line and return the exit code."""
     try:
         config, is_dry = read_command_line(sys.argv[1:] if argv is None else argv)
         if is_dry:
@@ -131,7 +131,7 @@ def _chain(*steps: str | None) -> str | None:
 
 
 def _preset(name: str) -> Any:
-    """A preset of the OLMo-core that is installed: its module of presets imports nothing else."""
+    """Return a preset of the installed OLMo-core; its presets module imports nothing else."""
     try:
         known = importlib.import_module("olmo_core.launch.beaker_presets").PRESETS
     except ImportError as error:

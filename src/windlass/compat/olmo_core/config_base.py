@@ -1,4 +1,4 @@
-"""The base of configuration dataclasses: OLMo-core's own where it is loaded, else one with the methods scripts call."""
+"""Base class of configuration dataclasses: OLMo-core's if it is loaded, else one with the methods that scripts call."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ C = TypeVar("C", bound="Config")
 
 @dataclasses.dataclass
 class Config:
-    """A dataclass that becomes a dict and back, and takes overrides such as `launch.num_nodes=2`."""
+    """Dataclass that converts to and from a dict, and accepts overrides such as `launch.num_nodes=2`."""
 
     def as_dict(
         self, *, exclude_none: bool = False, exclude: Collection[str] | None = None, **settings: object
     ) -> dict[str, Any]:
-        """The fields as plain values, nested ones too; other settings of OLMo-core's are taken and have no effect."""
+        """Return the fields as plain values, including nested ones; other settings of OLMo-core are accepted without effect."""
         del settings
         found = dataclasses.asdict(self)
         return {
@@ -36,11 +36,11 @@ class Config:
         }
 
     def as_config_dict(self) -> dict[str, Any]:
-        """The fields that are set."""
+        """Return the fields that are not None."""
         return self.as_dict(exclude_none=True)
 
     def apply(self, func: Callable[[Config], None]) -> None:
-        """Call a function with this and every nested configuration."""
+        """Call a function with this configuration and every nested one."""
         func(self)
         for field in dataclasses.fields(self):
             values = getattr(self, field.name)
@@ -49,21 +49,21 @@ class Config:
                     value.apply(func)
 
     def validate(self) -> None:
-        """Nothing to check here."""
+        """Do nothing; subclasses may check their fields."""
 
     def replace(self, **changes: Any) -> typing.Self:
-        """The same with other values."""
+        """Return a copy with changed fields."""
         return dataclasses.replace(self, **changes)
 
     def copy(self, deep: bool = True) -> typing.Self:
-        """A copy."""
+        """Return a copy."""
         return copy.deepcopy(self) if deep else copy.copy(self)
 
     def merge(self, dotlist: Sequence[str], prefix: str | None = None, strict: bool = True) -> typing.Self:
-        """The same with overrides `KEY=VALUE`; with a prefix only those that begin with it count.
+        """Return a copy with overrides `KEY=VALUE`; with a prefix, other overrides are ignored.
 
         Raises:
-            UsageError: a key that is none (unless not `strict`), or no `=`.
+            UsageError: an unknown key (if `strict`), or no `=`.
         """
         data = self.as_dict()
         for text in dotlist:
@@ -81,7 +81,7 @@ class Config:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], overrides: Sequence[str] | None = None) -> typing.Self:
-        """The configuration of a dict as `as_dict` makes it.
+        """Return the configuration in a dict made by `as_dict`.
 
         Raises:
             UsageError: a key that is not a field.
@@ -117,7 +117,7 @@ def _index(data: Any, key: str, text: str) -> Any:
 
 
 def _decoded(kind: Any, value: Any) -> Any:
-    """A value as its annotation wants it: nested dataclasses are made, everything else stays."""
+    """Convert dicts to the dataclasses that the annotation names; return other values unchanged."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         kinds = [each for each in typing.get_args(kind) if each is not type(None)]
         return value if value is None else _decoded(kinds[0], value)
@@ -143,4 +143,4 @@ if TYPE_CHECKING:
 else:
     _loaded = sys.modules.get("olmo_core.config")
     Base = Config if _loaded is None else _loaded.Config
-    """Base of the classes here, since a script's own configurations hold them and OLMo-core checks their class."""
+    """Base of this package's classes: scripts nest them in their own configurations, and OLMo-core checks their class."""

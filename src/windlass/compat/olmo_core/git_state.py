@@ -1,4 +1,4 @@
-"""The commit that a configuration launches, as plain fields; made in every process that builds the configuration."""
+"""Commit that a configuration launches, as plain fields, computed by every process that builds the configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["GitRepoState"]
 
 @dataclass
 class GitRepoState(Base):
-    """A commit of a repository; nothing is checked until it is launched."""
+    """Commit of a repository; checked only when it is launched."""
 
     repo: str
     repo_url: str
@@ -32,10 +32,10 @@ class GitRepoState(Base):
         environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> GitRepoState:
-        """The repository here; in a job, where there may be none, what the launch wrote into the environment.
+        """Return the state of the local repository; in a job without one, the state that the launch recorded in variables.
 
         Raises:
-            PreconditionError: neither.
+            PreconditionError: neither exists.
         """
         environ = os.environ if environ is None else environ
         try:
@@ -49,7 +49,7 @@ class GitRepoState(Base):
 
     @property
     def is_dirty(self) -> bool:
-        """Return True when tracked files here differ from the commit that is checked out."""
+        """Return True if tracked files differ from the commit that is checked out."""
         found = checkout_of(Path.cwd(), ref=None, branch=None, is_online=False, must_be_pushed=False)
         return found.is_dirty
 
@@ -57,7 +57,7 @@ class GitRepoState(Base):
         """Return the state of the checkout that a launch needs.
 
         Raises:
-            WindlassError: the commit is not here, or not on the remote.
+            WindlassError: the commit is missing locally or on the remote.
         """
         found = checkout_of(folder or Path.cwd(), ref=self.ref, branch=self.branch, is_online=is_online)
         if found.url == self.repo_url:

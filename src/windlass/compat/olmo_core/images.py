@@ -1,6 +1,6 @@
-"""The images that OLMo-core names, read from the OLMo-core that is installed: they change with its version.
+"""Names of OLMo-core's images, read from the installed OLMo-core because they change with its version.
 
-Its launch module is not imported, which would bring torch and gantry along; its source is read.
+The source of its launch module is read; importing it would also import torch and gantry.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class _Images(type):
 
 
 class OLMoCoreBeakerImage(metaclass=_Images):
-    """Images by OLMo-core's own names for them, such as `OLMoCoreBeakerImage.stable`; each is a text."""
+    """Images by OLMo-core's names, such as `OLMoCoreBeakerImage.stable`; each value is a str."""
 
 
 def default_image() -> str:
-    """The image where a configuration names none."""
+    """Return the default image."""
     return OLMoCoreBeakerImage.stable
 
 
 def owners() -> tuple[str, ...]:
-    """Whose images they are; a name without an owner may be one of theirs."""
+    """Return the owners of the images; an image name without an owner may belong to one of them."""
     return tuple(dict.fromkeys(image.partition("/")[0] for image in _images().values() if "/" in image))
 
 
@@ -79,7 +79,7 @@ def _assign(statement: ast.stmt, into: dict[str, str], known: dict[str, str]) ->
 
 
 def _text(node: ast.expr, known: dict[str, str]) -> str | None:
-    """The text of an expression made of texts, names of texts, f-strings and `replace`; None for any other."""
+    """Evaluate an expression of str literals, names, f-strings and `replace`; return None for others."""
     match node:
         case ast.Constant(value=str() as text):
             return text

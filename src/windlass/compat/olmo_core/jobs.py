@@ -1,4 +1,4 @@
-"""Facts about the Beaker job that code runs in, and a client for everything else."""
+"""Facts about the current Beaker job, and a client for everything else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLIENT_S = 3600.0
 
 
 class BeakerPriority(StrEnum):
-    """Priorities of Beaker; earlier versions of OLMo-core have this."""
+    """Beaker's priorities; part of earlier versions of OLMo-core."""
 
     low = "low"
     normal = "normal"
@@ -33,26 +33,26 @@ class BeakerPriority(StrEnum):
 
 
 def is_running_in_beaker() -> bool:
-    """Return True when this process is in a job of Beaker's, or of windlass's with `compat: beaker`."""
+    """Return True in a Beaker job, or in a windlass job with `compat: beaker`."""
     return "BEAKER_JOB_ID" in os.environ and "BEAKER_NODE_ID" in os.environ
 
 
 def is_running_in_beaker_batch_job() -> bool:
-    """Return True when it is in a job without an interactive user."""
+    """Return True in a job without an interactive user."""
     return is_running_in_beaker() and os.environ.get("BEAKER_JOB_KIND") == "batch"
 
 
 def get_beaker_experiment_id() -> str | None:
-    """The experiment of this job; None outside of one."""
+    """Return the experiment of this job; None outside of a job."""
     return os.environ.get("BEAKER_EXPERIMENT_ID") if is_running_in_beaker_batch_job() else None
 
 
 @contextmanager
 def get_beaker_client(workspace: str | None = None, check_for_upgrades: bool | None = None) -> Iterator[Beaker]:
-    """The official client, with our time limits, for an hour.
+    """Return the official client with windlass's time limits, valid for an hour.
 
     Args:
-        check_for_upgrades: taken, and never done.
+        check_for_upgrades: accepted without effect.
     """
     from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
 

@@ -1,4 +1,4 @@
-"""`BeakerLaunchConfig`: OLMo-core's way to launch itself, through windlass.
+"""`BeakerLaunchConfig`: OLMo-core's launch API, implemented by windlass.
 
 Source: `olmo_core.launch.beaker` of ai2-olmo-core 3.0.
 """
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 _LAUNCHED_BY = "3.0.0"
-"""The OLMo-core whose launches these are, where none is installed."""
+"""Version of OLMo-core that is assumed if none is installed."""
 
 
 @dataclass
 class BeakerEnvVar(Base):
-    """A variable of the job."""
+    """Variable of the job."""
 
     name: str
     value: str
@@ -44,7 +44,7 @@ class BeakerEnvVar(Base):
 
 @dataclass
 class BeakerEnvSecret(Base):
-    """A variable of the job from a secret; one that is not `required` may be missing."""
+    """Variable of the job with the value of a secret, which may be missing unless `required`."""
 
     name: str
     secret: str
@@ -53,7 +53,7 @@ class BeakerEnvSecret(Base):
 
 @dataclass
 class BeakerWekaBucket(Base):
-    """A bucket of Weka and where the job sees it."""
+    """Weka bucket and its mount path in the job."""
 
     bucket: str
     mount: str
@@ -105,7 +105,7 @@ class BeakerLaunchConfig(Base):
 
     @property
     def default_env_vars(self) -> list[tuple[str, str]]:
-        """Variables that every job gets unless `env_vars` says otherwise."""
+        """Variables that every job gets unless `env_vars` overrides them."""
         found = [
             ("NCCL_DEBUG", "INFO"),
             ("LOG_FILTER_TYPE", "local_rank0_only"),
@@ -132,10 +132,10 @@ class BeakerLaunchConfig(Base):
         step_soft_timeout: int | None = None,
         torchrun: bool | None = None,
     ) -> tuple[Recipe, dict[str, Any]]:
-        """The recipe of gantry for this, and how its launch is watched.
+        """Return the gantry recipe of this configuration, and the options of following its launch.
 
         Args:
-            account: where secrets and images are looked up; without one, they are taken to be there.
+            account: account to look up secrets and images in; without one, they are assumed to exist.
 
         Raises:
             AccessError: a required secret is not in the workspace.
@@ -154,7 +154,7 @@ class BeakerLaunchConfig(Base):
         return self._ganged(self._on_one_node(account, torchrun)), watching
 
     def _on_one_node(self, account: GantryAccount | None, torchrun: bool | None) -> Recipe:
-        """The recipe but for what several nodes add."""
+        """Return the recipe without the settings for several nodes."""
         torchrun = _first(torchrun, self.torchrun)
         if torchrun is None:
             torchrun = self.num_gpus > 1 or (self.num_gpus >= 1 and self.num_nodes > 1)
@@ -192,8 +192,8 @@ class BeakerLaunchConfig(Base):
         )
 
     def dry_run(self, account: GantryAccount | None = None, **settings: Any) -> GantryRequest:
-        """Print the spec that `launch` with the same settings would send; without an account nothing is asked."""
-        from windlass.compat.gantry.request import prepare, yaml_of  # lazy: git only now
+        """Print the spec that `launch` with the same settings would submit; makes no request without an account."""
+        from windlass.compat.gantry.request import prepare, yaml_of  # lazy: imports git
 
         recipe, _ = self.build_recipe(account, **settings)
         request = prepare(recipe, account=account)
@@ -203,10 +203,10 @@ class BeakerLaunchConfig(Base):
         return request
 
     def launch(self, **settings: Any) -> ExperimentRef:
-        """Send it to Beaker, and watch it unless `follow` is off; settings as `build_recipe` takes them.
+        """Submit to Beaker, and follow the experiment unless `follow` is False; see `build_recipe` for the settings.
 
         Raises:
-            WindlassError: refused, or `experiment-failed` where it was watched and did not succeed.
+            WindlassError: the launch is rejected, or the followed experiment failed (`experiment-failed`).
         """
         from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
         from windlass.compat.gantry.online import OnlineAccount
@@ -245,7 +245,7 @@ class BeakerLaunchConfig(Base):
         return launched.workload
 
     def _ganged(self, recipe: Recipe) -> Recipe:
-        """The recipe on its nodes: one falls, all fall, and each waits 90 minutes for the others."""
+        """Return the recipe for several nodes: all fail together, and each waits up to 90 minutes for the others."""
         is_several = self.num_nodes > 1
         networking = is_several if self.host_networking is None else self.host_networking
         made = dataclasses.replace(recipe, leader_selection=is_several, host_networking=networking)
@@ -275,7 +275,7 @@ class BeakerLaunchConfig(Base):
         return given + [(name, value) for name, value in self.default_env_vars if name not in names]
 
     def _secrets(self, account: GantryAccount | None) -> list[tuple[str, str]]:
-        if account is None or is_running_in_beaker_batch_job():  # every rank builds this: ask nothing there
+        if account is None or is_running_in_beaker_batch_job():  # every rank builds this, so make no requests
             return [(each.name, each.secret) for each in self.env_secrets]
         known = {name.lower() for name in account.secrets()} if self.env_secrets else set()
         found = []
@@ -331,17 +331,17 @@ def _tell(text: str) -> None:
 
 _STEP = re.compile(rb"\[olmo_core\.[^\]]+\].*\[[^\]]*step=\d+")
 _SETTLING_S, _SOFT_SETTLING_S = 3600.0, 1800.0
-"""Before the first step: loading, compiling, and a first evaluation may take so long."""
+"""Limit before the first step, to allow for loading, compiling and a first evaluation."""
 _WARN_AGAIN_S = 3600.0
 
 
 class Stuck(WaitTimeoutError):
-    """The training makes no steps any more."""
+    """Error for a training that no longer makes steps."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StepWatch:
-    """Raises `Stuck` after `timeout_s` without a step, and warns after `soft_s`, at most once an hour."""
+    """Watchdog that raises `Stuck` after `timeout_s` without a step, and warns after `soft_s`, at most once an hour."""
 
     timeout_s: float | None
     soft_s: float | None
@@ -351,13 +351,13 @@ class StepWatch:
     warned: float = field(default=float("-inf"))
 
     def hear(self, line: bytes, now: float) -> None:
-        """Take a line of the log; `now` is monotonic, seconds."""
+        """Process a log line; `now` is monotonic time in seconds."""
         self.began = now if self.began is None else self.began
         if _STEP.search(line):
             self.stepped = now
 
     def look(self, now: float) -> None:
-        """Check the limits; nothing counts before the first line."""
+        """Check the limits; they apply from the first line on."""
         if self.began is None:
             return
         hard, soft = self._silence(now, self.timeout_s, _SETTLING_S), self._silence(now, self.soft_s, _SOFT_SETTLING_S)
@@ -369,7 +369,7 @@ class StepWatch:
             self.tell(f"warning: no step for {soft:.0f} s")
 
     def _silence(self, now: float, limit_s: float | None, settling_s: float) -> float | None:
-        """Seconds without a step where they are over the limit."""
+        """Return the seconds without a step if they exceed the limit, else None."""
         if limit_s is None or self.began is None:
             return None
         since = self.began if self.stepped is None else self.stepped

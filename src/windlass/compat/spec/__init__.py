@@ -1,6 +1,6 @@
-"""Beaker's experiment spec v2: files of it read, turned into experiments, and written again without a loss.
+"""Beaker's experiment spec v2: reading, conversion to experiments, and lossless writing.
 
-Here as everywhere in `compat` a spec is plain data with Beaker's own keys.
+Throughout `compat`, a spec is plain data with Beaker's keys.
 """
 
 from __future__ import annotations

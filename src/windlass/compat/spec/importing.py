@@ -1,4 +1,4 @@
-"""Beaker's spec as an experiment: what has a place goes there, and the rest is kept as the patch that an export lacks."""
+"""Conversion of Beaker's spec to an experiment; keys without an equivalent are kept, so that an export is lossless."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ T = TypeVar("T")
 
 
 def to_experiment(spec: Mapping[str, Any], *, name: str = "", source: str = "<spec>") -> Experiment:
-    """The experiment of a spec; `from_experiment` gives the same spec again, to the last null.
+    """Return the experiment of a spec; `from_experiment` restores exactly the same spec.
 
     Args:
-        spec: plain data, as a file has it or as it is sent.
-        name: of the experiment; a spec has none. Default: its first task's.
-        source: what to call the spec in messages.
+        spec: plain data, as written in a file or as submitted.
+        name: name of the experiment, which a spec lacks. Default: the first task's name.
+        source: name of the spec in messages.
 
     Raises:
-        SpecError: with everything for which Beaker would refuse the spec.
+        SpecError: Beaker would reject the spec; contains every problem.
     """
     spec = checked_spec(spec, source)
     names = _task_names(spec["tasks"])
@@ -60,14 +60,14 @@ def to_experiment(spec: Mapping[str, Any], *, name: str = "", source: str = "<sp
 
 
 def experiment_name(text: str) -> str:
-    """A legal name that is as near as can be, such as `my-run` for `My Run`."""
+    """Return the valid name closest to a text, such as `my-run` for `My Run`."""
     if is_name(text):
         return text
     return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")[:64].strip("-._") or "experiment"
 
 
 def _with_kept(experiment: Experiment, spec: Mapping[str, Any]) -> Experiment:
-    """The experiment with what its export lacks, which makes the import lossless by construction."""
+    """Return the experiment with all keys that its export would lack, so that the import is lossless."""
     kept = patch_between(written(experiment), {key: value for key, value in spec.items() if key != "tasks"})
     tasks = {}
     for (name, task), wanted in zip(experiment.tasks.items(), spec["tasks"], strict=True):
@@ -78,14 +78,14 @@ def _with_kept(experiment: Experiment, spec: Mapping[str, Any]) -> Experiment:
 
 
 def _division(task: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many words at the end of `run` are arguments, where both are lists of text."""
+    """Return the number of words at the end of `run` that are arguments, if both are lists of text."""
     command, arguments = task.get("command") or [], task.get("arguments") or []
     is_text = all(isinstance(word, str) for word in (*command, *arguments))
     return {"arguments": len(arguments)} if command and arguments and is_text else {}
 
 
 def _task_names(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A legal name for each task, all different; its own one where that is legal."""
+    """Return a distinct valid name for each task: its own name if that is valid."""
     own = [task.get("name") or "" for task in tasks]
     taken = {name for name in own if _is_task_name(name)}
     names = []
@@ -129,7 +129,7 @@ def _task(task: Mapping[str, Any], common: Mapping[str, str], called: Mapping[st
 
 
 def _hosts(stated: str | Sequence[str], replicas: int | None) -> tuple[str, ...]:
-    """The hosts, where the task takes each of them; Beaker takes any of them, so more than the replicas are kept."""
+    """Return the hosts if there is one per replica; from a longer list Beaker chooses, so it is kept as a Beaker key."""
     names = [stated] if isinstance(stated, str) else stated
     return tuple(names) if len(names) == (replicas or 1) else ()
 
@@ -144,13 +144,13 @@ def _run(task: Mapping[str, Any]) -> Command:
 
 
 def _reads_beaker(run: Command, variables: Mapping[str, str]) -> bool:
-    """Return True when the command itself reads its place in Beaker."""
+    """Return True if the command itself reads Beaker's variables."""
     texts = [*([run] if isinstance(run, str) else run), *variables.values()]
     return any("BEAKER_" in text for text in texts)
 
 
 def _image(tasks: Mapping[str, Mapping[str, Any]]) -> Image:
-    """The image of the first task; others that differ keep theirs for Beaker."""
+    """Return the image of the first task; tasks with another image keep it as a Beaker key."""
     image = next(iter(tasks.values()))["image"]
     return Image(name=image["docker"] if image.get("docker") else BEAKER_IMAGE + image["beaker"])
 
@@ -177,7 +177,7 @@ def _retry(spec: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> R
 
 
 def _agreed(tasks: Mapping[str, Mapping[str, Any]], of: Callable[[Mapping[str, Any]], T]) -> T | None:
-    """Return the value that all tasks share, None where they differ: an experiment states it once."""
+    """Return the value that all tasks share, or None if they differ; an experiment has only one."""
     values = {of(task) for task in tasks.values()}
     return values.pop() if len(values) == 1 else None
 
@@ -195,7 +195,7 @@ def _plain_variables(task: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _common_variables(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Variables with the same value in every task."""
+    """Return the variables with the same value in every task."""
     others = [_plain_variables(task) for task in tasks[1:]]
     return {
         name: value
@@ -205,7 +205,7 @@ def _common_variables(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _common_secrets(tasks: Sequence[Mapping[str, Any]]) -> tuple[SecretUse, ...]:
-    """Secrets that every task gets: an experiment has them in all of its tasks."""
+    """Return the secrets that every task gets; an experiment gives each secret to all tasks."""
     found = [_secrets(task) for task in tasks]
     common = {name: secret for name, secret in found[0].items() if all(each.get(name) == secret for each in found)}
     return tuple(SecretUse(name=name, from_="" if secret == name else secret) for name, secret in common.items())

@@ -1,4 +1,4 @@
-"""The keys of Beaker's experiment spec v2 and what each holds, as a table."""
+"""Table of the keys of Beaker's experiment spec v2, with their types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTEXT: Mapping[str, str] = {
     "autoResume": "flag",
 }
 CONSTRAINTS: Mapping[str, str] = {"cluster": "names", "hostname": "names"}
-"""The client takes one name as text too, and sends it so."""
+"""The client also accepts a single name as text, and sends it unchanged."""
 TASK: Mapping[str, str] = {
     "name": "text",
     "image": "mapping",

@@ -1,4 +1,4 @@
-"""Losses of an experiment that is written as a plain spec: refused where the work changes, else a note."""
+"""Settings that a plain spec cannot express: an error if the run would differ, else a note."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["LEAVING", "check_export"]
 
 _GOES = ""
 _LAUNCH = "launch it at a Beaker site instead: windlass launch FILE --on SITE"
-_NEEDS_US = f"!only windlass starts it so; write the command as it runs in every replica, or {_LAUNCH}"
-_ENVIRONMENT = f"!Beaker runs an image and builds nothing; name one with `env.image`, or {_LAUNCH}"
-_RECORD = "is windlass's own and stays behind"
+_NEEDS_US = f"!a plain spec cannot start it this way; write the command as it runs in every replica, or {_LAUNCH}"
+_ENVIRONMENT = f"!Beaker does not build images; set one with `env.image`, or {_LAUNCH}"
+_RECORD = "exists only in windlass and is not exported"
 
 LEAVING: Mapping[str, str] = {
     **dict.fromkeys(("name", "why", "env.vars", "env.image", "env.secrets", "params", "beaker"), _GOES),
@@ -29,14 +29,14 @@ LEAVING: Mapping[str, str] = {
     **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras"), _ENVIRONMENT),
     **dict.fromkeys(("tasks.*.cluster", "tasks.*.procs_per_node"), _NEEDS_US),
     **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _RECORD),
-    "tasks.*.total_gpus": "!Beaker counts per replica; write `nodes` and `gpus`",
+    "tasks.*.total_gpus": "!Beaker requests GPUs per replica; write `nodes` and `gpus`",
     "tasks.*.gpus.type": "!Beaker chooses GPUs by cluster; write `beaker: {constraints: {cluster: [...]}}` in the task",
     **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "features")), "Beaker has no such setting"),
     "code": "not exported: a plain job runs the image's own code",
     "where": "not exported: Beaker chooses by `constraints`",
     **dict.fromkeys(
         (f"data.*.{key}" for key in ("source", "from", "build", "code", "cpus", "memory", "adapter", "task", "drop")),
-        "not exported: data of windlass is not at Beaker; mount it with `datasets`",
+        "not exported: windlass's data is not available at Beaker; mount it with `datasets`",
     ),
     **dict.fromkeys(("limit.per_job", "limit.jobs", "limit.gpu_hours"), "Beaker has no such limit"),
     "retry.interrupted": "Beaker does not count interruptions; 0 becomes `autoResume: false`",
@@ -45,20 +45,20 @@ LEAVING: Mapping[str, str] = {
     **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _RECORD),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("stall.floor", "stall.enabled", "grace")), _RECORD),
 }
-"""By setting: nothing (it goes along), why it stays behind, or with `!` why that would be another experiment."""
+"""By setting: empty if it is exported, the reason if not, or `!` and the reason if the run would then differ."""
 
 
 def check_export(experiment: Experiment) -> tuple[str, ...]:
-    """Notes on what a plain spec does not say of an experiment.
+    """Return notes on settings that a plain spec cannot express.
 
     Raises:
-        SpecError: it would be another experiment; names every such setting.
+        SpecError: the run would differ; names every such setting.
     """
     notes, problems = [], []
     for pattern, path, value in settings(experiment):
         text = _SPECIAL[pattern](value) if pattern in _SPECIAL else LEAVING[pattern]
         if text.startswith("!"):
-            message = f"{path} cannot be written as a plain spec of Beaker"
+            message = f"{path} cannot be written as a plain Beaker spec"
             problems.append(Problem(message, "unsupported-setting", SourcePlace(path), text.removeprefix("!")))
         elif text:
             notes.append(f"{path} {text}" if text.startswith(("stays", "is ")) else f"{path}: {text}")

@@ -1,4 +1,4 @@
-"""A spec file, YAML or JSON, to plain data with its places; refused with every problem where Beaker would refuse it."""
+"""Reader of spec files (YAML or JSON) to plain data, with all problems for which Beaker would reject a file."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _MAX_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecFile:
-    """A spec as it was written.
+    """Spec as written in its file.
 
     Attributes:
-        data: plain data; durations and sizes as the file spells them.
-        notes: what is kept although the spec v2 has no such key, and numbers that hardly mean what they say.
+        data: plain data; durations and sizes are unchanged text.
+        notes: unknown keys, which are kept, and numbers whose unit is probably wrong.
     """
 
     path: Path
@@ -47,12 +47,12 @@ class SpecFile:
 
 
 def read_spec(path: Path) -> SpecFile:
-    """Read a spec file; nothing is sent anywhere.
+    """Read a spec file. Makes no request.
 
     Raises:
         NotFoundError: there is no such file.
         AccessError: it cannot be read.
-        SpecError: it is no spec that Beaker takes; holds all problems.
+        SpecError: Beaker would reject the spec; contains all problems.
     """
     try:
         with path.open("rb") as file:
@@ -76,7 +76,7 @@ def read_spec(path: Path) -> SpecFile:
 
 
 def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, Any]:
-    """The same data, checked like a file; raises SpecError with every problem."""
+    """Return the data unchanged after checking it like a file; raises SpecError with every problem."""
     try:
         node = node_of_data(spec, source)
     except ValueError as error:
@@ -86,9 +86,9 @@ def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, A
 
 
 def sent(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec as Beaker's client sends it: durations in nanoseconds, words of commands and values of variables as text.
+    """Return the spec as Beaker's client sends it: durations in nanoseconds, command words and variables as text.
 
-    `preemptible` goes where `minRuntime` or `autoResume` stands beside it: Beaker refuses them together.
+    `preemptible` is dropped next to `minRuntime` or `autoResume`, because Beaker rejects the combination.
     """
     data = deepcopy(dict(spec))
     for task in data.get("tasks") or []:
@@ -109,7 +109,7 @@ def sent(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_text(value: object) -> str:
-    """A variable's value as text: `true` for a boolean, the number for a number."""
+    """Return a variable's value as text: `true` for a boolean, the digits for a number."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -121,8 +121,8 @@ def _to_nanoseconds(mapping: dict[str, Any], key: str) -> None:
 def _tree(text: str, source: str) -> Node:
     node, problems = compose(text, source=source, merges=True)  # as the client reads it
     if node is None and problems and text.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError):  # otherwise the places of the YAML reader say more
-            return node_of_data(decode_json(text), source)  # JSON that is no YAML: escapes of half characters, tabs
+        with contextlib.suppress(ValueError):  # otherwise the YAML reader reports better positions
+            return node_of_data(decode_json(text), source)  # JSON that is not YAML: lone surrogate escapes, tabs
     raise_any(problems)
     if node is None:
         raise SpecError([Problem("the file is empty", "no-tasks", SourcePlace(source), "write `tasks:` lines")])
@@ -133,12 +133,12 @@ def _note(key: str, close: str) -> str:
     return f"{key} is not a key of Beaker's spec v2 and is kept" + (f"; did you mean `{close}`?" if close else "")
 
 
-# Source: YAML 1.1, the types `int` and `float`, as PyYAML has them; decimal forms alone.
+# Source: YAML 1.1, the types `int` and `float`, as PyYAML has them; decimal forms only.
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?|\.[0-9]+(?:[eE][-+][0-9]+)?|\.inf)\Z")
 
 
 def as_client_reads(spec: Node) -> Node:
-    """The same spec, in whose commands and variables a number that only YAML 1.2 knows is the text that was written."""
+    """Return the spec with numbers that only YAML 1.2 knows as text, in commands and variables."""
     return _at(spec, ("tasks", "*"), _task)
 
 
@@ -158,7 +158,7 @@ def _word(node: Node) -> Node:
 
 
 def _at(node: Node, path: tuple[str, ...], change: Callable[[Node], Node]) -> Node:
-    """The tree with what stands at a path changed; `*` is every item of a list."""
+    """Return the tree with the value at a path changed; `*` stands for every item of a list."""
     if not path:
         return change(node)
     if path[0] == "*":

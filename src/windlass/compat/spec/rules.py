@@ -1,4 +1,4 @@
-"""Beaker's rules for a spec, checked before anything is sent: every problem at once, each with its location."""
+"""Beaker's rules for a spec, checked before submission; reports all problems with their locations."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _KINDS = {
 }
 _HINTS = {
     "size": "write a unit: `10GiB`",
-    "texts": "write each after a `- `, or all in `[...]`",
-    "names": "write one name, or each after a `- `",
-    "words": "write each after a `- `, or all in `[...]`",
-    "list": "write each entry after a `- `",
+    "texts": "write each item after `- `, or all in `[...]`",
+    "names": "write one name, or each name after `- `",
+    "words": "write each item after `- `, or all in `[...]`",
+    "list": "write each entry after `- `",
     "mapping": "write `key: value` lines",
     "text": "put it in quotes",
     "scalar": "put it in quotes",
@@ -53,18 +53,18 @@ _OBJECTS = {
 
 
 def problems_of(spec: Node) -> list[Problem]:
-    """Everything that is wrong with a spec; empty for one that Beaker should take."""
+    """Return all problems of a spec; empty if Beaker should accept it."""
     if not isinstance(spec, MappingNode):
         message = f"a spec is a mapping, not {kind_of(spec)}"
         return [Problem(message, "beaker-spec", spec.place, "begin with `version: v2` and `tasks:`")]
     newer = list(_version(spec))
     if newer:
-        return newer  # what a newer version means by its keys is not known
+        return newer  # the keys of a newer version may have other meanings
     return [*_shape(spec, keys.EXPERIMENT, ""), *_retry(spec), *_tasks(spec)]
 
 
 def unknown_keys(spec: Node) -> Iterator[tuple[str, str]]:
-    """(path, nearest known key or nothing) of every key that the spec v2 does not have; all are kept."""
+    """Return the path of every unknown key, with the closest known key or an empty string; all keys are kept."""
     if not isinstance(spec, MappingNode):
         return
     yield from _unknown(spec, keys.EXPERIMENT, "")
@@ -79,7 +79,7 @@ def unknown_keys(spec: Node) -> Iterator[tuple[str, str]]:
 
 
 def short_durations(spec: Node) -> Iterator[tuple[str, str]]:
-    """(path, text) of every bare number that is read as nanoseconds and comes to less than a second, but for 0."""
+    """Return (path, text) of every bare number that Beaker reads as less than a second in nanoseconds, except 0."""
     tasks = _get(spec, "tasks") if isinstance(spec, MappingNode) else None
     for at, task in enumerate(tasks.items if isinstance(tasks, SequenceNode) else ()):
         if isinstance(task, MappingNode):
@@ -114,7 +114,7 @@ def _tasks(spec: MappingNode) -> Iterator[Problem]:
         yield Problem("the spec has no task", "beaker-spec", (tasks or spec).place, "add `tasks:` with one entry")
         return
     if not isinstance(tasks, SequenceNode):
-        return  # said by its shape
+        return  # reported with its type
     names: dict[str, Node] = {}
     for at, task in enumerate(tasks.items):
         if not isinstance(task, MappingNode):
@@ -159,7 +159,7 @@ def _ranges(task: MappingNode, path: str) -> Iterator[Problem]:
         nanoseconds = parse_duration_ns(start.value)
         if not 0 < nanoseconds <= _MAX_START_NS:
             message = f"{path}synchronizedStartTimeout is `{start.text}`; Beaker accepts more than 0 and at most 48h"
-            hint = "a number without a unit counts nanoseconds; write `10m`"
+            hint = "a number without a unit is in nanoseconds; write `10m`"
             yield Problem(message, "beaker-spec", start.place, hint)
 
 
@@ -208,7 +208,7 @@ def _variables(task: MappingNode, path: str) -> Iterator[Problem]:
 def _one_of(node: MappingNode, key: str, names: tuple[str, ...], path: str) -> Iterator[Problem]:
     inner = _get(node, key)
     if inner is not None and not _is_null(inner) and not isinstance(inner, MappingNode):
-        return  # said by its shape
+        return  # reported with its type
     given = [name for name in names if isinstance(inner, MappingNode) and not _is_null(_get(inner, name))]
     if len(given) != 1:
         found = f"has {' and '.join(given)}" if given else "is missing"
@@ -223,7 +223,7 @@ def _shape(node: MappingNode, known: Mapping[str, str], path: str) -> Iterator[P
         if kind is None or _is_null(entry.node) or _is_kind(entry.node, kind):
             continue
         where, found = path + entry.key, entry.node
-        if kind in _INNER and isinstance(found, SequenceNode):  # a list it is: one of its entries is wrong
+        if kind in _INNER and isinstance(found, SequenceNode):  # it is a list, but one of its entries is wrong
             kind = _INNER[kind]
             at = next(at for at, item in enumerate(found.items) if not _is_word(item, kind))
             where, found = f"{where}.{at}", found.items[at]
@@ -296,7 +296,7 @@ _READ_ONLY = ("beaker", "result", "secret")
 
 
 def check_datasets(task: MappingNode, path: str, names: Mapping[str, Node]) -> Iterator[Problem]:
-    """Problems of the mounts of one task; `names` are those of all tasks."""
+    """Yield the problems of one task's mounts; `names` are the names of all tasks."""
     entry = task.find("datasets")
     mounts: dict[str, str] = {}
     for at, dataset in enumerate(
@@ -333,7 +333,7 @@ def _mount(dataset: MappingNode, where: str, mounts: dict[str, str]) -> Iterator
         first, second = sorted((PurePosixPath(other), PurePosixPath(place)), key=lambda each: len(each.parts))
         if second.is_relative_to(first):
             message = f"{where}.mountPath `{mount}` overlaps `{written}`"
-            hint = "use paths outside of each other; letter case does not count"
+            hint = "use paths that do not contain each other; letter case is ignored"
             yield Problem(message, "beaker-spec", dataset.place, hint)
             break
     mounts.setdefault(place, mount)
@@ -349,11 +349,11 @@ def _source(dataset: MappingNode, where: str, task: MappingNode, names: Mapping[
         message = f"{where}.source takes exactly one of {', '.join(keys.SOURCE)}; it {has}"
         yield Problem(message, "beaker-spec", dataset.place, "keep one of them" if given else "add one of them")
         return
-    ((kind, value),) = given.items()  # perhaps one that only a newer Beaker knows
+    ((kind, value),) = given.items()  # may be a kind that only a newer Beaker knows
     if kind in keys.SOURCE and not value:
         yield Problem(f"{where}.source.{kind} must be text", "beaker-spec", dataset.place, "write its name")
     if kind in _READ_ONLY and _text_of(dataset, "mode") == "readwrite":
-        message = f"{where}.mode is `readwrite`, and what comes from `{kind}` can only be read"
+        message = f"{where}.mode is `readwrite`, but a `{kind}` source is read-only"
         yield Problem(message, "beaker-spec", dataset.place, "remove the mode")
     if kind == "result" and (value not in names or names[value] is task):
         close = nearest(value, (name for name in names if names[name] is not task))

@@ -1,4 +1,4 @@
-"""Text of another system in a file of ours, and back: `${` means something here, and nothing there."""
+"""Conversion of text between Beaker's specs and experiment files, where `${` starts a token."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["escaped", "plain_text"]
 
 
 def escaped(text: str) -> str:
-    """The text in which `${` stands for itself."""
+    """Return the text with every `${` escaped."""
     return render_tokens((text,))
 
 
 def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_shell: bool = False) -> str:
-    """The text as a process outside windlass gets it, parameters filled in.
+    """Return the text as a process outside windlass receives it, with parameters filled in.
 
     Raises:
-        SpecError: it holds a token that only a run of windlass has a value for.
+        SpecError: it contains a token that is defined only in a windlass run.
     """
     if "${" not in text:
         return text
@@ -33,7 +33,7 @@ def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_sh
         diagnostics.raise_all()
     for piece in pieces:
         if isinstance(piece, Token):
-            message = f"`{piece}` in {path} is defined only in a run of windlass"
+            message = f"`{piece}` in {path} is defined only in a windlass run"
             hint = "write its value, or launch at a Beaker site: windlass launch FILE --on SITE"
             raise SpecError([Problem(message, "unsupported-setting", SourcePlace(path), hint)])
     return "".join(str(piece) for piece in pieces)

@@ -1,4 +1,4 @@
-"""An experiment as Beaker's spec v2: what windlass would write itself, then what the user keeps for Beaker."""
+"""Conversion of an experiment to Beaker's spec v2: windlass's own keys, then the kept Beaker keys."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from windlass.spec import Experiment, Task
 __all__ = ["BEAKER_IMAGE", "DEFAULT_READY_S", "ENTRY_POINT", "from_experiment", "results_of", "written", "written_task"]
 
 BEAKER_IMAGE = "beaker:"
-"""Prefix of the name of an image at Beaker; any other is a reference for Docker."""
+"""Prefix of the name of a Beaker image; other names are Docker references."""
 
-ENTRY_POINT = "echo 'the image starts by its own entry point, which only Beaker does' >&2; exit 78"
-"""The command of a task whose spec has none."""
+ENTRY_POINT = "echo 'only Beaker can start this image through its own entry point' >&2; exit 78"
+"""Command of a task whose spec has none."""
 
 DEFAULT_READY_S = 600.0
 _GANG = ("hostNetworking", "leaderSelection", "propagateFailure", "propagatePreemption")
 
 
 def from_experiment(experiment: Experiment) -> dict[str, Any]:
-    """Beaker's spec of an experiment, as a person would write it (durations as text; see `sent`).
+    """Return Beaker's spec of an experiment, as a user would write it (durations as text; see `sent`).
 
-    Says nothing of what only windlass does; `check_export` names it.
+    Settings that only windlass has are left out; `check_export` lists them.
 
     Raises:
-        SpecError: a command or a variable holds a token that has no value outside windlass.
+        SpecError: a command or a variable contains a token that has no value outside windlass.
     """
     spec = merge(written(experiment), dict(experiment.beaker))
     tasks = [_in_order(_task(experiment, name), keys.TASK) for name in experiment.tasks]
@@ -37,12 +37,12 @@ def from_experiment(experiment: Experiment) -> dict[str, Any]:
 
 
 def _in_order(found: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
-    """Known keys as people write them, then the others."""
+    """Return known keys in their usual order, then the others."""
     return {key: found[key] for key in (*(each for each in known if each in found), *found)}
 
 
 def written(experiment: Experiment) -> dict[str, Any]:
-    """The spec without its tasks and without the kept extension."""
+    """Return the spec without its tasks and without the kept extension."""
     spec: dict[str, Any] = {"version": "v2"}
     spec |= {"description": experiment.why} if experiment.why else {}
     spec |= {"budget": experiment.context.account} if experiment.context.account else {}
@@ -58,12 +58,12 @@ def _task(experiment: Experiment, name: str) -> Any:
 
 
 def is_count(key: str, value: object) -> bool:
-    """Return True for `arguments: 2`: the last two words of `run` are what Beaker calls arguments."""
+    """Return True for a number, as in `arguments: 2`: the last two words of `run` are Beaker's `arguments`."""
     return key == "arguments" and isinstance(value, int) and not isinstance(value, bool)
 
 
 def written_task(experiment: Experiment, name: str, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a task of the spec without the kept extension, which is read only to repeat nothing."""
+    """Return a task of the spec without the kept extension, which is read only to avoid repeating its keys."""
     task = experiment.tasks[name]
     found: dict[str, Any] = {"name": name}
     found |= {"image": _image(experiment.env.image.name)} if experiment.env.image.name else {}
@@ -92,7 +92,7 @@ def _image(name: str) -> dict[str, str]:
 
 
 def _words(experiment: Experiment, name: str, arguments: object) -> dict[str, list[str]]:
-    """Command and arguments; `arguments` says how the words of `run` are divided, by their number or themselves."""
+    """Return command and arguments; `arguments` is the number of arguments at the end of `run`, or their text."""
     run, path = experiment.tasks[name].run, f"tasks.{name}.run"
     if isinstance(run, str):
         words = ["/bin/sh", "-c", plain_text(run, path, experiment, name, is_shell=True)]
@@ -116,7 +116,7 @@ def _variables(experiment: Experiment, name: str) -> Iterator[dict[str, str]]:
 
 
 def _results(experiment: Experiment, task: Task, kept: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Beaker has an order of tasks only where one mounts the results of another."""
+    """Yield mounts of the results of the tasks in `after`; Beaker orders tasks only by such mounts."""
     said = set(results_of(kept.get("datasets")))
     for other in task.after:
         name = experiment.tasks[other].beaker.get("name")
@@ -126,7 +126,7 @@ def _results(experiment: Experiment, task: Task, kept: Mapping[str, Any]) -> Ite
 
 
 def results_of(datasets: object) -> Iterator[str]:
-    """The names of tasks whose results are mounted."""
+    """Return the names of tasks whose results are mounted."""
     for dataset in datasets if isinstance(datasets, Sequence) else ():
         source = dataset.get("source") if isinstance(dataset, Mapping) else None
         result = source.get("result") if isinstance(source, Mapping) else None

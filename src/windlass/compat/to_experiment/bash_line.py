@@ -1,7 +1,7 @@
-"""A line that Beaker gives to bash: its commands, and how words are taken out of it or put in.
+"""Shell line that Beaker passes to bash: its commands, and edits of its words.
 
-The line is text all the way, cut at the places that `windlass.plan.tokens.shell` found, so quotes and expansions stay as
-they are. A line that cannot be read with certainty (backquotes, here-documents) has no commands, and stays as it is.
+Edits replace parts of the text at the positions that `windlass.plan.tokens.shell` found, so quotes and expansions are
+kept. A line that cannot be parsed reliably (backquotes, here-documents) has no commands and is not changed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["BashCommand", "BashFlag", "BashLine"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashFlag:
-    """A flag and its value, such as `--nnodes 4`; `start` and `end` are places in the line.
+    """Flag and its value, such as `--nnodes 4`; `start` and `end` are offsets in the line.
 
     Attributes:
-        name: with `-` for `_`, as launchers read it.
+        name: name with `-` instead of `_`, as launchers read it.
     """
 
     name: str
@@ -30,27 +30,27 @@ class BashFlag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashCommand:
-    """Simple command of a line; `words` without the assignments in front of it."""
+    """Simple command of a line; `words` excludes the assignments before it."""
 
     words: tuple[Word, ...]
     assignments: tuple[Word, ...] = ()
 
     @property
     def start(self) -> int:
-        """Return its start in the line, assignments included."""
+        """Return the command's offset in the line, including assignments."""
         return (*self.assignments, *self.words)[0].start
 
     def value(self, index: int) -> str:
-        """A word without its quotes; empty past the end."""
+        """Return a word without its quotes; empty after the last word."""
         return self.words[index].value if index < len(self.words) else ""
 
     def flags(
         self, names: Iterable[str], *, switches: Iterable[str] = (), start: int = 0, until_script: bool = True
     ) -> list[BashFlag]:
-        """The flags of these names; of those of a launcher, the ones up to the script that it starts.
+        """Return the flags with these names, up to the script that a launcher starts.
 
         Args:
-            start: the first word to look at.
+            start: index of the first word to search.
             switches: names that take no value.
         """
         wanted, alone = frozenset(names), frozenset(switches)
@@ -73,7 +73,7 @@ class BashCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashLine:
-    """A line and its simple commands; none where it cannot be read with certainty."""
+    """Line and its simple commands; no commands if it cannot be parsed reliably."""
 
     text: str
     commands: tuple[BashCommand, ...]
@@ -89,13 +89,13 @@ class BashLine:
 
     @property
     def argv(self) -> tuple[str, ...] | None:
-        """The words of a line that needs no shell; None where it needs one."""
+        """Return the words of a line, or None if it needs a shell."""
         if len(self.commands) != 1 or self.commands[0].assignments or not self.text.strip():
             return None
         return plain_argv(self.text.strip(), [self.text.strip()])
 
     def without(self, flags: Sequence[BashFlag]) -> BashLine:
-        """The line without these flags."""
+        """Return the line without these flags."""
         text = self.text
         for flag in sorted(flags, key=lambda flag: flag.start, reverse=True):
             rest = text[flag.end :]
@@ -103,11 +103,11 @@ class BashLine:
         return BashLine.read(text)
 
     def insert(self, place: int, words: str) -> BashLine:
-        """The line with words behind the word that ends at a place."""
+        """Return the line with words inserted after the word that ends at an offset."""
         return BashLine.read(f"{self.text[:place]} {words}{self.text[place:]}")
 
     def replace(self, start: int, end: int, words: str) -> BashLine:
-        """The line with other words from one offset to another."""
+        """Return the line with the text between two offsets replaced."""
         return BashLine.read(f"{self.text[:start]}{words}{self.text[end:]}")
 
     def joint(self, index: int) -> str:
@@ -115,7 +115,7 @@ class BashLine:
         return self.text[self.commands[index].words[-1].end : self.commands[index + 1].start].strip()
 
     def without_command(self, index: int) -> BashLine:
-        """The line without one command and the operator behind it; there must be a command after it."""
+        """Return the line without a command and the operator after it; another command must follow."""
         start, end = self.commands[index].start, self.commands[index + 1].start
         return BashLine.read(self.text[:start] + self.text[end:])
 

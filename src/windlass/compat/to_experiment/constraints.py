@@ -1,4 +1,4 @@
-"""Wishes that mason's and gantry's launches have in common, in the words of an experiment."""
+"""Conversion of the settings that mason's and gantry's launches share."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _BEAKER = "BEAKER_"
 def beaker_compat(
     texts: Iterable[str], place: Destination, diagnostics: ConversionDiagnostics, *, finds_others: bool, how: str
 ) -> Compat:
-    """Return Beaker's variables for a task that asks for them, never by default.
+    """Return the `compat` settings of a task: Beaker's variables only if its texts refer to them.
 
-    Code that sees them takes itself for a job of Beaker, and then writes to its storage or asks its server.
+    Code that sees these variables assumes that it is in a Beaker job, and may use Beaker's storage or server.
 
     Args:
-        texts: of the command and its variables, after what windlass fills in was taken out.
-        finds_others: whether it has to find the other nodes by itself.
-        how: what sets the variables all the same, for the note.
+        texts: texts of the command and its variables, without the parts that windlass sets.
+        finds_others: whether the command must find the other nodes itself.
+        how: option that sets the variables anyway, for the note.
     """
     if place.kind == "beaker" or finds_others or any(_BEAKER in text for text in texts):
         return ("beaker",)
-    diagnostics.note(f"{_BEAKER}* variables are not set, so that code does not take this for Beaker; {how} sets them")
+    diagnostics.note(f"{_BEAKER}* variables are not set, so that code does not assume a Beaker job; {how} sets them")
     return ()
 
 
 def priority_at(wish: str, place: Destination, diagnostics: ConversionDiagnostics) -> Priority:
-    """The priority of a launch that wished for one of Beaker's, with a note where the place does not know it."""
+    """Return the priority for one of Beaker's priorities, with a note if the site lacks it."""
     there = "urgent" if wish == "immediate" else wish
     if there != wish and place.kind != "beaker":
         diagnostics.note("--priority immediate becomes `urgent`, the highest")
@@ -47,12 +47,12 @@ def priority_at(wish: str, place: Destination, diagnostics: ConversionDiagnostic
 
 
 def retry_policy(num_failed: int, *, is_resumed: bool) -> Retry:
-    """Return the retries of a task; one that Beaker must not resume is not restarted after an interruption."""
+    """Return a task's retries; without automatic resuming, it is not restarted after an interruption."""
     return Retry(failed=num_failed) if is_resumed else Retry(failed=num_failed, interrupted=0)
 
 
 def size_bytes_of(option: str, text: str | None, diagnostics: ConversionDiagnostics) -> int | None:
-    """Bytes of a size as Beaker writes it; None where none is said, or where it is refused."""
+    """Parse a size as Beaker does, to bytes; return None if it is empty or invalid."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The place that a launch goes to instead of Beaker, as far as the conversion asks for it."""
+"""Site that a launch goes to instead of Beaker: the facts that a conversion needs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _MACHINE = ("local", "docker", "podman")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A place and what the names of Beaker mean there.
+    """Site and the meaning of Beaker's names at it.
 
     Attributes:
-        name: as `--on` takes it, without a partition.
+        name: as in `--on`, without a partition.
         kind: `local`, `docker`, `slurm` or `beaker`.
-        partition: as the command line names it; empty: the clusters decide, or the place.
-        gpus: of a node, by partition; an empty name is the default partition.
-        priorities: that the place knows; `normal` is always one.
-        paths: folder there by the beginning of a path of Beaker's jobs.
-        clusters: partition by the name of a cluster; `*` is any other.
-        present: beginnings of paths that are the same there.
+        partition: from the command line; empty: chosen by the clusters or the site.
+        gpus: GPUs per node by partition; an empty name is the default partition.
+        priorities: supported priorities; always includes `normal`.
+        paths: folder at the site by path prefix in Beaker's jobs.
+        clusters: partition by cluster name; `*` stands for any other cluster.
+        present: path prefixes that are the same at the site.
     """
 
     name: str = "local"
@@ -42,7 +42,7 @@ class Destination:
     present: tuple[str, ...] = ()
 
     def partitions(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
-        """The partitions to choose from for a job that may run on these clusters; empty: the place's own choice."""
+        """Return the partitions to choose from for a job on these clusters; empty: the site chooses."""
         if self.partition:
             return (self.partition,)
         if self.kind == "beaker" and len(clusters) == 1 and clusters[0] in self.gpus:
@@ -51,7 +51,7 @@ class Destination:
         return tuple(dict.fromkeys(partition for partition in found if partition))
 
     def gpus_per_node(self, partitions: tuple[str, ...]) -> int | None:
-        """GPUs per node of the first of these partitions; None: not known."""
+        """Return the GPUs per node of the first of these partitions; None if unknown."""
         return self.gpus.get(partitions[0] if partitions else "")
 
     def where(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Destination:
 
 
 def is_this_machine(name: str) -> bool:
-    """Return True when a place is this machine, which has no profile."""
+    """Return True if the site is this machine, which has no profile."""
     return name in _MACHINE
 
 
@@ -70,13 +70,13 @@ def destination_at(
     """Return the site of `--on SITE[/PARTITION]`, with its profile's translation of Beaker's names.
 
     Args:
-        home: of windlass, where the profiles are.
-        paths: more paths, from the command line; they win.
-        present: beginnings of paths that are the same on this machine.
+        home: WINDLASS_HOME, which contains the profiles.
+        paths: additional paths from the command line, which take precedence.
+        present: path prefixes that are the same on this machine.
 
     Raises:
         UsageError: no such site.
-        SpecError: its profile is broken.
+        SpecError: its profile is invalid.
     """
     name, _, partition = on.partition("/")
     if is_this_machine(name):
@@ -90,8 +90,8 @@ def destination_of(profile: Profile, *, partition: str = "", paths: Mapping[str,
     """Return the destination that a site's profile describes.
 
     Args:
-        partition: as the command line names it.
-        paths: more paths, from the command line; they win.
+        partition: from the command line.
+        paths: additional paths from the command line, which take precedence.
     """
     is_beaker = profile.kind == "beaker"
     return Destination(

@@ -1,4 +1,4 @@
-"""Notes and problems of a launch that becomes an experiment; problems are raised all at once."""
+"""Notes and problems of a conversion to an experiment; all problems are raised together."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _OVERRIDE = re.compile(r"~?\btasks\.main\.(?P<key>[a-z_]+)(?:=(?P<value>[^\s`]+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedExperiment:
-    """The experiment that a launch became, and what a user should be told, a sentence each."""
+    """Experiment made from a launch, with notes for the user, one sentence each."""
 
     experiment: Experiment
     notes: tuple[str, ...]
 
 
 def with_options(error: SpecError, options: Mapping[str, str], *, other: str = "") -> SpecError:
-    """The same problems, with hints that can be typed on another launcher's command line.
+    """Return the problems with hints for another launcher's command line.
 
     Args:
-        options: the launcher's own option by a task's key, such as `--num_nodes` for `nodes`.
-        other: the option that takes any other key of an experiment, such as `--set`; empty: there is none.
+        options: the launcher's option for each key of a task, such as `--num_nodes` for `nodes`.
+        other: option for any other key of an experiment, such as `--set`; empty: none.
     """
 
     def typed(match: re.Match[str]) -> str:
@@ -42,10 +42,10 @@ def with_options(error: SpecError, options: Mapping[str, str], *, other: str = "
 
 @dataclass(slots=True)
 class ConversionDiagnostics:
-    """Notes and problems in the order they came up.
+    """Collector of notes and problems, in order.
 
     Attributes:
-        code: of the problems that `refuse` makes.
+        code: error code of the problems that `refuse` adds.
     """
 
     code: str
@@ -53,22 +53,22 @@ class ConversionDiagnostics:
     problems: list[Problem] = field(default_factory=list)
 
     def note(self, *notes: str) -> None:
-        """Keep something that a user should be told."""
+        """Add a note for the user."""
         self.notes += notes
 
     def refuse(self, message: str, hint: str) -> None:
-        """Keep a reason why the launch cannot be brought there."""
+        """Add a problem that prevents the conversion."""
         self.problems.append(Problem(message, self.code, hint=hint))
 
     def check(self) -> None:
-        """Raises SpecError with every problem, each once."""
+        """Raise SpecError with all problems, without duplicates."""
         if self.problems:
             raise SpecError(dict.fromkeys(self.problems))
 
     def converted(self, experiment: Experiment) -> ConvertedExperiment:
-        """The experiment, checked, with the notes, each once; raises SpecError."""
+        """Return the checked experiment with the notes, without duplicates; raises SpecError."""
         return ConvertedExperiment(experiment=checked(experiment), notes=tuple(dict.fromkeys(self.notes)))
 
     def add(self, problems: Iterable[Problem]) -> None:
-        """Keep problems that somebody else found."""
+        """Add problems that another check found."""
         self.problems += problems

@@ -1,7 +1,7 @@
-"""Paths that Beaker's jobs see, in lines and values, as the paths of another place.
+"""Replacement of paths in Beaker's jobs, in lines and values, by paths at another site.
 
-A folder of the run itself (`${out}`) stands in the line as a mark until it is known whether bash will read the line:
-bash gets a variable in the quotes that its place needs, a list of arguments gets the token.
+A folder of the run (`${out}`) is represented by a mark until it is known whether bash will read the line: bash gets a
+variable with the quotes that it needs there, a list of arguments gets the token.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["CACHE", "CHECKPOINTS", "CODE", "OUT", "Relocation", "RunFolderMark",
 
 _ABSOLUTE = re.compile(r"(?<![\w./:@$}~*-])/[\w.@%+-]+(?:/[\w.@%+-]+)+")
 _EVERYWHERE = re.compile(r"/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|tmp|usr)/")
-"""Folders that every Linux machine has."""
+"""Folders that exist on every Linux machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolderMark:
-    """A folder of the run: the mark in a line, the token that it is, and the variable that holds the same."""
+    """Folder of the run: its mark in a line, its token, and the variable with its path."""
 
     text: str
     token: str
@@ -41,12 +41,12 @@ _ANY_MARK = re.compile("|".join(map(re.escape, _MARKS)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """Which beginnings of paths become what.
+    """Mapping of path prefixes.
 
     Attributes:
-        paths: folder, or mark, by the beginning of a path.
-        roots: beginnings of paths of Beaker's storage.
-        present: beginnings of paths that are the same there.
+        paths: folder or mark by path prefix.
+        roots: path prefixes of Beaker's storage.
+        present: path prefixes that are the same at the site.
     """
 
     paths: Mapping[str, str]
@@ -55,13 +55,13 @@ class Relocation:
     _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Make the pattern once: the longest beginning first, and only whole names of folders."""
+        """Compile the pattern: the longest prefix first, and only whole folder names."""
         words = sorted({path.rstrip("/") for path in (*self.paths, *self.roots, *self.present)}, key=len, reverse=True)
         text = "|".join(re.escape(word) for word in words if word) or r"(?!)"
         object.__setattr__(self, "_pattern", re.compile(rf"(?<![\w./-])(?:{text})(?![\w.-])"))
 
     def line(self, text: str) -> str:
-        """The line with all paths that are known there replaced, in the quotes that each place needs."""
+        """Return the line with all known paths replaced, with quotes as needed."""
         scanner, done, position = ShellScanner(), "", 0
         for match in self._pattern.finditer(text):
             scanner.feed(text[position : match.start()])
@@ -73,12 +73,12 @@ class Relocation:
         return done + text[position:]
 
     def value(self, text: str) -> str:
-        """The same for the value of a variable, in the words of an experiment file."""
+        """Return the value of a variable with all known paths replaced, as in an experiment file."""
         replaced = self._pattern.sub(lambda match: self._target(match.group()) or match.group(), escaped(text))
         return _ANY_MARK.sub(lambda match: _MARKS[match.group()].token, replaced)
 
     def strangers(self, text: str) -> tuple[str, ...]:
-        """The paths of Beaker's storage in a text that nothing is known about there, whole."""
+        """Return the complete paths of Beaker's storage in a text that are unknown at the site."""
         found = []
         for match in self._pattern.finditer(text):
             if self._target(match.group()) is None and not self._is_present(match.group()):
@@ -87,14 +87,14 @@ class Relocation:
         return tuple(dict.fromkeys(found))
 
     def kept(self, text: str) -> tuple[str, ...]:
-        """Absolute paths in a text that nothing is known about: they are used there as they are written."""
+        """Return the unknown absolute paths in a text, which are used unchanged."""
         found = (match.group() for match in _ABSOLUTE.finditer(text))
         return tuple(
             dict.fromkeys(path for path in found if not _EVERYWHERE.match(path) and not self._pattern.match(path))
         )
 
     def _target(self, path: str) -> str | None:
-        """Return the path at the site, by the longest known beginning."""
+        """Return the path at the site, by the longest known prefix."""
         for known in sorted(self.paths, key=len, reverse=True):
             if _is_below(path, known):
                 return self.paths[known].rstrip("/") + path[len(known.rstrip("/")) :] or "/"
@@ -110,12 +110,12 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """Text that stands for itself in an experiment file."""
+    """Return text with tokens escaped for an experiment file."""
     return text.replace("${", "$${")
 
 
 def command_of(line: BashLine) -> Command:
-    """The command of a task: arguments where no shell is needed, else the line for bash, as on Beaker."""
+    """Return a task's command: arguments if no shell is needed, else the line for bash, as on Beaker."""
     argv = line.argv
     if argv is not None:
         return tuple(_ANY_MARK.sub(lambda match: _MARKS[match.group()].token, escaped(word)) for word in argv)
@@ -129,7 +129,7 @@ def command_of(line: BashLine) -> Command:
 
 
 def _inserted(mark: RunFolderMark, quote: Quote) -> str:
-    """The variable of a mark, in one piece for bash wherever it stands."""
+    """Return a mark's variable, quoted so that bash reads it as one word."""
     if quote is Quote.DOUBLE:
         return f"$${{{mark.variable}}}"
     return f'"${mark.variable}"' if quote is Quote.BARE else f"'\"${mark.variable}\"'"

@@ -25,7 +25,7 @@ CLUSTER = Destination(
 )
 DOCKER = Destination(name="docker", kind="docker")
 UNTOLD = (
-    "BEAKER_* variables are not set, so that code does not take this for Beaker; "
+    "BEAKER_* variables are not set, so that code does not assume a Beaker job; "
     "`compat: beaker` in the file of `--emit spec` sets them"
 )
 
@@ -142,7 +142,7 @@ BEAKER = Destination(name="b", kind="beaker", gpus={"ai2/jupiter": 8})
 def test_a_site_that_is_beaker_is_charged_and_says_its_own_workspace() -> None:
     converted = bring("-b", "lab/b", "-w", "lab/w", "--no-python", place=BEAKER)
     assert converted.experiment.context.account == "lab/b"
-    assert converted.notes[0] == "--workspace lab/w: the run is made in the workspace of the profile of `b`"
+    assert converted.notes[0] == "--workspace lab/w: the run uses the workspace in the profile of `b`"
     assert not bring("-b", "lab/b", "--no-python").experiment.context.account
 
 
@@ -150,7 +150,7 @@ def test_a_site_that_is_beaker_is_charged_and_says_its_own_workspace() -> None:
     "words", [["--cluster", "ai2/*-h100"], ["--gpu-type", "h100"], ["--cluster", "ai2/jupiter", "--tag", "x"]]
 )
 def test_a_site_that_is_beaker_gets_no_wish_that_nobody_resolves(words: list[str]) -> None:
-    assert refused("--no-python", *words, place=BEAKER)[0].startswith("`--on` does not ask Beaker for clusters with: ")
+    assert refused("--no-python", *words, place=BEAKER)[0].startswith("`--on` cannot select clusters by: ")
 
 
 def test_a_bucket_at_a_site_that_is_beaker_leaves_the_clusters_to_the_profile() -> None:
@@ -199,7 +199,7 @@ def test_what_only_beaker_has_is_said() -> None:
         *("--shared-memory", "1GiB", "--priority", "immediate", "--no-python"),
         place=Destination(name="cluster", kind="slurm"),
     )
-    assert [note.partition(" is ")[0].partition(":")[0] for note in converted.notes] == [
+    assert [note.partition(" applies only ")[0].partition(":")[0] for note in converted.notes] == [
         "--workspace lab/w",
         "--budget lab/b",
         "--cluster c",
@@ -223,7 +223,7 @@ def test_what_the_job_does_another_way_is_said() -> None:
 @pytest.mark.parametrize("place", [LOCAL, BEAKER], ids=["local", "beaker"])
 def test_replicas_are_one_gang_everywhere_and_it_is_said(place: Destination) -> None:
     converted = bring("--no-python", "--replicas", "2", "--no-propagate-failure", place=place)
-    assert "the replicas are one gang there: a failure of one ends them all" in converted.notes
+    assert "the replicas form one gang: if one fails, all are ended" in converted.notes
 
 
 def test_groups_go_along_to_beaker() -> None:
@@ -236,8 +236,8 @@ def test_groups_go_along_to_beaker() -> None:
 
 
 REFUSED: list[tuple[list[str], str]] = [
-    (["--dataset", "d:/data"], "`--dataset d:/data` is Beaker's"),
-    (["--weka", "b:/weka/other"], "`--weka b:/weka/other` is Beaker's"),
+    (["--dataset", "d:/data"], "`--dataset d:/data` is on Beaker"),
+    (["--weka", "b:/weka/other"], "`--weka b:/weka/other` is on Beaker"),
     (["--dataset-secret", "S:/s"], "`--dataset-secret S:/s`"),
     (["--google-credentials-secret", "G"], "`--google-credentials-secret G`"),
     (["--conda-env", "base"], "conda environments are not supported (`base`)"),
@@ -256,7 +256,7 @@ def test_another_commit_than_the_one_here_is_refused(pushed: Pushed) -> None:
     assert bring("--ref", "HEAD").experiment.tasks
     pushed.commit()
     pushed.push()
-    assert refused("--ref", before) == ["`--on` runs the commit that is checked out here"]
+    assert refused("--ref", before) == ["`--on` runs the commit that is checked out on this machine"]
 
 
 def test_the_experiment_and_its_plan_are_shown(home: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,7 @@ def test_what_starts_a_command(row: tuple[str, str, object]) -> None:
 def test_code_takes_itself_for_a_beaker_job_only_where_it_asks(line: str, is_told: bool) -> None:
     converted = bring(line)
     assert task(converted).compat == (("beaker",) if is_told else ())
-    said = "BEAKER_* variables are not set, so that code does not take this for Beaker"
+    said = "BEAKER_* variables are not set, so that code does not assume a Beaker job"
     assert any(note.startswith(said) for note in converted.notes) is not is_told
     assert task(bring(line, Destination(name="b", kind="beaker"))).compat == ("beaker",)
 
@@ -310,23 +310,23 @@ def test_what_runs_the_tasks() -> None:
     assert bring("-- python t.py", LOCAL, env=Env(uv=".")).experiment.env.uv == "."
     converted = bring("--image jo/train -- python t.py", FOUR)
     assert converted.experiment.env.image.name == ""
-    assert any("jo/train is Beaker's" in note for note in converted.notes)
+    assert any("jo/train is a Beaker image" in note for note in converted.notes)
 
 
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--budget a/b", "--budget a/b is Beaker's"),
-        ("--workspace a/b", "--workspace a/b is Beaker's"),
-        ("--hostname one two", "--hostname one two is Beaker's"),
-        ("--min_runtime 30m", "--min_runtime is Beaker's"),
-        ("--mount_docker_socket", "the host's Docker is not available"),
+        ("--budget a/b", "--budget a/b applies only to Beaker"),
+        ("--workspace a/b", "--workspace a/b applies only to Beaker"),
+        ("--hostname one two", "--hostname one two applies only to Beaker"),
+        ("--min_runtime 30m", "--min_runtime applies only to Beaker"),
+        ("--mount_docker_socket", "no access to the host's Docker"),
         ("--no-host-networking", "tasks use the host's network"),
-        ("--shared_memory 1GiB", "the nodes there set the size of shared memory"),
+        ("--shared_memory 1GiB", "the nodes of the site set the size of shared memory"),
         ("--priority immediate", "--priority immediate becomes `urgent`"),
         ("--priority high", "it is not in the profile of `lab`"),
-        ("--timeout 1h --max_retries 1", "--timeout counts all attempts together"),
-        ("--beaker_datasets /models:01ABC", "the dataset 01ABC of Beaker is not at /models there"),
+        ("--timeout 1h --max_retries 1", "--timeout limits all attempts together"),
+        ("--beaker_datasets /models:01ABC", "the dataset 01ABC of Beaker is not mounted at /models"),
     ],
 )
 def test_what_only_beaker_knows_gets_a_note(flag: str, said: str) -> None:
@@ -369,7 +369,7 @@ def test_learners_are_split_when_asked_for() -> None:
     task = converted.experiment.tasks["main"]
     assert task.run == ("python", "t.py", "--num_learners_per_node", "4", "4", "4", "2", "--lr", "1")
     assert task.total_gpus == 8
-    said = "`--num_learners_per_node 8 6` is `--num_learners_per_node 4 4 4 2` there (--split-learners)"
+    said = "`--num_learners_per_node 8 6` becomes `--num_learners_per_node 4 4 4 2` (--split-learners)"
     assert said in converted.notes
 
 

@@ -1,4 +1,4 @@
-"""Conversion of the Python environment that gantry creates in a job, with variables, secrets and image."""
+"""Conversion of a gantry job's Python environment, variables, secrets and image."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def env_there(
 def _made(
     request: GantryRequest, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
 ) -> tuple[str, str, tuple[str, ...]]:
-    """Return interpreter, uv project and extras of the environment that gantry would create in the job."""
+    """Return the interpreter, uv project and extras of the environment that gantry would create."""
     recipe, checkout = request.recipe, request.checkout
     if manager_of(recipe, checkout) == "conda":
         if recipe.conda_env and "/" in recipe.conda_env:
@@ -94,6 +94,6 @@ def _secrets(request: GantryRequest, diagnostics: ConversionDiagnostics) -> list
         if getattr(recipe, option):
             flag = "--" + option.replace("_", "-")
             diagnostics.refuse(
-                f"`{flag} {getattr(recipe, option)}`: it is not written to a file there", "use `--env-secret`"
+                f"`{flag} {getattr(recipe, option)}`: it is not written to a file at the site", "use `--env-secret`"
             )
     return found

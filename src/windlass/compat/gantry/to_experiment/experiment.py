@@ -52,7 +52,7 @@ class _Conversion:
         """Return the complete experiment."""
         recipe, diagnostics = self.recipe, self.diagnostics
         if recipe.remote or (recipe.ref and not self._is_here()):
-            message = "`--on` runs the commit that is checked out here"
+            message = "`--on` runs the commit that is checked out on this machine"
             diagnostics.refuse(message, "git clone, git switch --detach COMMIT")
         paths = paths_there(self.request, self.place, self.folder, diagnostics)
         partitions = self.place.partitions(tuple(recipe.clusters or ()))
@@ -119,10 +119,8 @@ class _Conversion:
             words = ("bash", "-c", " ".join(words))
         steps = [step for step in (recipe.pre_setup, recipe.install, recipe.post_setup) if step]
         if steps and recipe.torchrun:
-            message = "setup steps with `--torchrun` would run in every process there"
-            self.diagnostics.refuse(
-                message, "put them into a script that the command starts with, or into the environment"
-            )
+            message = "setup steps with `--torchrun` would run in every process"
+            self.diagnostics.refuse(message, "call them from the command itself, or move them to the environment")
         elif steps:
             lines = "\n".join(paths.value(_step(step)) for step in steps)
             return ("bash", "-c", _SETUP.format(steps=lines), "gantry", *words)
@@ -151,7 +149,7 @@ class _Conversion:
     def _shared_memory(self) -> int | None:
         text = self.recipe.shared_memory
         if text and self.place.kind not in ("docker", "beaker"):
-            self.diagnostics.note(f"--shared-memory {text}: the nodes there set the size of shared memory")
+            self.diagnostics.note(f"--shared-memory {text}: the nodes of the site set the size of shared memory")
             return None
         return size_bytes_of("--shared-memory", text, self.diagnostics)
 

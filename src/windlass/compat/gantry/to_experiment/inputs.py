@@ -1,4 +1,4 @@
-"""Inputs of a gantry job at another site: mounts, uploads, datasets, Weka buckets, or why they are unavailable."""
+"""Inputs of a gantry job at another site: mounts, uploads, datasets and Weka buckets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def paths_there(
     paths = {request.recipe.results: OUT.text, **place.paths}
     if place.kind == "beaker":  # its jobs have the mounts
         for mount in inputs.uploads:
-            hint = "put it on storage that the site mounts, or commit it"
+            hint = "put the files on storage that the site mounts, or commit them"
             diagnostics.refuse(f"`--upload {mount.source}:{mount.path}`: `--on` uploads nothing", hint)
         return Relocation(paths=paths, present=place.present)
     known = _Known(paths, place.present, request.recipe.results)
@@ -44,12 +44,14 @@ def paths_there(
                 _refuse(option, mount, diagnostics)
     for mount in inputs.secrets:
         hint = f"`--env-secret NAME={mount.source}`, and read the variable"
-        diagnostics.refuse(f"`--dataset-secret {mount.source}:{mount.path}`: secrets are not files there", hint)
+        diagnostics.refuse(
+            f"`--dataset-secret {mount.source}:{mount.path}`: at this site secrets are only variables, not files", hint
+        )
     return Relocation(paths=paths, present=place.present)
 
 
 class _Known:
-    """Mounts with a known folder at the site: from the profile, from another mount, or because it is the same."""
+    """Mounts whose folder at the site is known: from the profile, from another mount, or because the path is the same."""
 
     def __init__(self, paths: dict[str, str], present: tuple[str, ...], results: str) -> None:
         self._paths, self._present, self._results = paths, present, results
@@ -61,4 +63,6 @@ class _Known:
 
 def _refuse(option: str, mount: GantryMount, diagnostics: ConversionDiagnostics) -> None:
     hint = f"add its path to the site's profile: `brought: {{paths: {{{mount.path}: /FOLDER}}}}`"
-    diagnostics.refuse(f"`{option} {mount.source}:{mount.path}` is Beaker's, and its path there is unknown", hint)
+    diagnostics.refuse(
+        f"`{option} {mount.source}:{mount.path}` is on Beaker, and its path at the site is unknown", hint
+    )

@@ -16,14 +16,14 @@ __all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
 def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
     """Note the differences between gantry's job and windlass's at every site."""
     given = {
-        "--no-host-networking": recipe.host_networking is False and "tasks use the host's network there",
+        "--no-host-networking": recipe.host_networking is False and "at this site tasks use the host's network",
         "--no-leader-selection": recipe.leader_selection is False and "the first replica is always the leader",
-        "--skip-nccl-setup": recipe.skip_nccl_setup and "windlass sets no variables of NCCL",
+        "--skip-nccl-setup": recipe.skip_nccl_setup and "windlass sets no NCCL variables",
         "--runtime-dir": recipe.runtime_dir != "/gantry-runtime" and "the site sets the code's folder",
     }
     diagnostics.note(*(f"{option}: {said}" for option, said in given.items() if said))
     if recipe.num_replicas and (recipe.propagate_failure is False or recipe.propagate_preemption is False):
-        diagnostics.note("the replicas are one gang there: a failure of one ends them all")
+        diagnostics.note("the replicas form one gang: if one fails, all are ended")
 
 
 def check_at_beaker(
@@ -33,23 +33,21 @@ def check_at_beaker(
     to clusters.
     """
     if recipe.workspace:
-        said = f"the run is made in the workspace of the profile of `{place.name}`"
+        said = f"the run uses the workspace in the profile of `{place.name}`"
         diagnostics.note(f"--workspace {recipe.workspace}: {said}")
     wishes = wishes_of(replace(recipe, weka=None, clusters=None if has_partition else recipe.clusters))
     if wishes.needs_beaker:
-        hint = "name clusters in full: `--cluster ORGANIZATION/NAME`; or remove it to use those of the profile"
-        diagnostics.refuse(f"`--on` does not ask Beaker for clusters with: {wishes}", hint)
+        hint = "name clusters in full: `--cluster ORGANIZATION/NAME`; or remove it to use the profile's clusters"
+        diagnostics.refuse(f"`--on` cannot select clusters by: {wishes}", hint)
     for name in recipe.group_names or ():
         if "/" not in name:
-            diagnostics.refuse(
-                f"`--group {name}`: `--on` does not ask Beaker whose group it is", f"--group OWNER/{name}"
-            )
+            diagnostics.refuse(f"`--group {name}`: with `--on` the group needs its owner", f"--group OWNER/{name}")
 
 
 def note_on_beaker(
     recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partitions: bool
 ) -> None:
-    """Note the options that only Beaker has, one sentence each."""
+    """Add a note for each option that only Beaker supports."""
     clusters: Sequence[str] | None = None if has_partitions else recipe.clusters
     given = {
         "--workspace": recipe.workspace,
@@ -65,4 +63,4 @@ def note_on_beaker(
     for option, value in given.items():
         if value:
             shown = value if isinstance(value, str) else " ".join(value)
-            diagnostics.note(f"{option} {shown} is Beaker's, and has no meaning at `{place.name}`")
+            diagnostics.note(f"{option} {shown} applies only to Beaker and is ignored at `{place.name}`")

@@ -1,1 +1,1 @@
-"""A mason command line as an experiment for any place."""
+"""Conversion of a mason command line to an experiment for any site."""

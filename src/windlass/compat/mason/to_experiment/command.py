@@ -1,6 +1,4 @@
-"""Conversion of one command of a mason line: its words at the site, what starts them on all nodes, what caches its
-data.
-"""
+"""Conversion of one command of a mason line: its words at the site, its launcher, and its dataset cache."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ __all__ = ["Moved", "move"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A command as the place starts it; `build` makes its dataset cache, and is empty where nothing does."""
+    """Command as the site starts it; `build` creates its dataset cache, and is empty if there is none."""
 
     started: LaunchedLine
     build: tuple[str, ...] = ()
@@ -43,7 +41,7 @@ def move(
     """Return the command as it runs at the site.
 
     Args:
-        asked: the nodes it was written for.
+        asked: the nodes that it was written for.
         caches: whether a step of prepared data may cache its dataset.
     """
     words = _own_folders(command, place, diagnostics)
@@ -66,38 +64,40 @@ def move(
 
 
 def _own_folders(command: MasonCommand, place: Destination, diagnostics: ConversionDiagnostics) -> list[str]:
-    """The words, with folders that mason chose on Beaker's storage turned into those of the run."""
+    """Return the words, with folders that mason chose on Beaker's storage replaced by the run's folders."""
     words = list(command.words) if place.kind == "beaker" else _without_bucket(command, diagnostics)
     for flag, mark in (("--output_dir", OUT), ("--checkpoint_state_dir", CHECKPOINTS)):
         for at in (index + 1 for index, word in enumerate(words[:-1]) if word == flag):
             if words[at] not in command.given:
-                diagnostics.note(f"`{flag} {words[at]}`, which mason chose, is {mark.token} there")
+                diagnostics.note(f"`{flag} {words[at]}`, which mason chose, is replaced by {mark.token}")
                 words[at] = mark.text
     return words
 
 
 def _without_bucket(command: MasonCommand, diagnostics: ConversionDiagnostics) -> list[str]:
-    """The words without what mason adds on Google Cloud: a copy of the model, and where results go."""
+    """Return the words without mason's additions on Google Cloud: the model copy and the output folder."""
     words, given = list(command.words), command.given
     if "gsutil" in words and "gsutil" not in given:
         source, copy = words[words.index("gsutil") + 4], words[2]
         words = [source if word == copy else word for word in words[words.index("&&", words.index("gsutil")) + 1 :]]
-        diagnostics.note(f"{source} is not copied first as mason does on Google Cloud")
+        diagnostics.note(f"{source} is not copied first, unlike on Google Cloud with mason")
     return words if "--gs_bucket_path" in given else without(words, "--gs_bucket_path")
 
 
 def _build(line: BashLine, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
-    """The command that leaves the dataset cache in ${out}; empty, with a note, where the line does not show it."""
+    """Return the command that writes the dataset cache to ${out}; empty, with a note, if the line hides it."""
     for called in line.commands:
         found = build_words([word.value for word in called.words])
         if found:
             return tuple(word if word == OUT.token else escaped(word) for word in found)
-    diagnostics.note("the training caches the dataset itself: its command is known only to its shell")
+    diagnostics.note(
+        "the training caches the dataset itself: its command is inside a shell construct that windlass cannot read"
+    )
     return ()
 
 
 def _with_cache_folder(line: BashLine) -> BashLine:
-    """The line whose training takes its cache from the prepared data."""
+    """Return the line with the dataset cache of the prepared data."""
     name = CACHE_FOLDER_FLAG[2:].replace("_", "-")
     for index, called in enumerate(line.commands):
         if build_words([word.value for word in called.words]):

@@ -1,7 +1,8 @@
-"""A mason command line as an experiment of windlass, for any place.
+"""Conversion of a mason command line to a windlass experiment for any site.
 
-The tasks run what mason would give to Beaker, but for what belongs to Beaker's machines: the start over several nodes,
-folders on its storage, variables of its network, clusters. Whatever has no place there gets a note, or is refused.
+The tasks run the commands that mason would send to Beaker, except for parts that depend on Beaker's machines: launchers
+for several nodes, folders on its storage, variables of its network, clusters. Each unsupported part gets a note or an
+error.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ __all__ = ["ConvertedExperiment", "to_experiment"]
 def to_experiment(
     launch: MasonLaunch, place: Destination, *, env: Env | None = None, caches: bool = True, name: str = ""
 ) -> ConvertedExperiment:
-    """Return the experiment for `windlass mason --on SITE`. Pure: nothing is looked up, run or written.
+    """Return the experiment for `windlass mason --on SITE`. Pure: looks up, runs and writes nothing.
 
     Args:
-        env: image, lock file or interpreter of the tasks; None: what the place has, and on docker mason's `--image`.
-        caches: make the dataset caches of known trainings as steps of prepared data.
-        name: of the experiment; empty: of the command line.
+        env: image, lock file or interpreter of the tasks; None: the site's environment, or at `docker` mason's `--image`.
+        caches: create the dataset caches of known trainings as steps of prepared data.
+        name: name of the experiment; empty: taken from the command line.
 
     Raises:
-        SpecError: a path of Beaker's storage that nothing is known about there, or sizes that its nodes do not have;
-            holds all problems.
+        SpecError: a path of Beaker's storage has no known counterpart at the site, or sizes do not fit its nodes;
+            contains all problems.
     """
     caches = caches and not launch.options.no_auto_dataset_cache
     return _Conversion(launch, place, env or Env(), caches, ConversionDiagnostics(code="invalid-value")).run(name)
@@ -96,7 +97,7 @@ class _Conversion:
     def _tasks(
         self, around: Surroundings, partitions: tuple[str, ...]
     ) -> tuple[dict[str, Task], dict[str, DataSource]]:
-        """A task for each command, and the caches of their datasets."""
+        """Return a task for each command, and their dataset caches."""
         options = self.options
         asked = RequestedNodes(
             nodes=options.num_nodes,
@@ -141,7 +142,7 @@ class _Conversion:
         name = "main" if len(self.launch.commands) == 1 else "TASK"
         if asked.is_reshaped:
             self.diagnostics.note(
-                f"{asked.nodes} x {asked.gpus} GPUs are {total} on nodes of {asked.there} (total_gpus)"
+                f"{asked.nodes} x {asked.gpus} GPUs become {total} GPUs on nodes of {asked.there} (total_gpus)"
             )
         return Task(
             run=run,
@@ -163,7 +164,7 @@ class _Conversion:
 
 
 def _name(launch: MasonLaunch) -> str:
-    """A name for the experiment: `--task_name`, the training's own `--exp_name`, or its script."""
+    """Return the experiment's name, from `--task_name`, the training's `--exp_name`, or its script."""
     if launch.options.task_name != DEFAULTS.task_name and as_name(launch.options.task_name):
         return as_name(launch.options.task_name)
     words = launch.commands[0].given

@@ -1,4 +1,4 @@
-"""Environment of a command of mason at another site: variables, secrets, folders."""
+"""Environment of a mason command at another site: variables, secrets, folders."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SOCKET = "/var/run/docker.sock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Variables and secrets of all tasks in the words of an experiment file, and how paths are read there.
+    """Variables and secrets of all tasks, as in an experiment file, and the mapping of paths.
 
     Attributes:
-        own: variables of which each task has its own.
+        own: variables whose values differ by task.
         is_continued: whether `--run-id` names the tracker's run.
     """
 
@@ -37,9 +37,7 @@ class Surroundings:
     problems: tuple[Problem, ...] = ()
 
     def task_variables(self, command: MasonCommand, *, is_one: bool) -> dict[str, str]:
-        """Return the variables that differ by task: the id under which a tracker's run continues, and its
-        checkpoints.
-        """
+        """Return the variables that differ by task: the tracker's run id and the checkpoint folder."""
         found = {}
         if "WANDB_RUN_ID" in self.own:
             own = "${run}" if is_one else "${run}-" + command.run_id
@@ -50,9 +48,9 @@ class Surroundings:
 
 
 def unknown_path(path: str, where: str, place: Destination) -> Problem:
-    """The problem of a path of Beaker's storage that nothing is known about at a place."""
+    """Return the problem of a path on Beaker's storage that is unknown at a site."""
     folder = "/".join(path.split("/")[:3])
-    message = f"`{path}` in {where} is on Beaker's storage, whose path on `{place.name}` is unknown"
+    message = f"`{path}` in {where} is on Beaker's storage, and its path at `{place.name}` is unknown"
     hint = f"--map {folder}=FOLDER"
     if place.kind in ("slurm", "beaker"):
         hint += f", or in the profile of `{place.name}`: brought: {{paths: {{{folder}: FOLDER}}}}"
@@ -60,12 +58,12 @@ def unknown_path(path: str, where: str, place: Destination) -> Problem:
 
 
 def kept_path_note(path: str, where: str, place: Destination) -> str:
-    """The note on a path that stays as it is written."""
-    return f"`{path}` in {where} is not changed; if its path on `{place.name}` differs: --map {path}=FOLDER"
+    """Return the note on a path that is not changed."""
+    return f"`{path}` in {where} is not changed; if its path at `{place.name}` differs: --map {path}=FOLDER"
 
 
 def surroundings_of(launch: MasonLaunch, place: Destination) -> Surroundings:
-    """The variables that mason would set, as far as they mean something at a place."""
+    """Return the variables that mason would set, if they have a meaning at a site."""
     mounts = [each for each in launch.spec["tasks"][0]["datasets"] if each["mountPath"] != _SOCKET]
     asked = tuple(each["mountPath"] for each in mounts) if place.kind == "beaker" else ()
     paths = Relocation(
@@ -140,4 +138,4 @@ class _Reader:
             source, path = mount["source"], str(mount["mountPath"])
             assert isinstance(source, Mapping)  # as mason writes them
             if "beaker" in source and self.paths.strangers(path):
-                yield f"the dataset {source['beaker']} of Beaker is not at {path} there; --map {path}=FOLDER sets its path"
+                yield f"the dataset {source['beaker']} of Beaker is not mounted at {path}; --map {path}=FOLDER sets its path at the site"

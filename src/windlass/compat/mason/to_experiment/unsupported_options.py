@@ -1,5 +1,6 @@
-"""Options of a mason line at another site beside its commands: environment, shared memory, priority, time; notes on
-what only Beaker has.
+"""Conversion of a mason line's options at another site: environment, shared memory, priority, time.
+
+Options that only Beaker supports get a note.
 """
 
 from __future__ import annotations
@@ -22,29 +23,31 @@ _NS = 1_000_000_000
 
 
 def shared_memory_there(options: MasonOptions, place: Destination, diagnostics: ConversionDiagnostics) -> int | None:
-    """Bytes of /dev/shm, where the place can give a task its own."""
+    """Return the bytes of /dev/shm, if the site can set them for each task."""
     text = options.shared_memory
     if place.kind in ("docker", "beaker"):
         return size_bytes_of("--shared_memory", text, diagnostics)
     if text != DEFAULTS.shared_memory:
-        diagnostics.note(f"--shared_memory {text}: the nodes there set the size of shared memory")
+        diagnostics.note(f"--shared_memory {text}: the nodes of the site set the size of shared memory")
     return None
 
 
 def env_there(
     options: MasonOptions, chosen: Env, place: Destination, around: Surroundings, diagnostics: ConversionDiagnostics
 ) -> Env:
-    """The environment of the tasks: the chosen one, or mason's image where the place can run in it."""
+    """Return the tasks' environment: the chosen one, or mason's image if the site can run it."""
     if place.kind == "docker" and not chosen.image:
         whose: Literal["", "image"] = "image" if options.pure_docker_mode else ""
         network: Literal["private", "host"] = "private" if options.no_host_networking else "host"
         chosen = Env(image=Image(name=options.image, code=whose, network=network))
-        diagnostics.note(f"--image {options.image} comes from this machine's engine or its registry")
+        diagnostics.note(
+            f"--image {options.image} is taken from this machine's Docker engine, or pulled from its registry"
+        )
     elif place.kind == "beaker" and not chosen.image:
         chosen = Env(image=Image(name=f"beaker:{options.image}"))
     elif not chosen.image:
         other = "--env-uv DIR, --env-python PATH or --env-image NAME choose another"
-        diagnostics.note(f"--image {options.image} is Beaker's: tasks run in {_environment(chosen)} ({other})")
+        diagnostics.note(f"--image {options.image} is a Beaker image: tasks run in {_environment(chosen)} ({other})")
     return Env(
         image=chosen.image,
         uv=chosen.uv,
@@ -63,7 +66,7 @@ def _environment(env: Env) -> str:
 
 
 def context_there(options: MasonOptions, place: Destination, diagnostics: ConversionDiagnostics) -> Context:
-    """Priority, preemption, and at Beaker the budget."""
+    """Return priority and preemption, and at Beaker the budget."""
     return Context(
         priority=priority_at(options.priority, place, diagnostics),
         preemptible=options.preemptible or options.min_runtime_ns == 0,
@@ -72,23 +75,23 @@ def context_there(options: MasonOptions, place: Destination, diagnostics: Conver
 
 
 def time_there(options: MasonOptions, diagnostics: ConversionDiagnostics) -> float | None:
-    """Seconds that the whole may take."""
+    """Return the time limit of the whole run in seconds."""
     if options.timeout_ns is None:
         return None
     if options.max_retries:
-        diagnostics.note("--timeout counts all attempts together there, but each separately on Beaker")
+        diagnostics.note("--timeout limits all attempts together; on Beaker it limits each attempt separately")
     return max(1.0, options.timeout_ns / _NS)
 
 
 def note_on_place(
     options: MasonOptions, place: Destination, partitions: tuple[str, ...], diagnostics: ConversionDiagnostics
 ) -> None:
-    """Note the options that only Beaker has, one sentence each."""
+    """Add a note for each option that only Beaker supports."""
     if place.kind == "beaker":
         diagnostics.note(*clusters_note(options, place))
         return
     if not partitions:
-        diagnostics.note(f"--cluster {' '.join(options.cluster)}: clusters of Beaker; `{place.name}` chooses the nodes")
+        diagnostics.note(f"--cluster {' '.join(options.cluster)}: a Beaker option; `{place.name}` chooses the nodes")
     given: Mapping[str, object] = {
         "--budget": options.budget,
         "--workspace": options.workspace,
@@ -96,11 +99,11 @@ def note_on_place(
         "--extra_weka_buckets": " ".join(options.extra_weka_buckets),
     }
     diagnostics.note(
-        *(f"{flag} {value} is Beaker's, and has no meaning there" for flag, value in given.items() if value)
+        *(f"{flag} {value} applies only to Beaker and is ignored" for flag, value in given.items() if value)
     )
     if options.min_runtime_ns:
-        diagnostics.note("--min_runtime is Beaker's: the site sets the protection from preemption")
+        diagnostics.note("--min_runtime applies only to Beaker: the site controls protection from preemption")
     if options.mount_docker_socket and place.kind != "local":
-        diagnostics.note("--mount_docker_socket: the host's Docker is not available to tasks there")
+        diagnostics.note("--mount_docker_socket: at this site tasks have no access to the host's Docker")
     if options.no_host_networking and place.kind != "docker":
-        diagnostics.note("--no-host-networking: tasks use the host's network there")
+        diagnostics.note("--no-host-networking: at this site tasks use the host's network")
