@@ -17,8 +17,8 @@ from windlass.record.state import End
 from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.fencing.fence import FenceDecision
 from windlass.supervise.gang.election import Claims, Leadership
-from windlass.supervise.gang.messages import Order, ReplicaStatus, WriteControl
-from windlass.supervise.ports import Journal, Ports
+from windlass.supervise.gang.messages import Journal, Order, ReplicaStatus, WriteControl
+from windlass.supervise.ports import Ports
 from windlass.supervise.replica.classify import Evidence, classify
 
 if TYPE_CHECKING:

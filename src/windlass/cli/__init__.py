@@ -6,12 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from windlass.cli.completion import COMPLETE
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
 
 __all__ = ["main"]
-
-COMPLETE = "_WINDLASS_COMPLETE"
-"""Environment variable that the completion script sets: complete the line, do not run it (windlass.cli.completion.shells)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import click
 
-from windlass.cli import COMPLETE
 from windlass.cli.catalogue import LazyGroup
+from windlass.cli.completion import COMPLETE
 from windlass.cli.exit_codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 from windlass.core.errors import WindlassError
 
@@ -146,4 +146,4 @@ def _complete() -> int:
     """Answer a completion request of a shell; see `windlass completion`."""
     from windlass.cli.completion.shells import answer  # lazy: only for shell completion
 
-    return answer(os.environ[COMPLETE])
+    return answer(os.environ[COMPLETE], windlass)

@@ -83,6 +83,7 @@ def _replica(command: str, rest: list[str]) -> int:
     if command == "guard":
         return _guard(Path(rest[0]), int(rest[1]), LOCAL)
     if command == "guards":
+        import windlass.supervise.replica.loop  # noqa: F401 - lazy: imported once, here, for all replicas
         from windlass.supervise.gang.starter import serve_starts  # lazy: one process of a gang starts the others
 
         return serve_starts(Path(rest[0]), lambda rank: _guard(Path(rest[0]), rank, LOCAL))

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable, Protocol
 
 from windlass.core.dataclass import dataclass
-from windlass.supervise.gang.messages import JournalView, Order, ReplicaStatus, WriteControl
+from windlass.supervise.gang.messages import Journal, Order, ReplicaStatus, WriteControl
 
 if TYPE_CHECKING:
     from windlass.core.clock import Clock
     from windlass.record.frames import Record
-    from windlass.record.state import End, RunFacts
+    from windlass.record.state import End
     from windlass.supervise.chain.links import LinkManager
     from windlass.supervise.fencing.fence import FenceDecision
     from windlass.supervise.gang.election import Claims, Leadership
 
-__all__ = ["Disk", "Journal", "LeaderEnd", "Network", "Ports", "Processes", "ReplicaEnd", "UserCode"]
+__all__ = ["Disk", "LeaderEnd", "Network", "Ports", "Processes", "ReplicaEnd", "UserCode"]
 
 
 class UserCode(Protocol):
@@ -177,30 +177,6 @@ class Network(Protocol):
 
     def free_port(self) -> int:
         """Return a port that is free on this machine now."""
-
-
-class Journal(JournalView, Protocol):
-    """Journal of the run as one replica reads and writes it.
-
-    Attributes:
-        facts: facts read so far.
-        history: records from before it was opened.
-    """
-
-    facts: RunFacts
-    history: list[Record]
-
-    def poll(self) -> None:
-        """Read what was appended since the last call."""
-
-    def widen(self) -> None:
-        """Read the whole run from now on. Idempotent."""
-
-    def narrow(self) -> None:
-        """Read only what this replica writes. Idempotent."""
-
-    def close(self) -> None:
-        """Close the file that is written."""
 
 
 class Disk(Protocol):

@@ -15,7 +15,8 @@ from windlass.supervise.beaker.replica import (
     remove_delivery_folder,
 )
 from windlass.supervise.beaker.scheduler import BeakerScheduler
-from windlass.supervise.chain.scheduler import PastLink, SchedulerError, scheduler_of
+from windlass.supervise.chain.links import scheduler_of
+from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.job import ChainConfig, JobDocument, JobSecret, ReplicaCommand
 from windlass.supervise.remote.delivery import read_delivery
 

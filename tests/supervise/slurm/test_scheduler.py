@@ -11,7 +11,8 @@ import pytest
 from windlass.core.errors import WaitTimeoutError
 from windlass.core.process import Completed
 from windlass.record.causes import Cause
-from windlass.supervise.chain.scheduler import PastLink, SchedulerError, scheduler_of
+from windlass.supervise.chain.links import scheduler_of
+from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
 from windlass.supervise.slurm.job_listing import cause_of_end, comment_of, mark_of, read_listing
 from windlass.supervise.slurm.scheduler import SlurmScheduler, read_why, submission_environment

@@ -19,7 +19,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from windlass.cli import COMPLETE
+from windlass.cli.completion import COMPLETE
 from windlass.core.errors import WindlassError
 
 __all__ = ["answer", "script"]
@@ -94,25 +94,19 @@ class _Fish(_Answers, FishComplete):
 _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
 
 
-def _shell(name: str) -> ShellComplete:
-    from windlass.cli.program import windlass  # lazy: it imports this module
-
-    return _SHELLS[name](windlass, {}, _PROGRAM, COMPLETE)
-
-
 def script(shell: str) -> str:
     """Return the completion script of a shell (bash, zsh or fish)."""
     # Not BashComplete.source: it starts bash only to check its version.
-    return ShellComplete.source(_shell(shell)).rstrip()
+    return ShellComplete.source(_SHELLS[shell](click.Command(_PROGRAM), {}, _PROGRAM, COMPLETE)).rstrip()
 
 
-def answer(instruction: str) -> int:
-    """Print the completions for the instruction `<shell>_complete`; return the exit code."""
+def answer(instruction: str, program: click.Command) -> int:
+    """Print the program's completions for the instruction `<shell>_complete`; return the exit code."""
     shell, _, verb = instruction.partition("_")
     if shell not in _SHELLS or verb != "complete":
         return 1
     try:
-        text = _shell(shell).complete()
+        text = _SHELLS[shell](program, {}, _PROGRAM, COMPLETE).complete()
     except (click.exceptions.Exit, click.ClickException, WindlassError, OSError):  # the line is incomplete
         return 0
     except Exception as error:  # noqa: BLE001 - no traceback in the user's prompt

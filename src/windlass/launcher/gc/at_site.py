@@ -13,7 +13,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.launcher.gc.runs import Kept, Removal, needs
 from windlass.launcher.remote.client import RemoteClient
-from windlass.launcher.remote.mirror import Mirror, mirror_of, mirror_of_run, state_at_site
+from windlass.launcher.remote.mirror import Mirror, mirror_of, state_at_site
 from windlass.plan import Plan
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
@@ -21,20 +21,7 @@ from windlass.sites import Profile
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.remote.checkpoint_files import CheckpointFiles
 
-__all__ = ["SiteCheckpoints", "checkpoints_at_site", "collect_environments", "remove_run_at_site"]
-
-
-def remove_run_at_site(run: RunFolder, home: Home) -> None:
-    """Remove the folder and the secrets of a run at its site; does nothing for a local run.
-
-    Raises:
-        UnreachableError: the site cannot be reached.
-        PreconditionError: the run is still active there.
-    """
-    mirror = mirror_of_run(run, home)
-    if mirror is not None and mirror.transport.has_server:
-        mirror.remove_delivery()
-        mirror.transport.request("clear", {"what": "run", "root": str(mirror.root)})
+__all__ = ["SiteCheckpoints", "checkpoints_at_site", "collect_environments"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,12 +202,20 @@ def _remove_run(run: RunFolder, home: Home) -> bool:
         if not run.facts().state.is_terminal or has_processes(run):
             return False
         if run.is_mirrored:
-            from windlass.launcher.gc.at_site import remove_run_at_site  # lazy: most runs are on this machine
-
-            remove_run_at_site(run, home)
+            _remove_at_site(run, home)
         os.rename(run.path, trash)
     remove_tree(trash)
     return True
+
+
+def _remove_at_site(run: RunFolder, home: Home) -> None:
+    """Remove the folder and the secrets of a run at its site, which refuses that while the run is active there."""
+    from windlass.launcher.remote.mirror import mirror_of_run  # lazy: most runs are on this machine
+
+    mirror = mirror_of_run(run, home)
+    if mirror is not None and mirror.transport.has_server:
+        mirror.remove_delivery()
+        mirror.transport.request("clear", {"what": "run", "root": str(mirror.root)})
 
 
 def has_processes(run: RunFolder) -> bool:

@@ -15,7 +15,7 @@ __all__ = ["BeakerScheduler"]
 
 
 class BeakerScheduler:
-    """See `windlass.supervise.chain.scheduler.Scheduler`."""
+    """See `windlass.supervise.chain.scheduler.JobScheduler`."""
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
         """Always fails: only clients submit jobs."""

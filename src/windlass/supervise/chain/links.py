@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from windlass.core.errors import PreconditionError
 from windlass.record import events
@@ -22,17 +22,14 @@ from windlass.record.retry import Decision, end_of_chain
 from windlass.record.state import Attempt, TaskFacts, jobs_to_let_go
 from windlass.supervise.chain.background_calls import Answer, BackgroundCalls, ImmediateCalls
 from windlass.supervise.chain.requests import UNCERTAIN, PastLinkQuery, QueueLinksRequest
-from windlass.supervise.chain.scheduler import JobScheduler, PastLink, SchedulerError, scheduler_of
+from windlass.supervise.chain.scheduler import JobScheduler, PastLink, SchedulerError
 from windlass.supervise.fencing.fence import HeartbeatWatch, heartbeat_path, read_heartbeats
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.supervise.gang.messages import ReplicaStatus
+from windlass.supervise.gang.messages import Journal, ReplicaStatus
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.job_listing import mark_of
 
-if TYPE_CHECKING:
-    from windlass.supervise.ports import Journal
-
-__all__ = ["LinkManager"]
+__all__ = ["LinkManager", "scheduler_of"]
 
 _NUM_AHEAD = 2
 _AGAIN_AFTER_S = 60.0
@@ -431,3 +428,20 @@ class LinkManager:
             self._noted.add(message)
             with contextlib.suppress(OSError):  # informational: a full disk is reported elsewhere
                 self._journal.append(events.NOTE, message=message)
+
+
+def scheduler_of(job: JobDocument, link: int = 0) -> JobScheduler | None:
+    """Return the scheduler of a job's chain; None for a job that is one process tree.
+
+    Args:
+        link: number of the link that asks; 0: unknown.
+    """
+    if job.chain.scheduler == "beaker":
+        from windlass.supervise.beaker.scheduler import BeakerScheduler  # lazy: as below
+
+        return BeakerScheduler()
+    if job.chain.scheduler != "slurm":
+        return None
+    from windlass.supervise.slurm.scheduler import SlurmScheduler  # lazy: local jobs never need it
+
+    return SlurmScheduler(job, link=link)

@@ -12,9 +12,8 @@ from typing import Protocol
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError
 from windlass.record.causes import Cause
-from windlass.supervise.job import JobDocument
 
-__all__ = ["JobScheduler", "PastLink", "SchedulerError", "scheduler_of"]
+__all__ = ["JobScheduler", "PastLink", "SchedulerError"]
 
 
 @dataclass(frozen=True)
@@ -86,20 +85,3 @@ class JobScheduler(Protocol):
 
     def how_ended(self, past: PastLink) -> tuple[Cause, str]:
         """Return how an earlier link ended; (Cause.UNKNOWN, "") if unknown."""
-
-
-def scheduler_of(job: JobDocument, link: int = 0) -> JobScheduler | None:
-    """Return the scheduler of a job's chain; None for a job that is one process tree.
-
-    Args:
-        link: number of the link that asks; 0: unknown.
-    """
-    if job.chain.scheduler == "beaker":
-        from windlass.supervise.beaker.scheduler import BeakerScheduler  # lazy: as below
-
-        return BeakerScheduler()
-    if job.chain.scheduler != "slurm":
-        return None
-    from windlass.supervise.slurm.scheduler import SlurmScheduler  # lazy: local jobs never need it
-
-    return SlurmScheduler(job, link=link)

@@ -16,12 +16,12 @@ from windlass.supervise.gang.core import GangConfig, GangCore
 from windlass.supervise.gang.election import Leadership
 from windlass.supervise.gang.gate import StartGate
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
-from windlass.supervise.gang.messages import Command, Order, Phase, ReplicaStatus, Step
+from windlass.supervise.gang.messages import Command, Journal, Order, Phase, ReplicaStatus, Step
 from windlass.supervise.gang.stragglers import Stragglers
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
-    from windlass.supervise.ports import Journal, Ports
+    from windlass.supervise.ports import Ports
 
 __all__ = ["Leader"]
 

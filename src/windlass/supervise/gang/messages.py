@@ -15,11 +15,12 @@ from typing import Any, Protocol, Union
 
 from windlass.core.dataclass import dataclass
 from windlass.record.frames import Record
-from windlass.record.state import End, TaskFacts
+from windlass.record.state import End, RunFacts, TaskFacts
 
 __all__ = [
     "Command",
     "HandOver",
+    "Journal",
     "JournalView",
     "KillTree",
     "Leave",
@@ -156,6 +157,30 @@ class JournalView(Protocol):
 
     def append(self, kind: str, **data: Any) -> Record:
         """Record a fact, durable on return; task and writer are filled in."""
+
+
+class Journal(JournalView, Protocol):
+    """Journal of the run as one replica reads and writes it.
+
+    Attributes:
+        facts: facts read so far.
+        history: records from before it was opened.
+    """
+
+    facts: RunFacts
+    history: list[Record]
+
+    def poll(self) -> None:
+        """Read what was appended since the last call."""
+
+    def widen(self) -> None:
+        """Read the whole run from now on. Idempotent."""
+
+    def narrow(self) -> None:
+        """Read only what this replica writes. Idempotent."""
+
+    def close(self) -> None:
+        """Close the file that is written."""
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,10 @@ class Starter:
 
 
 def serve_starts(job_folder: Path, run_guard: Callable[[int], int]) -> int:
-    """Fork a guard for each rank read from standard input; return an errno if a fork fails."""
-    import windlass.supervise.replica.loop  # noqa: F401 - lazy: imported once, here, for all replicas
+    """Fork a guard for each rank read from standard input; return an errno if a fork fails.
 
+    What the guards need must be imported already: it is then shared by all of them.
+    """
     gc.collect()
     gc.freeze()  # otherwise the garbage collector of a child would touch, and so copy, every page
     most = _AT_ONCE_PER_CPU * (os.cpu_count() or 1)

@@ -20,11 +20,11 @@ from windlass.supervise.gang.connection import SocketNetwork
 from windlass.supervise.gang.election import Claims, Leadership, publish_claim, read_claims
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.gang.journal_view import RunJournalView
-from windlass.supervise.gang.messages import Order, WriteControl
+from windlass.supervise.gang.messages import Journal, Order, WriteControl
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leases import holder_of_this_process
 from windlass.supervise.logs.redact_all import DiscardingRedactor
-from windlass.supervise.ports import Journal, Ports
+from windlass.supervise.ports import Ports
 from windlass.supervise.remote.delivery import secret_values, secret_variables
 from windlass.supervise.replica.control import ControlFile
 from windlass.supervise.replica.preflight import preflight

@@ -20,9 +20,8 @@ from windlass.tune.executors.protocol import AttemptOutcome, StartAttempt, Work
 from windlass.tune.storage import TrialCheckpointStore, copy_folder, local_folder
 from windlass.tune.trainable.capabilities import is_class
 from windlass.tune.trainable.checkpoint import Checkpoint
-from windlass.tune.trainable.class_api import Trainable
+from windlass.tune.trainable.class_api import Trainable, load_state, save_state
 from windlass.tune.trainable.metrics import TIME_DIGITS, flatten_metrics
-from windlass.tune.trainable.saving import load_state, save_state
 from windlass.tune.trainable.session import TrialContext, TrialHalted, enter_session
 
 __all__ = ["Observer", "TrialAttempt", "Worker"]

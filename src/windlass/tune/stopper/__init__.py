@@ -13,8 +13,8 @@ from windlass.tune.stopper.limits import (
     TimeoutStopper,
 )
 from windlass.tune.stopper.plateaus import ExperimentPlateauStopper, TrialPlateauStopper
-from windlass.tune.stopper.protocol import Stopper
-from windlass.tune.stopper.registry import as_stopper, stopper_from, stopper_settings
+from windlass.tune.stopper.protocol import Stopper, stopper_settings
+from windlass.tune.stopper.registry import as_stopper, stopper_from
 
 __all__ = [
     "CombinedStopper",

@@ -11,7 +11,7 @@ from typing import Any
 from windlass.core.clock import Clock, SystemClock
 from windlass.tune.errors import BadValueError
 from windlass.tune.space import import_name
-from windlass.tune.stopper.protocol import Stopper
+from windlass.tune.stopper.protocol import Stopper, stopper_settings
 from windlass.tune.trial import Metrics
 
 __all__ = [
@@ -221,8 +221,6 @@ class CombinedStopper(NoopStopper):
 
     def settings(self) -> Mapping[str, object]:
         """See the protocol."""
-        from windlass.tune.stopper.registry import stopper_settings  # lazy: the registry knows this class
-
         return {"type": "CombinedStopper", "stoppers": [stopper_settings(one) for one in self.stoppers]}
 
 

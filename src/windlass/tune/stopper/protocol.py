@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+from windlass.tune.space import import_name
 from windlass.tune.trial import Metrics
 
-__all__ = ["Stopper"]
+__all__ = ["Stopper", "stopper_settings"]
 
 
 class Stopper(Protocol):
@@ -24,3 +25,12 @@ class Stopper(Protocol):
 
     def settings(self) -> Mapping[str, object]:
         """Return the arguments as JSON, for the journal; optional."""
+
+
+def stopper_settings(stopper: Stopper) -> dict[str, Any]:
+    """Return the JSON form: `{"type": ..., **arguments}`; classes of other packages have their import path."""
+    found: Mapping[str, Any] | None = getattr(stopper, "settings", dict)()
+    if found and "type" in found:
+        return dict(found)
+    kind = type(stopper)
+    return {"type": import_name(kind) or kind.__qualname__, **(found or {})}

@@ -9,11 +9,11 @@ from typing import Any
 
 from windlass.core.errors import PreconditionError
 from windlass.tune.errors import BadValueError
-from windlass.tune.space import SpaceError, import_name, imported
+from windlass.tune.space import SpaceError, imported
 from windlass.tune.stopper import limits, plateaus
 from windlass.tune.stopper.protocol import Stopper
 
-__all__ = ["as_stopper", "stopper_from", "stopper_settings", "without_timeouts"]
+__all__ = ["as_stopper", "stopper_from", "without_timeouts"]
 
 _OURS: dict[str, Callable[..., Stopper]] = {
     name: getattr(module, name) for module in (limits, plateaus) for name in module.__all__
@@ -81,15 +81,6 @@ def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
         return stopper, 0.0
     left = [one for one, _ in parts if one is not None]
     return limits.CombinedStopper(*left) if left else None, min(budgets)
-
-
-def stopper_settings(stopper: Stopper) -> dict[str, Any]:
-    """Return the JSON form: `{"type": ..., **arguments}`; classes of other packages have their import path."""
-    found: Mapping[str, Any] | None = getattr(stopper, "settings", dict)()
-    if found and "type" in found:
-        return dict(found)
-    kind = type(stopper)
-    return {"type": import_name(kind) or kind.__qualname__, **(found or {})}
 
 
 def stopper_from(settings: Mapping[str, Any]) -> Stopper:

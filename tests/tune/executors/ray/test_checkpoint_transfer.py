@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ class FakeSlot:
 
 
 def transfer(slot: FakeSlot, disk: SlotDisk, tmp_path: Path) -> CheckpointTransfer:
-    return CheckpointTransfer(slot, str(disk.path), str(tmp_path / "storage"))  # type: ignore[arg-type]
+    return CheckpointTransfer(slot.queue, partial(slot.call, "disk"), str(disk.path), str(tmp_path / "storage"))
 
 
 def reported(saved: str = "") -> AttemptReported:

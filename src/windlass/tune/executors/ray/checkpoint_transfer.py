@@ -11,22 +11,34 @@ import os
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from windlass.tune.executors.protocol import AttemptReported, AttemptSaved, Event, Order, StartAttempt
-from windlass.tune.executors.ray.slot import RaySlot
 
 __all__ = ["PIECE_BYTES", "CheckpointTransfer", "TransferSteps", "bring", "fetch"]
 
 
 class CheckpointTransfer:
-    """Transfer of one checkpoint at a time for one slot."""
+    """Transfer of one checkpoint at a time for one slot.
 
-    def __init__(self, slot: RaySlot, disk: str, storage: str) -> None:
-        self._slot, self._disk, self._storage = slot, disk, storage
+    Args:
+        queue: queues an order for the slot.
+        call: calls a method of the slot's disk; its result goes to `returned`.
+        disk: folder of the slot's disk.
+        storage: the sweep's storage.
+    """
+
+    def __init__(
+        self,
+        queue: Callable[[StartAttempt | Order], None],
+        call: Callable[..., None],
+        disk: str,
+        storage: str,
+    ) -> None:
+        self._queue, self._call, self._disk, self._storage = queue, call, disk, storage
         self._steps: TransferSteps | None = None
         self._waiting_events: deque[Event] = deque()
         self._start: StartAttempt | None = None
@@ -43,7 +55,7 @@ class CheckpointTransfer:
             self._steps = bring(order.restore_from, f"{self._disk}/restored/{order.trial}-{order.attempt}")
             self._go_on(None)
         else:
-            self._slot.queue(order)
+            self._queue(order)
 
     # ---------------------------------------------------------------------------------------------- from the slot
 
@@ -95,16 +107,16 @@ class CheckpointTransfer:
             self._steps = None
             self._arrived(end.value)
         else:
-            self._slot.call("disk", *call)
+            self._call(*call)
 
     def _arrived(self, path: str) -> None:
         if self._start is None:
             self._waiting_events[0] = _with_checkpoint(self._waiting_events[0], path)
             return
-        self._slot.queue(replace(self._start, restore_from=path))
+        self._queue(replace(self._start, restore_from=path))
         self._start = None
         for order in self._orders:
-            self._slot.queue(order)
+            self._queue(order)
         self._orders.clear()
 
 

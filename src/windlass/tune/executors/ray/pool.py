@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from windlass.tune.executors.protocol import Fit, Room, StartAttempt
@@ -165,7 +166,9 @@ class RaySlotPool:
         self._settling.append((self._clock() + SETTLES_S, slot.resources))
 
     def _make_transfer(self, slot: RaySlot, facts: SlotFacts) -> CheckpointTransfer | None:
-        return CheckpointTransfer(slot, facts.disk, self._storage) if facts.disk else None
+        if not facts.disk:
+            return None
+        return CheckpointTransfer(slot.queue, partial(slot.call, "disk"), facts.disk, self._storage)
 
     def over(self, slot: RaySlot) -> None:
         """Release a slot after its attempt, or replace its process, depending on `reuse`."""

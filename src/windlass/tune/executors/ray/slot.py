@@ -7,17 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.core.json_text import decode_json
 from windlass.tune.executors.channel import Message, encode_message, to_message
 from windlass.tune.executors.protocol import Order, StartAttempt
+from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
 from windlass.tune.executors.ray.mailbox import Numbered
 from windlass.tune.executors.ray.slot_actor import SlotFacts
 from windlass.tune.trial import Resources
-
-if TYPE_CHECKING:
-    from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
 
 __all__ = ["RaySlot", "Reply", "SlotState"]
 
