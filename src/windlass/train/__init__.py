@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         DionConfig,
         GroupConfig,
         LionConfig,
+        LossConfig,
         MuonConfig,
         NorMuonConfig,
         OptimTarget,
@@ -133,7 +134,7 @@ if TYPE_CHECKING:
     )
     from windlass.train.parallel.sync import no_sync
     from windlass.train.parallel.world import World
-    from windlass.train.recipe import LossConfig, Recipe
+    from windlass.train.recipe import Recipe
     from windlass.train.resolve import ResolvedRecipe
     from windlass.train.run import run_recipe
     from windlass.train.stopping import StopReason
@@ -204,6 +205,7 @@ else:
                 "AdamWConfig",
                 "GroupConfig",
                 "LionConfig",
+                "LossConfig",
                 "MuonConfig",
                 "SkipConfig",
             ),
@@ -270,7 +272,7 @@ else:
             "windlass.train.modules.protocol": ("StepFacts", "TrainModule"),
             "windlass.train.parallel.sync": ("no_sync",),
             "windlass.train.parallel.world": ("World",),
-            "windlass.train.recipe": ("LossConfig", "Recipe"),
+            "windlass.train.recipe": ("Recipe",),
             "windlass.train.resolve": ("ResolvedRecipe",),
             "windlass.train.run": ("run_recipe",),
             "windlass.train.stopping": ("StopReason",),

@@ -23,23 +23,13 @@ from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import AnyData
 from windlass.train.duration import Duration
 from windlass.train.model.config import ModelConfig
-from windlass.train.optim.config import AdamWConfig, OptimConfig
+from windlass.train.optim.config import AdamWConfig, LossConfig, OptimConfig
 from windlass.train.optim.schedule_check import schedule_findings
 from windlass.train.optim.schedule_config import AnySchedule, CosineConfig, ScheduleTarget
 from windlass.train.parallel.config import ParallelConfig
 from windlass.train.targets.config import ModelTarget, ModuleTarget
 
-__all__ = ["LossConfig", "Recipe"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossConfig:
-    """Cross-entropy, averaged over the global batch's counted tokens."""
-
-    z_loss: Annotated[float, Range(min=0), Doc("Weight of the squared log normaliser. Source: PaLM, section 5.")] = 0.0
-    kind: Annotated[
-        Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits in memory; auto: chunked if faster.")
-    ] = "auto"
+__all__ = ["Recipe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from windlass.train.model.config import MoEConfig, RopeConfig
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.masks import DenseMask
 from windlass.train.model.rope import RopeTable
-from windlass.train.recipe import LossConfig
+from windlass.train.optim.config import LossConfig
 
 NORMS: list[dict[str, Any]] = [{"norm": "pre"}, {"norm": "reordered"}, {"norm": "peri"}]
 

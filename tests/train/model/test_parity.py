@@ -15,7 +15,7 @@ from windlass.train.hf.exchange import export_model
 from windlass.train.hf.mapped import ModuleWeights
 from windlass.train.model.config import Llama3Scaling, RopeConfig, YarnScaling
 from windlass.train.model.decoder import Decoder, LossSums
-from windlass.train.recipe import LossConfig
+from windlass.train.optim.config import LossConfig
 
 OLMO_ROPE = RopeConfig(theta=500_000.0)
 FAMILIES: dict[str, dict[str, Any]] = {

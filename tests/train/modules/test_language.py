@@ -15,8 +15,7 @@ from windlass.train.model.init import init_weights
 from windlass.train.modules.language import LanguageModule, microbatches
 from windlass.train.modules.protocol import StepFacts
 from windlass.train.optim.build import build_optimizer
-from windlass.train.optim.config import AdamWConfig, SkipConfig
-from windlass.train.recipe import LossConfig
+from windlass.train.optim.config import AdamWConfig, LossConfig, SkipConfig
 
 ROWS, LENGTH, VOCAB = 4, 8, 32
 

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from tests.train.optim.devices import DEVICES
 from windlass.train.batch import IGNORE
 from windlass.train.optim import loss as loss_module
+from windlass.train.optim.config import LossConfig
 from windlass.train.optim.loss import is_chunked, language_loss
-from windlass.train.recipe import LossConfig
 
 KINDS = ["plain", "chunked"]
 

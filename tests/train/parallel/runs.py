@@ -21,12 +21,12 @@ from windlass.train.model.init import init_weights
 from windlass.train.modules.language import LanguageModule
 from windlass.train.modules.pipelined import PipelinedModule
 from windlass.train.optim.clip import clip
+from windlass.train.optim.config import LossConfig
 from windlass.train.parallel.apply import parallelize, pipeline_of
 from windlass.train.parallel.config import ParallelConfig
 from windlass.train.parallel.strict import MicrobatchTree
 from windlass.train.parallel.sync import no_sync, sync_gradients
 from windlass.train.parallel.world import World
-from windlass.train.recipe import LossConfig
 
 __all__ = ["Outcome", "Run", "batches", "run_all", "spread", "whole"]
 

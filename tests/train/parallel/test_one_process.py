@@ -15,6 +15,7 @@ from windlass.config import to_data
 from windlass.core.errors import PreconditionError, SpecError
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.init import init_weights
+from windlass.train.optim.config import LossConfig
 from windlass.train.parallel import activation
 from windlass.train.parallel.apply import blocks_of, parallelize, pipeline_of, replicas_of
 from windlass.train.parallel.compiling import cache_artifacts, compile_blocks, load_artifacts
@@ -32,7 +33,6 @@ from windlass.train.parallel.pipeline import Pipeline, split_blocks
 from windlass.train.parallel.strict import MicrobatchTree
 from windlass.train.parallel.sync import no_sync, sync_gradients
 from windlass.train.parallel.world import World, place_of, require_gpu
-from windlass.train.recipe import LossConfig
 
 P = ParallelConfig
 

@@ -10,10 +10,10 @@ from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.flops import count_parameters
 from windlass.train.model.presets import preset
+from windlass.train.optim.config import LossConfig
 from windlass.train.parallel.config import FullCheckpointing
 from windlass.train.parallel.mesh import MeshShape
 from windlass.train.plan.memory import block_bytes, memory_of, rows_at_once, state_bytes
-from windlass.train.recipe import LossConfig
 from windlass.train.resolve import resolve
 
 ONE = MeshShape(data="none")

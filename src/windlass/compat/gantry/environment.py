@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.compat.gantry.checkout import Checkout
-from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.core.errors import UsageError
 
 __all__ = ["manager_of", "python_variables"]
@@ -14,14 +14,14 @@ PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 CONDA_FILES = ("environment.yml", "environment.yaml")
 
 
-def manager_of(recipe: Recipe, checkout: Checkout) -> str:
+def manager_of(recipe: RecipeSettings, checkout: Checkout) -> str:
     """Return `uv` or `conda`: as requested, else conda if the repository has a file for it."""
     if recipe.python_manager is not None:
         return recipe.python_manager
     return "conda" if recipe.conda_env or recipe.conda_file or checkout.has(*CONDA_FILES) else "uv"
 
 
-def python_variables(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
+def python_variables(recipe: RecipeSettings, checkout: Checkout) -> Iterator[tuple[str, str]]:
     """Yield variables in gantry's order.
 
     Raises:
@@ -38,7 +38,7 @@ def python_variables(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, 
     yield from _uv(recipe, checkout) if manager == "uv" else _conda(recipe, checkout)
 
 
-def _uv(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
+def _uv(recipe: RecipeSettings, checkout: Checkout) -> Iterator[tuple[str, str]]:
     is_project = checkout.files is None or checkout.has(*PROJECT_FILES)
     if recipe.uv_venv is not None:
         yield "GANTRY_UV_VENV", recipe.uv_venv
@@ -57,7 +57,7 @@ def _uv(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
         yield "UV_TORCH_BACKEND", recipe.uv_torch_backend
 
 
-def _conda(recipe: Recipe, checkout: Checkout) -> Iterator[tuple[str, str]]:
+def _conda(recipe: RecipeSettings, checkout: Checkout) -> Iterator[tuple[str, str]]:
     asks_uv = recipe.uv_venv or recipe.uv_extras or recipe.uv_all_extras is not None or recipe.uv_torch_backend
     if asks_uv:
         message = "uv options are set, but the repository has a conda file"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from windlass.compat.gantry.recipe import Pair, Recipe
+from windlass.compat.gantry.settings import Pair, RecipeSettings
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
@@ -45,7 +45,7 @@ class Inputs:
     secret_variables: tuple[SecretVariable, ...]
 
 
-def read_inputs(recipe: Recipe, environ: Mapping[str, str]) -> Inputs:
+def read_inputs(recipe: RecipeSettings, environ: Mapping[str, str]) -> Inputs:
     """Read every input of a recipe.
 
     Raises:
@@ -110,7 +110,7 @@ def _check_paths(mounts: Sequence[GantryMount]) -> None:
         seen[plain] = mount
 
 
-def _variables(recipe: Recipe, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _variables(recipe: RecipeSettings, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     found = [_variable(pair, environ) for pair in recipe.env_vars or ()]
     if recipe.uv_cache_dir is not None:
         found.append(("UV_CACHE_DIR", recipe.uv_cache_dir))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from windlass.compat.gantry.account import GantryAccount, GantryCluster
-from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
 from windlass.core.names import nearest
@@ -38,7 +38,7 @@ class Wishes:
         return "; ".join(f"{what} {', '.join(values)}" for what, values in lists if values)
 
 
-def wishes_of(recipe: Recipe) -> Wishes:
+def wishes_of(recipe: RecipeSettings) -> Wishes:
     """Return a recipe's constraints; Weka buckets need clusters with Weka, unless hosts are named."""
     tags = [*(recipe.tags or ())]
     if recipe.weka and not recipe.hostnames and WEKA_TAG not in tags:

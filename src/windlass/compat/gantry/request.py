@@ -17,8 +17,8 @@ from windlass.compat.gantry.account import GantryAccount
 from windlass.compat.gantry.checkout import Checkout, checkout_of, is_public, read_remote
 from windlass.compat.gantry.following import FollowOptions, follow
 from windlass.compat.gantry.mounts import GantryMount, Inputs, read_inputs
-from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.resolution import ResolvedLaunch, resolve
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.gantry.spec import build_spec
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
@@ -37,7 +37,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 class GantryRequest:
     """Spec and name to submit, and the inputs they were made from."""
 
-    recipe: Recipe
+    recipe: RecipeSettings
     inputs: Inputs
     checkout: Checkout
     resolved: ResolvedLaunch
@@ -56,7 +56,7 @@ class Launched:
 
 
 def prepare(
-    recipe: Recipe,
+    recipe: RecipeSettings,
     *,
     account: GantryAccount | None = None,
     environ: Mapping[str, str] | None = None,
@@ -115,7 +115,7 @@ def submit(request: GantryRequest, account: GantryAccount, service: BeakerServic
 
 
 def launch(
-    recipe: Recipe,
+    recipe: RecipeSettings,
     *,
     following: FollowOptions | None = None,
     service: BeakerService | None = None,
@@ -195,7 +195,7 @@ def yaml_of(spec: Mapping[str, Any]) -> str:
     return yaml.dump(dict(spec), Dumper=Dumper, sort_keys=False, width=1000, allow_unicode=True)
 
 
-def _checkout(recipe: Recipe, folder: Path, *, is_online: bool) -> Checkout:
+def _checkout(recipe: RecipeSettings, folder: Path, *, is_online: bool) -> Checkout:
     if recipe.git_repo is not None:
         checkout = recipe.git_repo
     elif recipe.remote is not None:
@@ -210,7 +210,7 @@ def _checkout(recipe: Recipe, folder: Path, *, is_online: bool) -> Checkout:
     return checkout
 
 
-def _default_name(recipe: Recipe, checkout: Checkout) -> str:
+def _default_name(recipe: RecipeSettings, checkout: Checkout) -> str:
     """Return a descriptive name, equal for equal launches of one commit."""
     told = asdict(replace(recipe, git_repo=None, callbacks=None, save_spec=None, yes=None))
     digest = hashlib.sha256(json.dumps([told, checkout.ref], default=str).encode()).hexdigest()

@@ -10,7 +10,7 @@ from windlass.compat.gantry.account import GantryAccount
 from windlass.compat.gantry.checkout import Checkout
 from windlass.compat.gantry.mounts import GantryMount, Inputs, SecretVariable
 from windlass.compat.gantry.placement import place, wishes_of
-from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UsageError
 from windlass.core.names import nearest
@@ -58,7 +58,12 @@ class ResolvedLaunch:
 
 
 def resolve(
-    recipe: Recipe, inputs: Inputs, checkout: Checkout, *, account: GantryAccount | None, environ: Mapping[str, str]
+    recipe: RecipeSettings,
+    inputs: Inputs,
+    checkout: Checkout,
+    *,
+    account: GantryAccount | None,
+    environ: Mapping[str, str],
 ) -> ResolvedLaunch:
     """Resolve names; reads from `account`, writes nothing.
 
@@ -84,7 +89,7 @@ def resolve(
 class _Resolution:
     """Resolution of a recipe: collects notes and writes."""
 
-    def __init__(self, recipe: Recipe, account: GantryAccount | None, environ: Mapping[str, str]) -> None:
+    def __init__(self, recipe: RecipeSettings, account: GantryAccount | None, environ: Mapping[str, str]) -> None:
         self.recipe = recipe
         self.account = account
         self.environ = environ

@@ -12,8 +12,8 @@ from windlass.compat.gantry.checkout import Checkout
 from windlass.compat.gantry.durations import to_nanoseconds
 from windlass.compat.gantry.environment import python_variables
 from windlass.compat.gantry.mounts import GantryMount, Inputs
-from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.resolution import GANTRY_VERSION, ResolvedLaunch
+from windlass.compat.gantry.settings import RecipeSettings
 
 __all__ = ["build_spec", "command", "rendezvous_of"]
 
@@ -21,7 +21,7 @@ _FIRST_PORT, _NUM_PORTS, _NUM_IDS = 29_000, 1_000, 1_000
 
 
 def build_spec(
-    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, *, name: str
+    recipe: RecipeSettings, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, *, name: str
 ) -> dict[str, Any]:
     """Return the spec of a run called `name`.
 
@@ -46,7 +46,9 @@ def rendezvous_of(name: str) -> tuple[str, str]:
     return str(number % _NUM_IDS), str(_FIRST_PORT + port % _NUM_PORTS)
 
 
-def _task(recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str) -> dict[str, Any]:
+def _task(
+    recipe: RecipeSettings, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str
+) -> dict[str, Any]:
     constraints = _given(cluster=list(resolved.clusters) or None, hostname=list(recipe.hostnames or ()) or None)
     return {
         "name": recipe.task_name,
@@ -66,7 +68,7 @@ def _task(recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: Resolved
     }
 
 
-def _context(recipe: Recipe) -> dict[str, Any]:
+def _context(recipe: RecipeSettings) -> dict[str, Any]:
     context = _given(priority=recipe.priority)
     context |= _nanoseconds("minRuntime", "--min-runtime", recipe.min_runtime)
     context |= _given(autoResume=recipe.auto_resume)
@@ -75,7 +77,7 @@ def _context(recipe: Recipe) -> dict[str, Any]:
     return context
 
 
-def _gang(recipe: Recipe) -> dict[str, Any]:
+def _gang(recipe: RecipeSettings) -> dict[str, Any]:
     """Return the keys that make replicas a gang, including those that torchrun implies."""
     replicas, is_led = recipe.num_replicas, recipe.is_led
     failure, preemption = recipe.propagate_failure, recipe.propagate_preemption
@@ -95,7 +97,7 @@ def _gang(recipe: Recipe) -> dict[str, Any]:
 
 
 def _variables(
-    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str
+    recipe: RecipeSettings, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str
 ) -> list[dict[str, str]]:
     """Return variables in gantry's order; a later one of the same name replaces an earlier one."""
     variables: dict[str, dict[str, str]] = {}
@@ -108,7 +110,9 @@ def _variables(
     return list(variables.values())
 
 
-def _own_variables(recipe: Recipe, checkout: Checkout, resolved: ResolvedLaunch, name: str) -> Iterator[dict[str, str]]:
+def _own_variables(
+    recipe: RecipeSettings, checkout: Checkout, resolved: ResolvedLaunch, name: str
+) -> Iterator[dict[str, str]]:
     values: list[tuple[str, str | None]] = [
         ("GANTRY_VERSION", f"{GANTRY_VERSION}+windlass"),
         ("GITHUB_REPO", checkout.repo),

@@ -6,12 +6,13 @@ garbage, checkpointer) are always added; list one to change its settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from windlass.config import Diagnostic, Doc, OneOrMany, Range
-from windlass.train.callbacks.schedules import moment_findings
+from windlass.core.phrases import count
 from windlass.train.data.config import AnySource
 from windlass.train.duration import Duration
 from windlass.train.targets.config import TargetConfig
@@ -140,7 +141,7 @@ class BatchSizeConfig(_Common):
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
-        yield from moment_findings("tokens", self.at, self.tokens)
+        yield from _moment_findings("tokens", self.at, self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,20 @@ class SequenceLengthConfig(_Common):
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
-        yield from moment_findings("lengths", self.at, self.lengths)
+        yield from _moment_findings("lengths", self.at, self.lengths)
+
+
+def _moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Diagnostic]:
+    """Yield problems with moments and their values; `name` is the field of the values."""
+    if len(at) != len(values):
+        message = f"{count(len(at), 'moment')} for {len(values)} {name}"
+        yield "at", message, "invalid-value", f"give `at` and `{name}` the same number of values"
+    for place, value in enumerate(values):
+        if value < 1:
+            yield f"{name}.{place}", f"{value} is below 1", "invalid-value", "write a whole number above 0"
+    for place, (one, two) in enumerate(pairwise(at), start=1):
+        if one.unit == two.unit and two.value <= one.value:
+            yield f"at.{place}", f"{two} is not after {one}", "invalid-value", "write moments in ascending order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 
-from windlass.config import Diagnostic
 from windlass.core.errors import Problem, SpecError
-from windlass.core.phrases import count
 from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.duration import Duration
 from windlass.train.progress import TrainingProgress, is_reached
 
-__all__ = ["BatchSize", "SequenceLength", "current_value", "moment_findings"]
+__all__ = ["BatchSize", "SequenceLength", "current_value"]
 
 
 def current_value(first: int, at: Sequence[Duration], values: Sequence[int], progress: TrainingProgress) -> int:
     """Return the value at the last moment reached; `first` before the first one."""
     reached = [value for moment, value in zip(at, values, strict=True) if is_reached(moment, progress)]
     return reached[-1] if reached else first
-
-
-def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Diagnostic]:
-    """Yield problems with moments and their values; `name` is the field of the values."""
-    if len(at) != len(values):
-        message = f"{count(len(at), 'moment')} for {len(values)} {name}"
-        yield "at", message, "invalid-value", f"give `at` and `{name}` the same number of values"
-    for place, value in enumerate(values):
-        if value < 1:
-            yield f"{name}.{place}", f"{value} is below 1", "invalid-value", "write a whole number above 0"
-    for place, (one, two) in enumerate(pairwise(at), start=1):
-        if one.unit == two.unit and two.value <= one.value:
-            yield f"at.{place}", f"{two} is not after {one}", "invalid-value", "write moments in ascending order"
 
 
 class BatchSize(TrainerCallback):

@@ -16,8 +16,8 @@ from windlass.train.model.attention import Attention, MaskTable
 from windlass.train.model.layers import FeedForward, RMSNorm
 from windlass.train.model.moe import MoE
 from windlass.train.model.rope import RopeTable, Rotation
+from windlass.train.optim.config import LossConfig
 from windlass.train.optim.loss import language_loss
-from windlass.train.recipe import LossConfig
 
 if TYPE_CHECKING:
     from windlass.train.model.cache import KVCache, LayerCache

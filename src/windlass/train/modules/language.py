@@ -20,14 +20,13 @@ from windlass.train.modules.protocol import StepFacts
 from windlass.train.modules.state import load_training_state, training_state
 from windlass.train.optim.build import set_lr
 from windlass.train.optim.clip import clip
-from windlass.train.optim.config import SkipConfig
+from windlass.train.optim.config import LossConfig, SkipConfig
 from windlass.train.optim.loss import logits_loss
 from windlass.train.optim.skip import SkipGuard, guarded_step
 from windlass.train.parallel.strict import MicrobatchTree
 from windlass.train.parallel.sync import no_sync
 from windlass.train.parallel.world import World
 from windlass.train.randomness import seed_for, seed_generators
-from windlass.train.recipe import LossConfig
 from windlass.train.targets.model import flops_of, form_of
 
 __all__ = ["LanguageModule", "microbatches"]

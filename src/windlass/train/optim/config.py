@@ -1,4 +1,4 @@
-"""Optimisers as data; importable without torch."""
+"""Loss and optimisers as data; importable without torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ __all__ = [
     "DionConfig",
     "GroupConfig",
     "LionConfig",
+    "LossConfig",
     "MatrixConfig",
     "MuonConfig",
     "NorMuonConfig",
@@ -24,6 +25,16 @@ __all__ = [
 
 MAX_LR = 1000.0
 """Learning rate above which training cannot work: a step moves weights by about as much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossConfig:
+    """Cross-entropy, averaged over the global batch's counted tokens."""
+
+    z_loss: Annotated[float, Range(min=0), Doc("Weight of the squared log normaliser. Source: PaLM, section 5.")] = 0.0
+    kind: Annotated[
+        Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits in memory; auto: chunked if faster.")
+    ] = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

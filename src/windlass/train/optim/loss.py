@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from windlass.train.batch import IGNORE
 
 if TYPE_CHECKING:
-    from windlass.train.recipe import LossConfig
+    from windlass.train.optim.config import LossConfig
 
 __all__ = ["language_loss", "logits_loss"]
 
@@ -46,7 +46,7 @@ def language_loss(
         of hidden states and head from the forward pass on.
     """
     if isinstance(head_weight_VD, DTensor):
-        from windlass.train.parallel.tensor import vocabulary_loss  # lazy: tensor parallelism only
+        from windlass.train.parallel.vocabulary_loss import vocabulary_loss  # lazy: tensor parallelism only
 
         return vocabulary_loss(hidden_BTD, head_weight_VD, labels_BT, z_loss=loss.z_loss, soft_cap=soft_cap)
     hidden_ND, labels_N = hidden_BTD.flatten(0, -2), labels_BT.flatten()

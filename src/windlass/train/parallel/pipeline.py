@@ -33,8 +33,8 @@ from windlass.train.model.decoder import LossSums
 
 if TYPE_CHECKING:
     from windlass.train.model.decoder import Decoder
+    from windlass.train.optim.config import LossConfig
     from windlass.train.parallel.config import PipelineConfig
-    from windlass.train.recipe import LossConfig
 
 __all__ = ["Pipeline", "split_blocks"]
 

@@ -17,10 +17,10 @@ from windlass.train.data.config import DataConfig
 from windlass.train.duration import Duration
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.presets import preset
-from windlass.train.optim.config import AdamWConfig
+from windlass.train.optim.config import AdamWConfig, LossConfig
 from windlass.train.optim.schedule_config import CosineConfig
 from windlass.train.parallel.config import FullCheckpointing, ParallelConfig
-from windlass.train.recipe import LossConfig, Recipe
+from windlass.train.recipe import Recipe
 from windlass.train.recipes.olmo_shared import SEED, VOCABULARY, adamw, token_data
 
 __all__ = ["olmo2_1b", "olmo2_7b", "olmo2_32b", "olmo3_7b", "olmo3_32b"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.recipe import LossConfig
+from windlass.train.optim.config import LossConfig
 from windlass.train.targets.calling import call_target
 from windlass.train.targets.signature import read_signature
 

@@ -7,10 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windlass.tune.controller.journal.history import read_history
 from windlass.tune.results.columns import AUTO_FILLED, NestedMetrics, is_nan
 from windlass.tune.results.errors import BestTrialError, MetricError, TrialError
+from windlass.tune.results.frames import frame_of
 from windlass.tune.results.scores import check_mode
-from windlass.tune.results.trial_view import TrialView
+from windlass.tune.results.trial_view import TrialView, find_trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,10 +39,10 @@ class Result:
         Raises:
             NotFoundError: the sweep or the trial does not exist.
         """
-        from windlass.tune.results.analysis import ExperimentAnalysis  # lazy: a cycle, and a rare use
-
         folder, trial_id = Path(path).parent.parent, Path(path).name
-        return ExperimentAnalysis(folder).result_of(trial_id)
+        history = read_history(folder)
+        trial = find_trial(history, str(folder), trial_id)
+        return cls(trial, lambda: frame_of(trial.history, history))
 
     @cached_property
     def metrics(self) -> NestedMetrics:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.controller.settings import RetentionPolicy
 from windlass.tune.results.columns import AUTO_FILLED, NestedMetrics, is_nan
-from windlass.tune.results.errors import TrialError
+from windlass.tune.results.errors import TrialError, TrialMissingError
 from windlass.tune.results.rows import last_result, reports_of, tag_at
 from windlass.tune.results.scores import summary
 from windlass.tune.trial import SavedState, TrialStatus
@@ -17,7 +17,7 @@ from windlass.tune.trial import SavedState, TrialStatus
 if TYPE_CHECKING:
     from windlass.tune.trainable.checkpoint import Checkpoint
 
-__all__ = ["MetricSummaries", "TrialView", "trial_folder"]
+__all__ = ["MetricSummaries", "TrialView", "find_trial", "trial_folder"]
 
 TRIALS = "trials"
 
@@ -25,6 +25,21 @@ TRIALS = "trials"
 def trial_folder(folder: str, trial_id: str) -> str:
     """Return the folder for a trial's files."""
     return str(Path(folder, TRIALS, trial_id))
+
+
+def find_trial(history: History, folder: str, trial_id: str) -> TrialView:
+    """Return the view of a trial of the sweep in `folder`, by its id or its number.
+
+    Raises:
+        TrialMissingError: the sweep has no such trial.
+    """
+    found = history.trials.get(trial_id) or history.trials.get(f"{trial_id:0>5}")
+    if found is None:
+        raise TrialMissingError(
+            f"sweep {history.name or folder} has no trial {trial_id!r}",
+            hint=f"its {len(history.trials)} trials start at 00000" if history.trials else "it has no trials yet",
+        )
+    return TrialView(found, history, folder)
 
 
 class MetricSummaries(Mapping[str, dict[str, Any]]):
