@@ -27,7 +27,7 @@ from slurm_site import SITE, Bench, Verdicts, bench, head
 
 from windlass.core.clock import FakeClock
 from windlass.core.process import Completed
-from windlass.launcher import Options, prepare_file
+from windlass.launcher import Options, launch, prepare_file
 from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.record import events
 from windlass.runs.home import Home
@@ -184,7 +184,7 @@ def _count_client(place: Bench) -> float:
     home = Home(place.home)
     options = Options(on=SITE, allow_dirty=True)
     for _ in range(NUM_ACTIVE):
-        prepare_file(place.work / "busy.yaml", (), options, home=home).launch()
+        launch(prepare_file(place.work / "busy.yaml", (), options, home=home))
     runs = [RunFolder(path) for path in sorted((place.home / "runs").glob("busy-*"))]
     rows = (
         _row(job.backend_id, "RUNNING", mark_of(job.token), 1)

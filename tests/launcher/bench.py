@@ -10,7 +10,7 @@ from typing import Any
 from windlass import config, spec
 from windlass.backends import Rendered, Submission
 from windlass.core.errors import PreconditionError
-from windlass.launcher import Options, Prepared, Run, prepare
+from windlass.launcher import Options, Prepared, Run, launch, prepare
 from windlass.launcher.journal import client_journal
 from windlass.record import events
 from windlass.record.journal import read_journal
@@ -59,7 +59,7 @@ class Bench:
 
     def launch(self, data: dict[str, Any] | None = None) -> Run:
         """A run; by default of one task called `main`."""
-        return self.prepare(data or {"run": "true"}).launch()
+        return launch(self.prepare(data or {"run": "true"}))
 
     def tasks(self, *names: str, **more: Any) -> dict[str, Any]:
         """An experiment with these tasks."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.launcher.bench import Bench, PickyBackend, commit
 from windlass.core.errors import WindlassError
-from windlass.launcher import Options
+from windlass.launcher import Options, launch
 from windlass.launcher.rerun import Rerun, prepare_rerun
 from windlass.launcher.stage import image
 from windlass.pin.image import pinning
@@ -17,7 +17,7 @@ def test_a_rerun_with_another_image_says_that_it_asks_the_registry(
 ) -> None:
     (bench.code / "train.py").write_text("pass\n")
     commit(bench.code)
-    run = bench.prepare({"run": "true"}, Options()).launch()
+    run = launch(bench.prepare({"run": "true"}, Options()))
     events: list[str] = []
 
     def fetch_digest(reference: object) -> str:

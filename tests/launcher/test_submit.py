@@ -10,7 +10,7 @@ import pytest
 from tests.launcher.bench import Bench, PickyBackend, commit
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import lock
-from windlass.launcher import Options, Prepared
+from windlass.launcher import Options, Prepared, launch
 from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.launcher.stage import stage
 from windlass.launcher.submit import launch_lock
@@ -71,7 +71,7 @@ def test_provenance_says_what_the_run_was_made_from(bench: Bench, monkeypatch: p
         "data": {"corpus": "file:corpus.txt"},
         "env": {"vars": {"A": "1"}, "secrets": ["TOKEN"]},
     }
-    run = bench.prepare(data, Options()).launch()
+    run = launch(bench.prepare(data, Options()))
     record: dict[str, Any] = run.folder.provenance()
     assert record["run"] == run.id
     assert record["plan_hash"] == run.plan.plan_hash
@@ -156,7 +156,7 @@ def test_what_is_spoilt_after_the_plan_leaves_no_run_behind(
     prepared = bench.prepare(data, Options())
     spoil(bench, prepared)
     with pytest.raises(kind) as caught:
-        prepared.launch()
+        launch(prepared)
     assert slug in ("", caught.value.code)
     assert bench.left() == []
     assert backend.taken == []

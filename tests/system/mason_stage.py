@@ -17,6 +17,7 @@ from tests.system.stage import PYTHON
 from windlass.compat.mason import KnownAccount, read_command_line
 from windlass.compat.mason.launch import prepare_at_site
 from windlass.launcher import Run
+from windlass.launcher import launch as start
 from windlass.runs.home import Home
 
 __all__ = ["ACCELERATE_JOB", "RAY_JOB", "MasonProject", "check_accelerate", "check_ray"]
@@ -134,7 +135,7 @@ class MasonProject:
         words = [*own, "--allow-dirty", "--env", f"PATH={path}", *line.split()]
         account = KnownAccount(name="jo", secret_names=())
         launch = read_command_line(words, environ={"PATH": path}, account=account, folder=str(self.folder))
-        return prepare_at_site(launch, home=self.home, environ={}).launch()
+        return start(prepare_at_site(launch, home=self.home, environ={}))
 
     def said(self, run: Run) -> Any:
         """What a training left in its output folder."""

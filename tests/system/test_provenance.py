@@ -12,7 +12,7 @@ import pytest
 from tests.lab.docker import BASE, DockerLab
 from tests.system.stage import PYTHON, Stage, until
 from windlass.core.errors import PreconditionError, SpecError, UsageError
-from windlass.launcher import Options, Run, prepare_file
+from windlass.launcher import Options, Run, launch, prepare_file
 from windlass.launcher.rerun import Rerun, prepare_rerun
 from windlass.launcher.verify.difference import explained
 from windlass.launcher.verify.finding import ProvenanceLink
@@ -52,7 +52,7 @@ def project(stage: Stage) -> Callable[..., Run]:
         path = stage.experiment({**SPEC, **more})
         git(stage, "add", "-A")
         git(stage, "commit", "-q", "--allow-empty", "-m", "a state")
-        run = prepare_file(path, overrides, Options(on=on), home=stage.home).launch()
+        run = launch(prepare_file(path, overrides, Options(on=on), home=stage.home))
         assert stage.end(run) is State.SUCCEEDED, stage.story(run)
         until(lambda: "main" in run.facts.outputs, "the manifest is written")
         return run

@@ -37,6 +37,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), options: Options | Non
 
 def launch(
     experiment: spec.Experiment | Prepared | str | Path,
+    overrides: Sequence[str] = (),
     *,
     options: Options | None = None,
     log: Callable[[str], None] = lambda line: None,
@@ -45,19 +46,26 @@ def launch(
 
     Args:
         experiment: an experiment, a prepared plan, or the path of an experiment file.
+        overrides: changes to a file, such as `params.lr=1e-2`.
         options: how to prepare it; a prepared plan has its own, so that both together are an error.
-        log: called with each line about the progress.
+        log: called with each line about the progress, such as of environment builds.
 
     Raises:
-        ValueError: options were given with a prepared plan.
+        ValueError: options were given with a prepared plan, or overrides with anything but a file.
     """
+    from windlass.launcher.start import start_run  # lazy: not needed for a plan
+
+    if overrides and isinstance(experiment, spec.Experiment | Prepared):
+        raise ValueError("overrides apply to a file; change the experiment, or pass overrides to load()")
     if isinstance(experiment, Prepared):
         if options is not None:
             raise ValueError("a prepared plan already has its options; pass options to load() or prepare()")
-        return experiment.launch(log=log)
-    if isinstance(experiment, spec.Experiment):
-        return prepare(spec.checked(experiment), Path.cwd(), options).launch(log=log)
-    return prepare_file(Path(experiment), (), options).launch(log=log)
+        prepared = experiment
+    elif isinstance(experiment, spec.Experiment):
+        prepared = prepare(spec.checked(experiment), Path.cwd(), options)
+    else:
+        prepared = prepare_file(Path(experiment), overrides, options)
+    return Run(start_run(prepared, log=log), prepared.home)
 
 
 def launch_many(prepared: Sequence[Prepared], *, log: Callable[[str], None] = lambda line: None) -> list[Run]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.core.errors import NotFoundError
+from windlass.core.names import nearest
 from windlass.record.manifest import Manifest, build_manifest, read_manifest
 from windlass.record.state import State
 from windlass.runs import output_copies
@@ -15,7 +16,23 @@ from windlass.runs.store import RunFolder
 if TYPE_CHECKING:
     from windlass.launcher.remote.mirror import Mirror
 
-__all__ = ["listed", "pull", "push"]
+__all__ = ["fetch", "listed", "output_folder", "pull", "push"]
+
+
+def output_folder(run: RunFolder, task: str) -> Path:
+    """Return the output folder of a task. Raises NotFoundError, with the closest name."""
+    tasks = run.facts().tasks
+    if task not in tasks:
+        close = nearest(task, tasks)
+        hint = f"did you mean `{close}`?" if close else f"its tasks are: {', '.join(tasks)}"
+        raise NotFoundError(f"run {run.id} has no task `{task}`", hint=hint, code="unknown-task")
+    return run.out(task)
+
+
+def fetch(run: RunFolder, home: Home, task: str) -> Path:
+    """Return the output folder of a task, fetching it first from a site; see `Run.fetch_output`."""
+    folder, mirror = output_folder(run, task), _mirror(run, home)
+    return folder if mirror is None else mirror.fetch_outputs(task)
 
 
 def listed(run: RunFolder, home: Home, task: str) -> Manifest:
@@ -24,7 +41,7 @@ def listed(run: RunFolder, home: Home, task: str) -> Manifest:
     Raises:
         NotFoundError: there is no such task, or it has no output.
     """
-    folder = _output(run, home, task)
+    folder = _output(run, task)
     mirror = _mirror(run, home)
     if mirror is not None:
         mirror.fetch_manifest(task)
@@ -52,7 +69,7 @@ def push(run: RunFolder, home: Home, task: str, to: str) -> str:
 
 def _ready(run: RunFolder, home: Home, task: str) -> tuple[Path, Manifest]:
     """Return the local folder of the output, and its manifest."""
-    folder, mirror = _output(run, home, task), _mirror(run, home)
+    folder, mirror = _output(run, task), _mirror(run, home)
     if mirror is not None:
         mirror.fetch_outputs(task)
     return folder, listed(run, home, task)
@@ -66,10 +83,8 @@ def _mirror(run: RunFolder, home: Home) -> Mirror | None:
     return mirror_of_run(run, home)
 
 
-def _output(run: RunFolder, home: Home, task: str) -> Path:
-    from windlass.launcher.run import Run  # lazy: it imports this module's callers
-
-    folder = Run(run, home).output(task)
+def _output(run: RunFolder, task: str) -> Path:
+    folder = output_folder(run, task)
     facts = run.facts().tasks[task]
     if not run.is_mirrored and not folder.is_dir():
         what = "wrote nothing" if facts.state is State.SUCCEEDED else f"is {facts.state}"

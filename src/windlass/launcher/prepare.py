@@ -21,7 +21,6 @@ from windlass.supervise.leases import local_resources
 
 if TYPE_CHECKING:
     from windlass.launcher.preview import Preview
-    from windlass.launcher.run import Run
 
 __all__ = [
     "Options",
@@ -80,17 +79,6 @@ class Prepared:
     def code_folder(self) -> Path:
         """Return the user's code folder; the run gets a checkout of it."""
         return _code_folder(self.experiment, self.base)
-
-    def launch(self, *, log: Callable[[str], None] = lambda line: None) -> Run:
-        """Launch the plan and return once its jobs are submitted.
-
-        Args:
-            log: called with progress lines, such as of environment builds.
-        """
-        from windlass.launcher.run import Run  # lazy: not needed for a plan without a launch
-        from windlass.launcher.start import start_run  # lazy: as above
-
-        return Run(start_run(self, log=log), self.home)
 
 
 def prepare_file(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.core.errors import NotFoundError, UnreachableError, WaitTimeoutError
-from windlass.core.names import nearest
 from windlass.plan import Plan
 from windlass.record.state import RunFacts, State
 from windlass.runs.home import Home
@@ -24,9 +20,6 @@ if TYPE_CHECKING:
     from windlass.runs.provenance.graph import ProvenanceGraph
 
 __all__ = ["Run"]
-
-_POLL_S = 0.1
-_RECONCILE_EVERY_S = 5.0
 
 
 class Run:
@@ -72,12 +65,9 @@ class Run:
 
     def output(self, task: str) -> Path:
         """Return the output folder of a task. Raises NotFoundError, with the closest name."""
-        found = self.outputs
-        if task not in found:
-            close = nearest(task, found)
-            hint = f"did you mean `{close}`?" if close else f"its tasks are: {', '.join(found)}"
-            raise NotFoundError(f"run {self.id} has no task `{task}`", hint=hint, code="unknown-task")
-        return found[task]
+        from windlass.launcher import output_files  # lazy: see below
+
+        return output_files.output_folder(self.folder, task)
 
     def fetch_output(self, task: str) -> Path:
         """Return the output folder of a task, fetching it first from a site. Blocking.
@@ -86,10 +76,9 @@ class Run:
             NotFoundError: there is no such task, or it has no output.
             UnreachableError: the site cannot be reached; the next call resumes the transfer.
         """
-        from windlass.launcher.remote.mirror import mirror_of_run  # lazy: see below
+        from windlass.launcher import output_files  # lazy: see below
 
-        folder, mirror = self.output(task), mirror_of_run(self.folder, self._home)
-        return folder if mirror is None else mirror.fetch_outputs(task)
+        return output_files.fetch(self.folder, self._home, task)
 
     def list_output(self, task: str) -> Manifest:
         """Return a task's output files with sizes and digests, as recorded or as they are now.
@@ -186,38 +175,9 @@ class Run:
         Raises:
             WaitTimeoutError: the run did not end within `timeout_s`; it keeps running.
         """
-        from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: see above
-        from windlass.runs.logs import LogFollower  # lazy: see above
+        from windlass.launcher.follow import follow  # lazy: see above
 
-        follower, listening = LogFollower(self.folder), MirrorRefresh(self.folder, self._home)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        pause, reconcile_at = 0.01, time.monotonic() + _RECONCILE_EVERY_S
-        while True:
-            listening.look()
-            is_over = self.state.is_terminal
-            if is_over:
-                listening.look(is_last=True)
-            num_lines = 0
-            for line in follower.rest() if is_over else follower.poll():
-                num_lines += 1
-                if on_line is not None:
-                    on_line(line.task, line.rank, line.text)
-            if is_over:
-                if any(task.jobs_left for task in self.facts.tasks.values()):
-                    with suppress(UnreachableError):  # the next command that acts on the run does it
-                        self.reconcile()
-                return self.state
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise WaitTimeoutError(
-                    f"run {self.id} has not ended after {timeout_s:g} s", hint="it is still running", code="timed-out"
-                )
-            if now >= reconcile_at:
-                with suppress(UnreachableError):  # the run continues, and the connection may recover
-                    self.reconcile()
-                reconcile_at = now + _RECONCILE_EVERY_S
-            pause = 0.01 if num_lines else min(pause * 1.5, _POLL_S)
-            time.sleep(pause)
+        return follow(self.folder, self._home, on_line, timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> State:
         """Block until the run ends, and return its final state."""
@@ -254,8 +214,10 @@ class Run:
             WindlassError: the plan does not fit the place; nothing was started.
         """
         from windlass.launcher.rerun import Rerun, prepare_rerun  # lazy: the planner is not needed to look at a run
+        from windlass.launcher.start import start_run
 
-        return prepare_rerun(self.folder, self._home, how=Rerun(on=on, overrides=tuple(overrides))).launch()
+        prepared = prepare_rerun(self.folder, self._home, how=Rerun(on=on, overrides=tuple(overrides)))
+        return Run(start_run(prepared), self._home)
 
     def provenance(self) -> ProvenanceGraph:
         """Return the run's inputs and outputs as a graph of nodes with digests."""

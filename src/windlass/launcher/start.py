@@ -27,7 +27,7 @@ __all__ = ["start_run", "start_runs"]
 def start_run(
     prepared: Prepared,
     *,
-    log: Callable[[str], None],
+    log: Callable[[str], None] = lambda line: None,
     run_id: str = "",
     stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:

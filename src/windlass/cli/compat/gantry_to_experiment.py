@@ -29,7 +29,7 @@ def run_at_site(invocation: Invocation) -> int:
 
         emit(to_yaml(converted.experiment).rstrip("\n"))
         return 0
-    from windlass.launcher import Options  # lazy: planning costs 0.1 s to import
+    from windlass.launcher import Options, launch  # lazy: planning costs 0.1 s to import
     from windlass.launcher import prepare as plan
 
     is_dry = invocation.emit == "plan" or invocation.is_dry
@@ -43,7 +43,7 @@ def run_at_site(invocation: Invocation) -> int:
 
         emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0
-    run = prepared.launch(log=tell)
+    run = launch(prepared, log=tell)
     tell(f"{run.id}  {run.folder.path}")
     if not invocation.following.is_wanted:
         emit(run.id)

@@ -54,6 +54,7 @@ def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ)
     `--emit spec` prints the experiment file and `--emit plan` the plan; neither starts anything.
     """
     from windlass.compat.mason.launch import bring, destination, prepare_at_site  # lazy: imports the planner
+    from windlass.launcher import launch as start
 
     if launch.own.emit == "spec":
         from windlass.config import to_yaml  # lazy: only for this option
@@ -68,7 +69,7 @@ def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ)
 
         emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0
-    run = prepared.launch(log=tell)
+    run = start(prepared, log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
     if launch.own.is_detached:
         _tell_notes(prepared.plan.notes, launch)

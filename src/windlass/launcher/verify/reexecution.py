@@ -8,8 +8,10 @@ from pathlib import Path
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
+from windlass.launcher import output_files
+from windlass.launcher.follow import follow
 from windlass.launcher.rerun import Rerun, prepare_rerun
-from windlass.launcher.run import Run
+from windlass.launcher.start import start_run
 from windlass.launcher.verify.difference import explained
 from windlass.launcher.verify.finding import Finding, ProvenanceLink, broken_links
 from windlass.launcher.verify.verify import verify
@@ -170,13 +172,13 @@ def _has_manifest(run: RunFolder, task: str) -> bool:
 
 def _execute(run: RunFolder, home: Home, wanted: Reexecution, log: Callable[[str], None]) -> RunFolder:
     prepared = prepare_rerun(run, home, how=wanted.how, log=log)
-    new: Run = prepared.launch(log=log)
+    new = start_run(prepared, log=log)
     log(f"executing again as {new.id} on {prepared.plan.site.name}")
-    new.wait()
-    _await_outputs(new.folder)
-    for task in new.facts.tasks if new.folder.is_mirrored else ():
-        new.fetch_output(task)
-    return new.folder
+    follow(new, home)
+    _await_outputs(new)
+    for task in new.facts().tasks if new.is_mirrored else ():
+        output_files.fetch(new, home, task)
+    return new
 
 
 def _await_outputs(run: RunFolder) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.launcher import Options, Run, prepare
+from windlass.launcher import Options, Run, launch, prepare
 from windlass.runs.home import Home
 from windlass.spec import Checkpoints, Context, Experiment, Limit, Retry, Stall, Task
 from windlass.tune.controller.restore import Extension
@@ -112,7 +112,7 @@ def _head_run(folder: Path, home: Home, log: Log) -> Run:
         retry=Retry(interrupted=1000),
     )
     prepared = prepare(experiment, folder, Options(on=record.place, allow_dirty=True), home=home)
-    return prepared.launch(log=log)
+    return launch(prepared, log=log)
 
 
 def _head_name(sweep: str) -> str:

@@ -46,7 +46,7 @@ def build_command(
     names = tuple(word for word in overrides if "=" not in word and not word.startswith(("-", "~")))
     changes = tuple(word for word in overrides if word not in names)
     options = flags.options()
-    from windlass.launcher import prepare  # lazy: after the cheap checks
+    from windlass.launcher import launch, prepare  # lazy: after the cheap checks
     from windlass.launcher.stage.prepared_data import builds_alone
     from windlass.spec import load_experiment
 
@@ -62,7 +62,7 @@ def build_command(
                 "windlass.launch/1", {"is_new": False, "builds": {name: pin.digest for name, pin in builds.items()}}
             )
         return 0
-    run = prepared.launch(log=tell)
+    run = launch(prepared, log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
     code = 0
     if not detach:

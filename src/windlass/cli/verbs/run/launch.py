@@ -184,7 +184,9 @@ def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
 
 
 def _start(prepared: Prepared, *, is_detached: bool, is_json: bool) -> int:
-    run = prepared.launch(log=tell)
+    from windlass.launcher import launch  # lazy: after the cheap checks
+
+    run = launch(prepared, log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
     for note in prepared.plan.notes if is_detached else ():  # otherwise they are printed while following
         tell(f"  note: {note}")

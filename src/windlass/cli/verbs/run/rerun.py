@@ -9,6 +9,7 @@ from windlass.cli.completion.runs import complete_run_overrides
 from windlass.cli.finding import found_run
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, run_argument, verb
+from windlass.launcher import launch
 from windlass.launcher.rerun import Rerun, prepare_rerun
 from windlass.runs.home import Home
 
@@ -52,7 +53,7 @@ def rerun_command(
     for note in prepared.plan.notes:
         if note.startswith(f"the image of {old.id}"):
             tell(f"note: {note}")
-    new = prepared.launch(log=tell)
+    new = launch(prepared, log=tell)
     changes = f" with {' '.join(overrides)}" if overrides else ""
     tell(f"{new.id}  the plan of {old.id}{changes}{f' on {on}' if on else ''}  {new.folder.path}")
     code = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.compat.gantry.environment import CONDA_FILES, PROJECT_FILES, manager_of
-from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.gantry.request import GantryRequest
 from windlass.compat.to_experiment.destination import Destination
 from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
@@ -59,7 +59,7 @@ def _made(
     return "", "", ()
 
 
-def _extras(recipe: Recipe, folder: Path, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
+def _extras(recipe: RecipeSettings, folder: Path, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
     if recipe.uv_torch_backend:
         diagnostics.note(f"--uv-torch-backend {recipe.uv_torch_backend}: the lock file selects the builds")
     if recipe.uv_extras or recipe.uv_all_extras is False:
@@ -72,7 +72,7 @@ def _extras(recipe: Recipe, folder: Path, diagnostics: ConversionDiagnostics) ->
         return ()
 
 
-def _image(recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, is_used: bool) -> Image:
+def _image(recipe: RecipeSettings, place: Destination, diagnostics: ConversionDiagnostics, *, is_used: bool) -> Image:
     name = f"beaker:{recipe.beaker_image}" if recipe.beaker_image else recipe.docker_image
     if not name:
         return Image()

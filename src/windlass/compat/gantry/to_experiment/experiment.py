@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.compat.gantry.durations import to_seconds
-from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.gantry.request import GantryRequest
 from windlass.compat.gantry.to_experiment.environment import env_there
 from windlass.compat.gantry.to_experiment.inputs import paths_there
@@ -44,7 +44,7 @@ class _Conversion:
     diagnostics: ConversionDiagnostics
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> RecipeSettings:
         """Return the recipe of the request."""
         return self.request.recipe
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from windlass.compat.gantry.placement import wishes_of
-from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.to_experiment.destination import Destination
 from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
 
 __all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
 
 
-def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
+def note_on_job(recipe: RecipeSettings, diagnostics: ConversionDiagnostics) -> None:
     """Note the differences between gantry's job and windlass's at every site."""
     given = {
         "--no-host-networking": recipe.host_networking is False and "at this site tasks use the host's network",
@@ -27,7 +27,7 @@ def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
 
 
 def check_at_beaker(
-    recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partition: bool
+    recipe: RecipeSettings, place: Destination, diagnostics: ConversionDiagnostics, *, has_partition: bool
 ) -> None:
     """Check settings that a Beaker site's profile overrides, and constraints that only a plain launch resolves
     to clusters.
@@ -45,7 +45,7 @@ def check_at_beaker(
 
 
 def note_on_beaker(
-    recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partitions: bool
+    recipe: RecipeSettings, place: Destination, diagnostics: ConversionDiagnostics, *, has_partitions: bool
 ) -> None:
     """Add a note for each option that only Beaker supports."""
     clusters: Sequence[str] | None = None if has_partitions else recipe.clusters
