@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.compat.gantry.environment import CONDA_FILES, PROJECT_FILES, manager_of
-from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.gantry.request import GantryRequest
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.to_experiment.destination import Destination
 from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
 from windlass.compat.to_experiment.relocation import Relocation, escaped

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.compat.gantry.durations import to_seconds
-from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.gantry.request import GantryRequest
+from windlass.compat.gantry.settings import RecipeSettings
 from windlass.compat.gantry.to_experiment.environment import env_there
 from windlass.compat.gantry.to_experiment.inputs import paths_there
 from windlass.compat.gantry.to_experiment.unsupported_options import check_at_beaker, note_on_beaker, note_on_job
