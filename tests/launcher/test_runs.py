@@ -55,12 +55,14 @@ def test_launch_takes_an_experiment_a_file_or_a_prepared_plan(stage: Stage, monk
     for run in (
         windlass.launch(windlass.Experiment(name="hello", run="true"), options=options),
         windlass.launch(file, options=options),
-        windlass.launch(str(file), options=options),
+        windlass.launch(str(file), ["why=again"], options=options),
         windlass.launch(prepared),
     ):
         assert run.wait() is State.SUCCEEDED
     with pytest.raises(ValueError, match="already has its options"):
         windlass.launch(prepared, options=options)
+    with pytest.raises(ValueError, match="overrides apply to a file"):
+        windlass.launch(prepared, ["why=again"])
 
 
 def test_names_that_a_run_does_not_have(stage: Stage) -> None:
