@@ -26,7 +26,7 @@ def python_version() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class RecipeSettings:
     """Settings of a workload; `args` is the command. The fields are the same as in gantry's `Recipe`."""
 
     args: Sequence[str]
