@@ -28,7 +28,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from windlass.store import LocalStore, RemoteStore, place
+from windlass.store.local import LocalStore
+from windlass.store.placing import place
+from windlass.store.remote import RemoteStore
 
 GOAL = 0.8
 _LARGE_BYTES = 256_000_000

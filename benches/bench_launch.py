@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass import Run, launch, load
 from windlass.core.json_text import read_json
 from windlass.core.process import ProcessId
-from windlass.launcher import Run, launch, load
 
 ROOT = Path(__file__).parents[1] / "build" / "bench"
 BIN = Path(sys.executable).parent

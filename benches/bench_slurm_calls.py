@@ -25,9 +25,10 @@ from pathlib import Path
 
 from slurm_site import SITE, Bench, Verdicts, bench, head
 
+from windlass import Options, launch
 from windlass.core.clock import FakeClock
 from windlass.core.process import Completed
-from windlass.launcher import Options, launch, prepare_file
+from windlass.launcher.prepare import prepare_file
 from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.record import events
 from windlass.runs.home import Home

@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from windlass.launcher import Options, Run, launch, prepare_file
+from windlass import Options, Run, launch
+from windlass.launcher.prepare import prepare_file
 from windlass.runs.home import Home
 
 BUDGET = 0.005

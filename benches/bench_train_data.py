@@ -167,7 +167,7 @@ def run_theirs(folder: Path) -> Found:
 def run_loader(folder: Path) -> Found:
     """Microseconds of CPU for a batch of 32 rows of 1,024 tokens, made in the thread that uses it."""
     from windlass.train import DataConfig, Share, SourceConfig, TokenizerConfig
-    from windlass.train.data import build_loader
+    from windlass.train.data.build import build_loader
 
     found: Found = {}
     for layout, has_masks in (("chunk", False), ("chunk", True), ("pack", True), ("pad", True)):

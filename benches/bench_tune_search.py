@@ -223,7 +223,9 @@ class Crossing:
 def curves(num_seeds: int) -> None:
     """What is found in 60, 120 and 240 trials' worth of time on four slots."""
     import windlass.tune.schedulers
-    from windlass.tune.search import BOHB, TPE, BasicVariantGenerator
+    from windlass.tune.search import BasicVariantGenerator
+    from windlass.tune.search.optuna.bohb import BOHB
+    from windlass.tune.search.optuna.samplers import TPE
 
     schedulers: Any = windlass.tune.schedulers
     kinds: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -252,7 +254,7 @@ def curve_run(scheduler: Any, searcher: Any, seed: int, budgets: list[float]) ->
     from windlass.tune.controller.settings import SweepSettings
     from windlass.tune.executors.protocol import Work
     from windlass.tune.search import Objectives
-    from windlass.tune.space import loguniform, uniform
+    from windlass.tune.space.primitives import loguniform, uniform
 
     curve = Crossing()
     world = VirtualWorld(curve, [f"node/{slot}" for slot in range(4)])

@@ -329,6 +329,7 @@ def run_olmo_core(settings: Settings, stamps: Stamps) -> None:
 def run_windlass(settings: Settings, stamps: Stamps) -> None:
     """windlass, from a recipe, with the callbacks every run has."""
     from windlass import train
+    from windlass.train.build import building
 
     class Stamp(train.TrainerCallback):
         def on_step_end(self) -> None:
@@ -364,7 +365,7 @@ def run_windlass(settings: Settings, stamps: Stamps) -> None:
         device="cuda" if settings.device == "cuda" else "cpu",
         no_checkpoints=True,
     )
-    with train.building(recipe) as trainer:
+    with building(recipe) as trainer:
         trainer.add_callback("stamp", Stamp())
         trainer.fit()
 

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from windlass.tune.space import choice, loguniform, uniform
+from windlass.tune.space.primitives import choice, loguniform, uniform
 
 Config = Mapping[str, Any]
 

@@ -34,6 +34,21 @@ def exports(init: Path) -> list[tuple[str, str]]:
     return []
 
 
+def unlisted(init: Path) -> list[str]:
+    """Names that a package takes lazily from modules of windlass and that its `__all__` lacks; submodules are no names."""
+    package = ".".join(init.parent.relative_to(SOURCE.parent).parts)
+    listed = {name for _, name in exports(init)}
+    taken = [
+        alias.asname or alias.name
+        for node in ast.parse(init.read_text()).body
+        if isinstance(node, ast.If)
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom) and statement.module != package
+        for alias in statement.names
+    ]
+    return [f"{package}.{name}" for name in taken if name not in listed]
+
+
 if __name__ == "__main__":
     if "--write" in sys.argv:
         SURFACE.write_text(surface())

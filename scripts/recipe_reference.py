@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from scripts.tree import ROOT
 from windlass.train.help import FieldHelp, field_help
-from windlass.train.plan import GPUS
-from windlass.train.recipes import SHIPPED
+from windlass.train.plan.machine import GPUS
+from windlass.train.recipes.shipped import SHIPPED
 
 PAGE = ROOT / "docs" / "reference" / "recipe.md"
 

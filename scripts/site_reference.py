@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from scripts.experiment_reference import default_text, record_in, takes_text
 from scripts.tree import ROOT
 from windlass.config.field_types import fields_of
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 
 PAGE = ROOT / "docs" / "reference" / "site.md"
 

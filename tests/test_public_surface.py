@@ -8,7 +8,7 @@ import inspect
 
 import pytest
 
-from scripts.public_surface import SURFACE, surface
+from scripts.public_surface import SOURCE, SURFACE, surface, unlisted
 
 NAMES = surface().splitlines()
 
@@ -33,3 +33,7 @@ def test_public_names_exist_and_say_what_they_are(package: str) -> None:
 def test_summaries_fit_a_line(package: str) -> None:
     module = importlib.import_module(package)
     assert inspect.getdoc(module), f"{package} has no docstring"
+
+
+def test_a_package_holds_no_name_beside_its_public_ones() -> None:
+    assert [name for init in sorted(SOURCE.rglob("__init__.py")) for name in unlisted(init)] == []

@@ -19,8 +19,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from windlass import Options, launch, load
 from windlass.core.errors import WindlassError
-from windlass.launcher import Options, launch, load
 from windlass.record.state import State
 
 HERE = Path(__file__).parent

@@ -22,15 +22,15 @@ __version__ = VERSION
 _HOMES = {
     "Data": "windlass.launcher.data",
     "Env": "windlass.spec",
-    "Experiment": "windlass.launcher",
-    "Options": "windlass.launcher",
-    "Plan": "windlass.plan",
-    "Run": "windlass.launcher",
+    "Experiment": "windlass.launcher.api",
+    "Options": "windlass.launcher.prepare",
+    "Plan": "windlass.plan.plan",
+    "Run": "windlass.launcher.run",
     "Task": "windlass.spec",
-    "launch": "windlass.launcher",
-    "load": "windlass.launcher",
+    "launch": "windlass.launcher.api",
+    "load": "windlass.launcher.api",
 }
-_PACKAGES = frozenset({"config", "plan", "report", "runs", "spec"})
+_PACKAGES = frozenset({"report", "spec", "train", "tune"})
 
 
 def __getattr__(name: str) -> object:

@@ -16,7 +16,7 @@ from windlass.backends import site_shell as site_shell_module
 from windlass.backends.exchange import exchange
 from windlass.backends.site_shell import LocalShell, SiteShell, SshShell, shell_for
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 
 SHOW = "import json, sys; print(json.dumps(sys.argv[1:]))"
 NASTY = [

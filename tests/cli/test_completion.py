@@ -170,7 +170,7 @@ def test_a_bug_prints_nothing_and_leaves_its_traceback(
         raise ZeroDivisionError
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("windlass.sites.site_names", broken)
+    monkeypatch.setattr("windlass.sites.store.site_names", broken)
     assert completions("windlass site show ") == []
     assert "ZeroDivisionError" in next(tmp_path.rglob("crashes/*.txt")).read_text()
 
@@ -181,7 +181,7 @@ def test_ctrl_c_says_nothing(
     def interrupted(*arguments: object) -> list[str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("windlass.sites.site_names", interrupted)
+    monkeypatch.setattr("windlass.sites.store.site_names", interrupted)
     monkeypatch.setenv("_WINDLASS_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_LINE", "windlass site show ")
     assert main([]) == 130

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Windlass
 from windlass.runs.home import Home
-from windlass.store import LocalStore
+from windlass.store.local import LocalStore
 
 
 @pytest.fixture

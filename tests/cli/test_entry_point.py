@@ -58,7 +58,7 @@ def test_what_show_says_of_a_plan_needs_no_planner() -> None:
     program = """
 import sys
 import windlass.cli.render.made_from
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 Plan.from_data(Plan(name="one").to_data())
 print(*sys.modules)
 """

@@ -13,7 +13,8 @@ from windlass.cli.error_table import codes
 from windlass.cli.other_words import _OF_FAMILY, _VERBS
 from windlass.record.causes import Cause
 from windlass.runs.home import Home
-from windlass.sites import Partition, Profile, save_site
+from windlass.sites.profile import Partition, Profile
+from windlass.sites.store import save_site
 
 EXPERIMENT = "name: line\nparams: {lr: 1, deep: {dim: 2}}\nrun: 'echo ${params.lr} ${params.deep.dim}'\n"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Windlass
 from windlass.cli.starting import TEMPLATES
-from windlass.spec import load_experiment
+from windlass.spec.load import load_experiment
 
 
 @pytest.fixture

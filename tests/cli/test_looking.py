@@ -13,8 +13,9 @@ from windlass.cli.render.log_merge import merged_lines
 from windlass.cli.render.made_from import code_text
 from windlass.cli.render.next_steps import next_step
 from windlass.core.clock import FakeClock
-from windlass.pin.code import CodePin
-from windlass.plan import Pins, Plan
+from windlass.pin.code.pinned import CodePin
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
 from windlass.record import events
 from windlass.record.manifest import commit_manifest
 from windlass.record.state import End

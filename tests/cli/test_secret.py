@@ -19,7 +19,7 @@ def test_a_value_comes_in_by_standard_input_and_never_out(windlass: Windlass, ho
 
 
 def test_one_line_end_is_dropped_and_no_more(windlass: Windlass, home: Path) -> None:
-    from windlass.secrets import open_secrets
+    from windlass.secrets.lookup import open_secrets
 
     for given, kept in (
         (b"abcdef\n", b"abcdef"),

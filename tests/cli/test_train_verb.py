@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Windlass
 from windlass.cli.completion.files import complete_recipes
 from windlass.cli.verbs.run.train import train_command
-from windlass.train.recipes import SHIPPED
+from windlass.train.recipes.shipped import SHIPPED
 from windlass.train.resolve import ResolvedRecipe
 
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from windlass.config import (
+from windlass.config import Doc, Range
+from windlass.config.annotations import (
     Diagnostic,
-    Doc,
     DurationText,
     JsonValue,
     Key,
     Name,
     OneOrMany,
     Pattern,
-    Range,
     ScalarText,
     SizeText,
 )

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import pytest
 
 from tests.config.shapes import Adam, Bounds, Color, Config, Node, Point, Sgd
-from windlass.config import Doc, Range, from_data, load
+from windlass.config import Doc, Range
+from windlass.config.loading import from_data, load_config
 from windlass.core.errors import SourcePlace, SpecError
 
 
 def read(text: str, *overrides: str) -> Config:
-    return load(Config, text, source="c.yaml", overrides=overrides).value
+    return load_config(Config, text, source="c.yaml", overrides=overrides).value
 
 
 def refusals(text: str, *overrides: str) -> list[tuple[str, str, str]]:
@@ -213,7 +214,7 @@ def test_a_check_is_silent_about_what_is_broken_anyway() -> None:
 
 
 def test_origins_say_where_every_value_was_written() -> None:
-    loaded = load(Config, "whole: 1\npoints:\n  a: 3\n", source="c.yaml", overrides=["bounds.high=5"])
+    loaded = load_config(Config, "whole: 1\npoints:\n  a: 3\n", source="c.yaml", overrides=["bounds.high=5"])
     assert loaded.origins["whole"] == SourcePlace("c.yaml", 1, 8, "whole: 1")
     assert loaded.origins["points.a.x"] == SourcePlace("c.yaml", 3, 6, "a: 3")
     assert loaded.origins["bounds.high"] == SourcePlace("command line", excerpt="bounds.high=5")
@@ -267,7 +268,7 @@ def test_a_dataclass_that_cannot_be_read_is_a_programming_error() -> None:
         thing: complex = 0j
 
     with pytest.raises(TypeError, match=r"Odd\.thing: complex cannot be written to a file"):
-        load(Odd, "thing: 1", source="c.yaml")
+        load_config(Odd, "thing: 1", source="c.yaml")
 
 
 def test_an_ambiguous_union_of_dataclasses_is_a_programming_error() -> None:
@@ -276,7 +277,7 @@ def test_an_ambiguous_union_of_dataclasses_is_a_programming_error() -> None:
         thing: Bounds | Point = Bounds()
 
     with pytest.raises(TypeError, match="needs a field `kind`"):
-        load(Odd, "", source="c.yaml")
+        load_config(Odd, "", source="c.yaml")
 
 
 def test_a_refusal_of_the_constructor_gets_its_place() -> None:
@@ -289,6 +290,6 @@ def test_a_refusal_of_the_constructor_gets_its_place() -> None:
                 raise ValueError("the number is odd")
 
     with pytest.raises(SpecError) as caught:
-        load(Even, "number: 3\n", source="c.yaml")
+        load_config(Even, "number: 3\n", source="c.yaml")
     assert str(caught.value.problems[0]).splitlines()[0].startswith("error: the file: the number is odd")
     assert [field.name for field in dataclasses.fields(Even)] == ["number"]

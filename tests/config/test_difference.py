@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from tests.config.shapes import Bounds, Config, Point
-from windlass.config import ABSENT, Change, diff, override_paths
+from windlass.config.completion import override_paths
+from windlass.config.difference import ABSENT, Change, diff
 
 
 def test_a_change_names_its_path_and_both_sides() -> None:

@@ -6,12 +6,14 @@ from typing import ClassVar
 import pytest
 
 from tests.config.shapes import Bounds, Config, Point, Sgd
-from windlass.config import join_path, load, parse_override, split_path
+from windlass.config.loading import load_config
+from windlass.config.override import parse_override
+from windlass.config.path import join_path, split_path
 from windlass.core.errors import SpecError
 
 
 def read(text: str, *overrides: str) -> Config:
-    return load(Config, text, source="c.yaml", overrides=overrides).value
+    return load_config(Config, text, source="c.yaml", overrides=overrides).value
 
 
 def refusal(text: str, *overrides: str) -> tuple[str, str]:
@@ -198,4 +200,4 @@ class Source:
     ],
 )
 def test_an_override_replaces_the_alternatives_that_the_file_sets(overrides: list[str], expected: Source) -> None:
-    assert load(Source, "path: p\nnote: n\n", source="f", overrides=overrides).value == expected
+    assert load_config(Source, "path: p\nnote: n\n", source="f", overrides=overrides).value == expected

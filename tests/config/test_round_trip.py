@@ -11,9 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.config.shapes import Adam, Bounds, Color, Config, Node, Point, Sgd
-from windlass.config import diff, from_data, join_path, load, to_data, to_yaml
+from windlass.config.difference import diff
 from windlass.config.document import text_of
-from windlass.config.emit import yaml_of_data
+from windlass.config.emit import to_yaml, yaml_of_data
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data, load_config
+from windlass.config.path import join_path
 from windlass.core.errors import Problem, SpecError
 
 TEXT = st.one_of(
@@ -87,7 +90,7 @@ CONFIGS = st.builds(
 @settings(max_examples=150, deadline=None)
 def test_a_value_survives_yaml(config: Config) -> None:
     text = to_yaml(config)
-    found = load(Config, text, source="c.yaml").value
+    found = load_config(Config, text, source="c.yaml").value
     assert found == config
     assert repr(found) == repr(config)
     assert to_yaml(found) == text
@@ -107,9 +110,9 @@ def test_a_value_survives_plain_data_and_json(config: Config) -> None:
 def test_overrides_equal_editing_the_file(config: Config, is_option: bool) -> None:
     data = to_data(config)
     overrides = [f"{'--' if is_option else ''}{join_path((key,))}={flow(value)}" for key, value in data.items()]
-    assert load(Config, "", source="c.yaml", overrides=overrides).value == config
+    assert load_config(Config, "", source="c.yaml", overrides=overrides).value == config
     assert (
-        load(
+        load_config(
             Config,
             to_yaml(Config(text="other", small=5)),
             source="c.yaml",
@@ -140,7 +143,7 @@ def test_differences_are_none_to_oneself_and_mirror_each_other(first: Config, se
 def test_no_text_raises_anything_but_a_spec_error(text: str) -> None:
     problems: Sequence[Problem] = ()
     try:
-        load(Config, text, source="c.yaml")
+        load_config(Config, text, source="c.yaml")
     except SpecError as error:
         problems = error.problems
     assert all(problem.message and problem.code and problem.place is not None for problem in problems)
@@ -151,7 +154,7 @@ def test_no_text_raises_anything_but_a_spec_error(text: str) -> None:
 def test_no_override_raises_anything_but_a_spec_error(overrides: list[str]) -> None:
     problems: Sequence[Problem] = ()
     try:
-        load(Config, "origin: 3\nwords: [a]\n", source="c.yaml", overrides=overrides)
+        load_config(Config, "origin: 3\nwords: [a]\n", source="c.yaml", overrides=overrides)
     except SpecError as error:
         problems = error.problems
     assert all(problem.message and problem.code and problem.place is not None for problem in problems)
@@ -164,10 +167,10 @@ def test_a_mutilated_file_is_refused_or_read_whole(config: Config, data: st.Data
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
     try:
-        found = load(Config, text[:start] + text[end:], source="c.yaml").value
+        found = load_config(Config, text[:start] + text[end:], source="c.yaml").value
     except SpecError:
         return
-    assert load(Config, to_yaml(found), source="c.yaml").value == found
+    assert load_config(Config, to_yaml(found), source="c.yaml").value == found
 
 
 @given(st.dictionaries(TEXT, JSON, max_size=4))
@@ -175,10 +178,10 @@ def test_a_mutilated_file_is_refused_or_read_whole(config: Config, data: st.Data
 @settings(max_examples=100, deadline=None)
 def test_both_parsers_read_the_same(data: dict[str, object]) -> None:
     text = yaml_of_data({"free": data})
-    fast = load(Config, text, source="c.yaml").value
+    fast = load_config(Config, text, source="c.yaml").value
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(yaml, "CSafeLoader", raising=False)
-        assert load(Config, text, source="c.yaml").value == fast == Config(free=data)  # type: ignore[arg-type]
+        assert load_config(Config, text, source="c.yaml").value == fast == Config(free=data)  # type: ignore[arg-type]
 
 
 def test_yaml_looks_as_a_person_would_write_it() -> None:
@@ -237,7 +240,7 @@ def test_yaml_looks_as_a_person_would_write_it() -> None:
         "        - a: null\n"
         "  empty: {}\n"
     )
-    assert load(Config, to_yaml(config), source="c.yaml").value == config
+    assert load_config(Config, to_yaml(config), source="c.yaml").value == config
 
 
 def test_an_untidy_python_value_is_put_in_order() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.config.shapes import Config
-from windlass.config import json_schema
+from windlass.config.schema_export import json_schema
 from windlass.core.names import is_name
 
 

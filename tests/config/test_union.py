@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.config import Range, load, to_data, with_overrides
+from windlass.config import Range
+from windlass.config.encode import to_data
+from windlass.config.loading import load_config
+from windlass.config.value import with_overrides
 from windlass.core.errors import SpecError
 
 
@@ -44,7 +47,7 @@ NEEDED = "needed: {kind: fast}\n"
 
 
 def read(text: str, *overrides: str) -> Holder:
-    return load(Holder, NEEDED + text, source="file.yaml", overrides=overrides).value
+    return load_config(Holder, NEEDED + text, source="file.yaml", overrides=overrides).value
 
 
 def refused(text: str, *overrides: str) -> list[tuple[str, str]]:
@@ -70,7 +73,7 @@ def test_a_misspelt_key_is_told_among_the_keys_of_the_default() -> None:
 
 def test_a_field_without_a_default_needs_its_kind() -> None:
     with pytest.raises(SpecError) as caught:
-        load(Holder, "needed: {rate: 1}\n", source="file.yaml")
+        load_config(Holder, "needed: {rate: 1}\n", source="file.yaml")
     assert caught.value.message == "missing key `kind` in needed"
     assert ("missing key `kind` in maybe", "it must be one of slow, fast") in refused("maybe: {rate: 1}\n")
 

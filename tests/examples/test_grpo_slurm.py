@@ -22,9 +22,10 @@ from tests.examples.example_copy import EXAMPLES, copy_example
 from tests.lab.slurm import SlurmLab
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
+from windlass import Options, Run, launch
 from windlass.cli import main
 from windlass.core.process import send_signal
-from windlass.launcher import Options, Run, launch, prepare_file
+from windlass.launcher.prepare import prepare_file
 from windlass.record.manifest import commit_manifest
 from windlass.record.state import State
 from windlass.runs.home import Home

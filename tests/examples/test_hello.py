@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.example_copy import EXAMPLES, commit_all
-from windlass.launcher import Run, launch, load
+from windlass import Run, launch, load
 from windlass.record.state import State
 from windlass.runs.home import Home
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.docker import BASE, DockerLab
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.manifest import ManifestEntry
 from windlass.runs.home import Home
 from windlass.runs.outputs import read_manifest

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.examples.example_copy import copy_example
-from windlass.launcher import Run
-from windlass.tune.sweep import launch_sweep
+from windlass import Run
+from windlass.tune.sweep.launching import launch_sweep
 
 pytestmark = pytest.mark.system
 

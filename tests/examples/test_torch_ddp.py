@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.examples.example_copy import copy_example
+from windlass import Run, launch, load
 from windlass.core.process import ProcessId, descendants
-from windlass.launcher import Run, launch, load
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.examples.example_copy import commit_all, copy_example
+from windlass import Run, launch, load
 from windlass.core.process import ProcessId, descendants
-from windlass.launcher import Run, launch, load
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

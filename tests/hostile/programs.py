@@ -23,7 +23,7 @@ from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.client import SlurmClient, completion_file, read_completions, read_past
 from windlass.backends.slurm.explain import can_start, why_it_waits, why_suspended
 from windlass.backends.slurm.probe import profile_of, sections_of
-from windlass.config import load
+from windlass.config.loading import load_config
 from windlass.core.errors import WindlassError
 from windlass.core.process import Completed
 from windlass.launcher.archive.importing import import_run
@@ -247,7 +247,7 @@ class _Shell:
     run_bytes: Any = None
 
 
-_SITE = load(Profile, "name: here\nkind: slurm\nfs:\n  shared: /shared\n", source="x").value
+_SITE = load_config(Profile, "name: here\nkind: slurm\nfs:\n  shared: /shared\n", source="x").value
 
 
 def _client(folder: Path, text: str) -> None:

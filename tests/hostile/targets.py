@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.hostile.mutations import mutated
 from tests.runs.journals import RunScript
-from windlass.config import load
+from windlass.config.loading import load_config
 from windlass.core.clock import FakeClock
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_object
@@ -271,10 +271,11 @@ TARGETS: dict[str, Callable[[Bench, random.Random], None]] = {
     ),
     "request": _allowed()(lambda bench, content: read_request(content), _REQUEST),
     "experiment": _allowed(WindlassError)(
-        lambda bench, content: load(Experiment, content.decode("latin-1"), source="x"), json.dumps(EXPERIMENT).encode()
+        lambda bench, content: load_config(Experiment, content.decode("latin-1"), source="x"),
+        json.dumps(EXPERIMENT).encode(),
     ),
     "profile": _allowed(WindlassError)(
-        lambda bench, content: load(Profile, content.decode("latin-1"), source="x"), _PROFILE
+        lambda bench, content: load_config(Profile, content.decode("latin-1"), source="x"), _PROFILE
     ),
     "plan.json": _whole_home("plan.json", json.dumps(PLAN).encode()),
     "provenance.json": _whole_home("provenance.json", json.dumps(PROVENANCE).encode()),

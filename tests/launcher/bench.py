@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass import config, spec
+from windlass import Options, Run, launch, spec
 from windlass.backends import Rendered, Submission
+from windlass.config.loading import from_data
 from windlass.core.errors import PreconditionError
-from windlass.launcher import Options, Prepared, Run, launch, prepare
 from windlass.launcher.journal import client_journal
+from windlass.launcher.prepare import Prepared, prepare
 from windlass.record import events
 from windlass.record.journal import read_journal
 from windlass.runs.home import Home
@@ -54,7 +55,7 @@ class Bench:
 
     def prepare(self, data: dict[str, Any], options: Options | None = None) -> Prepared:
         """A plan of an experiment called `play`."""
-        experiment = config.from_data(spec.Experiment, {"name": "play", **data}, source="play.yaml")
+        experiment = from_data(spec.Experiment, {"name": "play", **data}, source="play.yaml")
         return prepare(experiment, self.code, options or Options(allow_dirty=True), home=self.home)
 
     def launch(self, data: dict[str, Any] | None = None) -> Run:

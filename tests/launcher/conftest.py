@@ -12,7 +12,7 @@ from tests.launcher.bench import Bench, PickyBackend
 from tests.system.stage import Stage
 from windlass.backends import Backend
 from windlass.launcher import submit
-from windlass.plan import Site
+from windlass.plan.site import Site
 from windlass.runs.home import Home
 from windlass.testing.fake_backend import Faults
 

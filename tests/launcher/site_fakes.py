@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from windlass import Run
 from windlass.backends.site_shell import RawShellResult, ShellResult
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError
-from windlass.launcher import Run
 from windlass.launcher.gc import at_site
 from windlass.launcher.reconcile import reconciler
 from windlass.launcher.remote import client, refresh

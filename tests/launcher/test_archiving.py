@@ -18,9 +18,9 @@ import pytest
 
 from tests.launcher.deadly import killed_at
 from tests.system.stage import PYTHON, Stage
+from windlass import Options, Run
 from windlass.cli.program import main
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.launcher import Options, Run
 from windlass.launcher.verify.verify import verify
 from windlass.record.state import State
 from windlass.runs.archive.contents import LIST, Contents, Item
@@ -28,7 +28,7 @@ from windlass.runs.archive.origin import is_imported
 from windlass.runs.archive.stream import member
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
-from windlass.secrets import open_secrets
+from windlass.secrets.lookup import open_secrets
 
 pytestmark = pytest.mark.system
 

@@ -11,11 +11,11 @@ import click
 import pytest
 
 from tests.launcher.bench import Bench, PickyBackend
+from windlass import Run
 from windlass.backends import Rendered, Submission
 from windlass.cli import main
 from windlass.cli.catalogue import LazyGroup
 from windlass.cli.completion.runs import complete_runs
-from windlass.launcher import Run
 from windlass.launcher.journal import client_journal
 from windlass.record import events
 from windlass.record.journal import read_journal

@@ -10,10 +10,11 @@ import pytest
 
 from tests.launcher.bench import Bench, PickyBackend
 from tests.launcher.site_fakes import Elsewhere, live_elsewhere
+from windlass import Run
 from windlass.cli import main
 from windlass.cli.following import Following, follow_to_verdict
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
-from windlass.launcher import Run, control
+from windlass.launcher import control
 from windlass.record import events
 from windlass.record.journal import read_journal
 from windlass.record.manifest import commit_manifest

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from tests.launcher.bench import Bench, commit
+from windlass import Options
 from windlass.core.errors import AccessError, PreconditionError, SpecError, UsageError, WindlassError
-from windlass.launcher import Options, prepare_file
-from windlass.secrets import Vault
-from windlass.sites import Partition, Profile, save_site
+from windlass.launcher.prepare import prepare_file
+from windlass.secrets.vault import Vault
+from windlass.sites.profile import Partition, Profile
+from windlass.sites.store import save_site
 
 MAIN = {"run": "true"}
 

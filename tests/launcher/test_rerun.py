@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.launcher.bench import Bench, PickyBackend, commit
+from windlass import Options, launch
 from windlass.core.errors import WindlassError
-from windlass.launcher import Options, launch
 from windlass.launcher.rerun import Rerun, prepare_rerun
 from windlass.launcher.stage import image
 from windlass.pin.image import pinning

@@ -9,8 +9,8 @@ import pytest
 
 from tests.launcher.deadly import killed_at
 from tests.system.stage import Stage, until
+from windlass import Run
 from windlass.cli.program import main
-from windlass.launcher import Run
 from windlass.launcher.verify.verify import verify
 from windlass.record.state import State
 

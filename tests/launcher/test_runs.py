@@ -9,8 +9,8 @@ import pytest
 
 import windlass
 from tests.system.stage import PYTHON, Stage, until
+from windlass import Options, Run
 from windlass.core.errors import NotFoundError, WaitTimeoutError
-from windlass.launcher import Options, Run
 from windlass.record.state import State
 from windlass.runs.store import run_ids
 

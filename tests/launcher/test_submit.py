@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from tests.launcher.bench import Bench, PickyBackend, commit
+from windlass import Options, launch
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import lock
-from windlass.launcher import Options, Prepared, launch
+from windlass.launcher.prepare import Prepared
 from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.launcher.stage import stage
 from windlass.launcher.submit import launch_lock
 from windlass.record import events
 from windlass.record.state import State
 from windlass.runs.store import RunFolder, create
-from windlass.secrets import Vault
 from windlass.secrets.delivery import delivery_folders
+from windlass.secrets.vault import Vault
 from windlass.supervise.remote.delivery import read_delivery
 
 VALUE = b"xK9-planted/value"

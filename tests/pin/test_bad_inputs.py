@@ -14,7 +14,11 @@ import pytest
 from tests.pin.conftest import Shell
 from tests.pin.projects import lock, make_project, uv
 from windlass.core.errors import WindlassError
-from windlass.pin import CodePin, checkout, pin_code, pin_data, pin_environment
+from windlass.pin.code.checkouts import checkout
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.code.pinning import pin_code
+from windlass.pin.data.pinning import pin_data
+from windlass.pin.environment.pinning import pin_environment
 
 UNTRACKED_HINT = (
     "commit them (or list files that are not code in .gitignore), or add --snapshot (stores this exact tree) "

@@ -18,16 +18,19 @@ from tests.pin.projects import lock, make_project
 from tests.pin.test_environment import run_python
 from windlass.core.errors import PreconditionError
 from windlass.core.process import descendants, identify
-from windlass.pin import checkout, pin_code
-from windlass.pin.environment import ensure_environment, pin_environment
+from windlass.pin.code.checkouts import checkout
+from windlass.pin.code.pinning import pin_code
 from windlass.pin.environment.cached import build_once
+from windlass.pin.environment.ensuring import ensure_environment
+from windlass.pin.environment.pinning import pin_environment
 
 pytestmark = pytest.mark.system
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from windlass.pin.environment import ensure_environment, pin_environment
+from windlass.pin.environment.ensuring import ensure_environment
+from windlass.pin.environment.pinning import pin_environment
 folder, cache = map(Path, sys.argv[1:])
 built = ensure_environment(pin_environment("uv", folder), folder, cache, log=lambda line: None)
 print(built.is_hit, built.python)

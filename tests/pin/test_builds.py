@@ -11,7 +11,8 @@ import pytest
 
 from windlass.core.errors import PreconditionError
 from windlass.pin.builds import build_key, code_of_build
-from windlass.pin.code import CodePin, pin_code
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.code.pinning import pin_code
 
 KEY: dict[str, Any] = {
     "variables": {"A": "1"},

@@ -8,7 +8,8 @@ import pytest
 from tests.pin.conftest import Shell
 from tests.pin.trees import contents
 from windlass.core.errors import PreconditionError
-from windlass.pin.code import checkout, pin_code
+from windlass.pin.code.checkouts import checkout
+from windlass.pin.code.pinning import pin_code
 
 
 def test_a_checkout_is_whole_alone_and_dated(repo: Path, tmp_path: Path, sh: Shell) -> None:

@@ -9,8 +9,10 @@ import pytest
 from tests.pin.conftest import Shell
 from tests.pin.trees import contents, fingerprint
 from windlass.core.errors import PreconditionError
-from windlass.pin.code import NO_CODE, checkout, pin_code, resolve_code_folder, strip_credentials
+from windlass.pin.code.checkouts import checkout, resolve_code_folder
 from windlass.pin.code.git import Git, quote, unquote
+from windlass.pin.code.pinned import NO_CODE
+from windlass.pin.code.pinning import pin_code, strip_credentials
 
 
 def test_a_clean_tree_is_its_commit(repo: Path, sh: Shell) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.pin.data import check_data, pin_data
+from windlass.pin.data.pinning import check_data, pin_data
 
 OLD_S = 1_500_000_000
 

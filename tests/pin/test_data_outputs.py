@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.pin.data import DataPlaces, check_data, pin_data, place_data
+from windlass.pin.data.pinned import DataPlaces
+from windlass.pin.data.pinning import check_data, pin_data, place_data
 from windlass.record.manifest import commit_manifest
 
 RUN = "exp-abcd2345"

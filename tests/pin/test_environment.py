@@ -9,7 +9,9 @@ import pytest
 
 from tests.pin.projects import BACKEND, lock, make_project, make_wheel, uv
 from windlass.core.errors import PreconditionError
-from windlass.pin.environment import NO_ENVIRONMENT, EnvironmentPin, LocalPackage, ensure_environment, pin_environment
+from windlass.pin.environment.ensuring import ensure_environment
+from windlass.pin.environment.pinned import NO_ENVIRONMENT, EnvironmentPin, LocalPackage
+from windlass.pin.environment.pinning import pin_environment
 from windlass.pin.environment.uv_tool import run_uv
 
 pytestmark = pytest.mark.system

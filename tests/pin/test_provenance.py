@@ -8,8 +8,10 @@ import pytest
 import windlass
 from windlass.core.clock import FakeClock
 from windlass.core.errors import InternalError
-from windlass.pin import CodePin, DataPin, EnvironmentPin, ReplicaRecord, collect, host_facts
-from windlass.pin.provenance import find_seeds
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.data.pinned import DataPin
+from windlass.pin.environment.pinned import EnvironmentPin
+from windlass.pin.provenance import ReplicaRecord, collect, find_seeds, host_facts
 
 
 def record(**changes: object) -> dict[str, object]:

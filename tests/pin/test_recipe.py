@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import PreconditionError
-from windlass.pin import EnvironmentPin
 from windlass.pin.environment.driver import check_driver, look_at_driver
 from windlass.pin.environment.locked import locked_packages, wants_architecture
-from windlass.pin.environment.pinned import LocalPackage
+from windlass.pin.environment.pinned import EnvironmentPin, LocalPackage
 from windlass.pin.environment.recipe import ProjectFiles, make_recipe
-from windlass.sites import Partition
-from windlass.sites.profile import Override, Patch, SiteEnvironment
+from windlass.sites.profile import Override, Partition, Patch, SiteEnvironment
 from windlass.supervise.builds.recipe import EnvironmentRecipe
 
 LOCK = """

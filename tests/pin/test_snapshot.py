@@ -8,7 +8,8 @@ import pytest
 from tests.pin.conftest import Shell
 from tests.pin.trees import contents, fingerprint
 from windlass.core.errors import AccessError, PreconditionError
-from windlass.pin.code import checkout, pin_code
+from windlass.pin.code.checkouts import checkout
+from windlass.pin.code.pinning import pin_code
 from windlass.pin.code.snapshot import is_credential_name
 
 

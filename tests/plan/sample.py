@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass import config
-from windlass.pin.code import CodePin
-from windlass.pin.data import DataPin
+from windlass.config.loading import load_config
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.data.pinned import DataPin
 from windlass.pin.environment.pinned import EnvironmentPin
-from windlass.plan import Pins, Plan, Site, SiteResources, make_plan
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
+from windlass.plan.site import Site, SiteResources
 from windlass.spec import Experiment
 
 BIG = Site(machine=SiteResources(num_gpus=8, num_cpus=64.0, memory_bytes=256 << 30))
@@ -71,7 +74,7 @@ def plan_of(
     is_debug: bool = False,
     best_effort: bool = False,
 ) -> Plan:
-    loaded = config.load(Experiment, text, source="exp.yaml", overrides=overrides)
+    loaded = load_config(Experiment, text, source="exp.yaml", overrides=overrides)
     return make_plan(
         loaded.value,
         pins,

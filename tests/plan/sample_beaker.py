@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from windlass import config
-from windlass.config import from_data
-from windlass.plan import Pins, Plan, Site, make_plan
-from windlass.sites import Profile
+from windlass.config.loading import from_data, load_config
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
+from windlass.plan.site import Site
+from windlass.sites.profile import Profile
 from windlass.spec import Experiment
 
 PLACE: dict[str, Any] = {
@@ -43,7 +45,7 @@ def beaker_site(partition: str = "", **changes: Any) -> Site:
 
 def beaker_plan(text: str, *overrides: str, site: Site | None = None, **options: Any) -> Plan:
     """The plan of an experiment there."""
-    loaded = config.load(Experiment, text, source="e.yaml", overrides=list[str](_words(overrides)))
+    loaded = load_config(Experiment, text, source="e.yaml", overrides=list[str](_words(overrides)))
     return make_plan(loaded.value, Pins(), site or beaker_site(), origins=loaded.origins, **options)
 
 

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tests.plan.sample import PINS
-from windlass import config
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
-from windlass.plan import Pins, Plan, Site, make_plan
-from windlass.sites import Profile
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
+from windlass.plan.site import Site
+from windlass.sites.profile import Profile
 from windlass.spec import Experiment
 
 PROFILE = """\
@@ -54,7 +57,7 @@ ray: {cpus: 32}
 
 def site(*overrides: str, partition: str = "") -> Site:
     """The sample site, with overrides of its profile."""
-    profile = config.load(Profile, PROFILE, source="lab.yaml", overrides=overrides).value
+    profile = load_config(Profile, PROFILE, source="lab.yaml", overrides=overrides).value
     return replace(Site.of(profile), partition=partition)
 
 
@@ -68,6 +71,6 @@ def refused(text: str, *overrides: str, at: Site | None = None, reshape: bool = 
 
 def planned(text: str, *overrides: str, at: Site | None = None, reshape: bool = False, pins: Pins = PINS) -> Plan:
     """The plan of an experiment at the sample site."""
-    loaded = config.load(Experiment, text, source="exp.yaml", overrides=overrides)
+    loaded = load_config(Experiment, text, source="exp.yaml", overrides=overrides)
     place = site() if at is None else at
     return make_plan(loaded.value, pins, place, overrides=overrides, reshape=reshape, origins=loaded.origins)

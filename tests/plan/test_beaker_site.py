@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from tests.plan.sample_beaker import PLACE, beaker_plan, beaker_site
-from windlass import config
 from windlass.backends.beaker.render import experiment_spec
-from windlass.config import from_data
+from windlass.config.emit import to_yaml
+from windlass.config.loading import from_data, load_config
 from windlass.core.errors import SpecError
-from windlass.plan import Plan, RunPaths, choose_site, job_document
+from windlass.plan.job import RunPaths, job_document
 from windlass.plan.page import plan_page
-from windlass.sites import Profile
+from windlass.plan.placement import choose_site
+from windlass.plan.plan import Plan
+from windlass.sites.profile import Profile
 from windlass.spec import Experiment
 from windlass.supervise.job import JobDocument
 
@@ -143,7 +145,7 @@ def test_one_node_needs_no_shared_folder() -> None:
 
 
 def test_a_site_is_one_place_whatever_its_clusters() -> None:
-    loaded = config.load(Experiment, ONE, source="e.yaml")
+    loaded = load_config(Experiment, ONE, source="e.yaml")
     assert choose_site(loaded.value, [beaker_site()]).partition == ""
 
 
@@ -192,5 +194,5 @@ def test_a_profile_with_clusters_of_unequal_nodes_plans_for_the_smaller() -> Non
 def test_samples_are_valid_profiles() -> None:
     site = beaker_site()
     assert site.profile is not None
-    text = config.to_yaml(site.profile)
-    assert config.load(Profile, text, source="lab").value == from_data(Profile, dict(site.profile_data), source="lab")
+    text = to_yaml(site.profile)
+    assert load_config(Profile, text, source="lab").value == from_data(Profile, dict(site.profile_data), source="lab")

@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.plan.sample import BIG, PINS
-from windlass import config
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
 from windlass.pin.data.pinned import BuildPin
-from windlass.plan import Pins, Plan, RunPaths, Site, job_document, make_plan, plan_page
 from windlass.plan.builds import pin_builds
 from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.job import RunPaths, job_document
+from windlass.plan.page import plan_page
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
+from windlass.plan.site import Site
 from windlass.spec import Experiment
 
 BASE = """\
@@ -34,7 +39,7 @@ limit: {time: 1h, per_job: 30m}
 
 
 def builds_of(text: str, *overrides: str, pins: Pins = PINS) -> dict[str, BuildPin]:
-    loaded = config.load(Experiment, text, source="exp.yaml", overrides=overrides)
+    loaded = load_config(Experiment, text, source="exp.yaml", overrides=overrides)
     diagnostics = Diagnostics(loaded.origins)
     found = pin_builds(loaded.value, pins, {"tokens": "c1", "packed": "c2"}, diagnostics)
     diagnostics.raise_all()
@@ -45,7 +50,7 @@ def plan_of(text: str, *overrides: str, hits: tuple[str, ...] = (), pins: Pins =
     builds = builds_of(text, *overrides, pins=pins)
     for name in hits:
         builds[name] = replace(builds[name], is_hit=True, digest="e" * 64, size_bytes=2048, num_files=3)
-    loaded = config.load(Experiment, text, source="exp.yaml", overrides=overrides)
+    loaded = load_config(Experiment, text, source="exp.yaml", overrides=overrides)
     return make_plan(loaded.value, replace(pins, builds=builds), site, overrides=overrides, origins=loaded.origins)
 
 

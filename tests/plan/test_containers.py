@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import PreconditionError, SpecError
-from windlass.pin.image import ImagePin
-from windlass.plan import Pins, RunPaths, Site, job_document, make_plan
+from windlass.pin.image.pinned import ImagePin
 from windlass.plan.containers import container_argv
+from windlass.plan.job import RunPaths, job_document
+from windlass.plan.pins import Pins
+from windlass.plan.planner import make_plan
+from windlass.plan.site import Site
 from windlass.sites.profile import Containers
 from windlass.spec import Env, Experiment, Image, Task
 from windlass.supervise.job import ContainerConfig

@@ -8,7 +8,7 @@ import pytest
 
 from tests.plan.sample import FULL, plan_of
 from windlass.core.errors import InternalError, PreconditionError
-from windlass.plan import RunPaths, job_document
+from windlass.plan.job import RunPaths, job_document
 from windlass.supervise.job import JobDocument, JobSecret, Lease
 
 PLACES = RunPaths(

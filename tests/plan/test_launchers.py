@@ -8,8 +8,9 @@ import pytest
 from tests.plan.sample import plan_of
 from windlass.config.field_types import ChoiceType, fields_of
 from windlass.core.errors import SpecError
-from windlass.plan import RunPaths, job_document
-from windlass.plan.launchers import LAUNCHERS, LaunchContext, launch
+from windlass.plan.job import RunPaths, job_document
+from windlass.plan.launchers.context import LaunchContext
+from windlass.plan.launchers.registry import LAUNCHERS, launch
 from windlass.plan.launchers.wrapping import with_roles
 from windlass.plan.plan import TaskPlan
 from windlass.plan.shape import TaskShape

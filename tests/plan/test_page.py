@@ -3,9 +3,10 @@ from __future__ import annotations
 import dataclasses
 
 from tests.plan.sample import FULL, PINS, plan_of
-from windlass.pin.code import CodePin
+from windlass.pin.code.pinned import CodePin
 from windlass.pin.environment.pinned import EnvironmentPin
-from windlass.plan import Pins, plan_page
+from windlass.plan.page import plan_page
+from windlass.plan.pins import Pins
 
 PAGE = """\
 experiment   grpo

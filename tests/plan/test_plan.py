@@ -7,10 +7,10 @@ import pytest
 
 from tests.plan.sample import FULL, plan_of
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.plan import Plan
 from windlass.plan.codec import decode, encode
+from windlass.plan.plan import Plan
 from windlass.plan.site import Site, SiteResources
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 
 
 def data() -> Any:

@@ -7,8 +7,10 @@ import pytest
 
 from tests.plan.sample import BARE, BIG, FULL, PINS, SMALL, plan_of
 from windlass.core.errors import InternalError, SpecError
-from windlass.pin.code import CodePin
-from windlass.plan import Pins, Plan, Site
+from windlass.pin.code.pinned import CodePin
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
+from windlass.plan.site import Site
 
 GOLDEN = "fea31b3266554d74ffbdadc10296d01c885346a29d63231cbea6134096800069"
 

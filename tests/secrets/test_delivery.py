@@ -9,8 +9,9 @@ import pytest
 
 from windlass.core.errors import AccessError, InternalError
 from windlass.core.names import new_token
-from windlass.secrets import deliver, read_delivery, sweep_deliveries
 from windlass.secrets import delivery as delivery_module
+from windlass.secrets.delivery import deliver, sweep_deliveries
+from windlass.supervise.remote.delivery import read_delivery
 
 VALUES = {"HF_TOKEN": b"s3cr3t-value"}
 

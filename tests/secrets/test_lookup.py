@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import AccessError, NotFoundError, UsageError
-from windlass.secrets import Secrets, Vault, open_secrets
 from windlass.secrets.keyring_store import KeyringStore
+from windlass.secrets.lookup import Secrets, open_secrets
+from windlass.secrets.vault import Vault
 
 VALUE = b"s3cr3t-value-0123"
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.core.errors import AccessError, NotFoundError, UsageError
-from windlass.secrets import Vault, check_value
+from windlass.secrets.store import check_value
+from windlass.secrets.vault import Vault
 
 VALUE = b"s3cr3t-value-0123"
 
@@ -142,7 +143,7 @@ def test_no_error_quotes_a_value(value: bytes) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from windlass.secrets import Vault
+from windlass.secrets.vault import Vault
 for number in range(4):
     Vault(Path(sys.argv[1])).set(f"KEY_{sys.argv[2]}_{number}", b"value of " + sys.argv[2].encode())
 """

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from windlass import config
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
-from windlass.sites import Profile
 from windlass.sites.beaker import BeakerMount, BeakerPlace, mounts_of
+from windlass.sites.profile import Profile
 
 GOOD = """\
 name: lab
@@ -21,7 +21,7 @@ partitions: {lab/alpha: {gpus: 8}}
 
 
 def test_a_whole_profile() -> None:
-    profile = config.load(Profile, GOOD, source="lab").value
+    profile = load_config(Profile, GOOD, source="lab").value
     assert profile.beaker.mounts == (BeakerMount(path="/weka/a", weka="a"),)
     assert profile.beaker.results == "/results"
 
@@ -53,7 +53,7 @@ WRONG = [
 @pytest.mark.parametrize(("override", "message", "code"), WRONG)
 def test_what_contradicts(override: str, message: str, code: str) -> None:
     with pytest.raises(SpecError) as caught:
-        config.load(Profile, GOOD, source="lab", overrides=[override])
+        load_config(Profile, GOOD, source="lab", overrides=[override])
     assert [problem.code for problem in caught.value.problems] == [code]
     assert message in caught.value.problems[0].message
 

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from windlass import config
+from windlass.config.emit import to_yaml
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
-from windlass.sites import Profile
 from windlass.sites.consistency import stale_sources, unknown_facts
+from windlass.sites.profile import Profile
 
 GOOD = """\
 name: mine
@@ -19,14 +20,14 @@ fs: {shared: "/projects/abc/${user}"}
 
 def problems(text: str) -> list[str]:
     with pytest.raises(SpecError) as caught:
-        config.load(Profile, text, source="mine.yaml")
+        load_config(Profile, text, source="mine.yaml")
     return [
         f"{problem.place} | {problem.message} | {problem.code} | {problem.hint}" for problem in caught.value.problems
     ]
 
 
 def test_a_good_profile_has_no_findings() -> None:
-    assert config.load(Profile, GOOD, source="mine.yaml").value.net.vars[0].value == "^LL128"
+    assert load_config(Profile, GOOD, source="mine.yaml").value.net.vars[0].value == "^LL128"
 
 
 @pytest.mark.parametrize(
@@ -83,22 +84,22 @@ def test_every_problem_is_reported_at_once() -> None:
 
 def test_facts_may_name_items_of_lists_and_keys_of_maps() -> None:
     facts = "[net.vars.NCCL_PROTO, partitions.gpu.gpus, scheduler.accounts.abc, fs]"
-    config.load(Profile, GOOD + f"sources: [{{facts: {facts}}}]\n", source="mine.yaml")
+    load_config(Profile, GOOD + f"sources: [{{facts: {facts}}}]\n", source="mine.yaml")
 
 
 def test_short_forms_come_back_as_they_were_written() -> None:
     text = "name: mine\nnet: {vars: [A=1, 'B=x=y', {name: C, role: worker}]}\nscheduler: {exclude: [n1, {host: n2, reason: slow}]}\n"
-    profile = config.load(Profile, text, source="mine.yaml").value
+    profile = load_config(Profile, text, source="mine.yaml").value
     assert [(v.name, v.value, v.role) for v in profile.net.vars] == [
         ("A", "1", "all"),
         ("B", "x=y", "all"),
         ("C", None, "worker"),
     ]
-    written = config.to_yaml(profile)
+    written = to_yaml(profile)
     assert "[A=1" not in written  # one entry is a mapping, so each has a line
     assert "- A=1\n" in written
     assert "- n1\n" in written
-    assert config.load(Profile, written, source="again").value == profile
+    assert load_config(Profile, written, source="again").value == profile
 
 
 def test_a_variable_without_a_value_is_not_guessed_at() -> None:
@@ -110,13 +111,13 @@ def test_a_variable_without_a_value_is_not_guessed_at() -> None:
 
 def test_facts_that_expired_are_named() -> None:
     text = "name: m\nsources: [{facts: fs, expires: 2026-03-01}, {facts: net, expires: 2026-03-02}, {facts: env}]\n"
-    profile = config.load(Profile, text, source="m.yaml").value
+    profile = load_config(Profile, text, source="m.yaml").value
     assert [source.facts for source in stale_sources(profile, "2026-03-02")] == [("fs",)]
 
 
 def test_what_is_not_known_is_listed_and_no_gpus_are_known() -> None:
     text = "name: m\npartitions: {a: {gpus: 0, cpus: 4, arch: x86_64, time_max: 1h}, b.c: {}}\n"
-    profile = config.load(Profile, text, source="m.yaml").value
+    profile = load_config(Profile, text, source="m.yaml").value
     assert unknown_facts(profile) == [
         "fs.shared",
         "scheduler.partition",
@@ -129,4 +130,4 @@ def test_what_is_not_known_is_listed_and_no_gpus_are_known() -> None:
         'partitions."b.c".arch',
         'partitions."b.c".time_max',
     ]
-    assert unknown_facts(config.load(Profile, GOOD, source="m.yaml").value) == ["net.interconnect", "net.interface"]
+    assert unknown_facts(load_config(Profile, GOOD, source="m.yaml").value) == ["net.interconnect", "net.interface"]

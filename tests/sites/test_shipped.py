@@ -6,12 +6,11 @@ import pytest
 
 from scripts.check_committed import REGISTRY_HOSTS
 from scripts.tree import ROOT
-from windlass import config
+from windlass.config.loading import load_config
 from windlass.plan.codec import decode, encode
 from windlass.plan.site import Site
-from windlass.sites import find_site, shipped_names
 from windlass.sites.profile import Fabric
-from windlass.sites.store import fabric_names
+from windlass.sites.store import fabric_names, find_site, shipped_names
 
 SHIPPED = ROOT / "src" / "windlass" / "sites" / "shipped"
 STUBS = ("jean-zay", "leonardo", "lumi", "perlmutter")
@@ -34,7 +33,7 @@ def test_a_shipped_profile_is_whole_and_says_where_it_comes_from(name: str, tmp_
 @pytest.mark.parametrize("name", fabric_names())
 def test_a_fabric_is_whole_and_says_where_it_comes_from(name: str) -> None:
     text = (SHIPPED / "fabrics" / f"{name}.yaml").read_text()
-    fabric = config.load(Fabric, text, source=name).value
+    fabric = load_config(Fabric, text, source=name).value
     assert fabric.name == name
     assert fabric.net.interconnect
     assert all(source.url and source.seen for source in fabric.sources)
@@ -54,7 +53,7 @@ def test_no_shipped_file_names_a_package_registry() -> None:
 
 
 def test_efa_sets_nothing() -> None:
-    fabric = config.load(Fabric, (SHIPPED / "fabrics" / "efa.yaml").read_text(), source="efa").value
+    fabric = load_config(Fabric, (SHIPPED / "fabrics" / "efa.yaml").read_text(), source="efa").value
     assert fabric.net.vars == ()
 
 

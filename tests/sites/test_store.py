@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import AccessError, PreconditionError, SpecError, UsageError
-from windlass.sites import Partition, Profile, find_site, save_site, shipped_names, site_names, sites_folder
-from windlass.sites.profile import SiteNetwork, SiteVariable
-from windlass.sites.store import load_profile, profile_path
+from windlass.sites.profile import Partition, Profile, SiteNetwork, SiteVariable
+from windlass.sites.store import (
+    find_site,
+    load_profile,
+    profile_path,
+    save_site,
+    shipped_names,
+    site_names,
+    sites_folder,
+)
 
 
 def put(home: Path, name: str, text: str) -> Path:

@@ -17,8 +17,8 @@ from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.slurm.test_ends import sruns, step_daemons
 from tests.system.stage import until
 from tests.system.test_foreign_user import attack
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 
 __all__ = ["FAULTS", "Fault", "Scene", "windlass"]
 

@@ -16,8 +16,8 @@ from tests.soak.chaos_faults import FAULTS, Fault, Scene
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import PYTHON, until
 from tests.system.trainer import Training
+from windlass import Options, Run
 from windlass.core.errors import WindlassError
-from windlass.launcher import Options, Run
 from windlass.record.state import State
 
 __all__ = ["Outcome", "fault_of", "play", "table"]

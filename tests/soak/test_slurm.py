@@ -18,8 +18,8 @@ from tests.system import launcher
 from tests.system.slurm.conftest import slurm_stage  # noqa: F401 - a fixture, found by its name
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import PYTHON, living
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.soak

@@ -7,7 +7,7 @@ import pytest
 
 from tests.spec.bad_inputs import BAD_INPUTS
 from windlass.core.errors import SpecError
-from windlass.spec import load_experiment
+from windlass.spec.load import load_experiment
 
 
 def test_bad_input_is_refused_with_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

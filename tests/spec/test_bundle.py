@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from windlass import config
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data, load_config
 from windlass.core.errors import SpecError
 from windlass.spec import Bundle, Experiment, Task
 
@@ -10,12 +11,12 @@ TEXT = "name: x\ntasks: {main: {run: f, bundles: {a: %s}}}\n"
 
 
 def test_numbers_and_expressions() -> None:
-    loaded = config.load(
+    loaded = load_config(
         Experiment, TEXT % '{count: "${2 * nodes}", gpus: 1, strategy: strict-spread}', source="e.yaml"
     )
     bundle = loaded.value.tasks["main"].bundles["a"]
     assert bundle == Bundle(count="${2 * nodes}", gpus=1, strategy="strict-spread")
-    assert config.from_data(Experiment, config.to_data(loaded.value)) == loaded.value
+    assert from_data(Experiment, to_data(loaded.value)) == loaded.value
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_numbers_and_expressions() -> None:
 )
 def test_what_is_no_bundle(bundle: str, path: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        config.load(Experiment, TEXT % bundle, source="e.yaml")
+        load_config(Experiment, TEXT % bundle, source="e.yaml")
     (problem,) = caught.value.problems
     assert message in problem.message
     assert problem.place is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import SpecError
-from windlass.spec import load_experiment
+from windlass.spec.load import load_experiment
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass import config
+from windlass.config.emit import to_yaml
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data, load_config
+from windlass.config.schema_export import json_schema
 from windlass.core.errors import AccessError, NotFoundError, SpecError
 from windlass.spec import (
     Checkpoints,
@@ -24,9 +27,8 @@ from windlass.spec import (
     SecretUse,
     Stall,
     Task,
-    checked,
-    load_experiment,
 )
+from windlass.spec.load import checked, load_experiment
 from windlass.spec.references import find_cycle
 
 FULL = """\
@@ -99,7 +101,7 @@ def test_the_whole_file_is_read(tmp_path: Path) -> None:
         context=Context(priority="high", preemptible=True, account="lab/oe-adapt", group="rl-zero"),
         limit=Limit(time=432000.0, per_job=86400.0, jobs=30, gpu_hours=4800.0),
     )
-    assert config.load(Experiment, config.to_yaml(found), source="again").value == found
+    assert load_config(Experiment, to_yaml(found), source="again").value == found
 
 
 def test_the_shortest_file_is_two_lines(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_the_shortest_file_is_two_lines(tmp_path: Path) -> None:
     assert found.where == ("local",)
     assert found.retry == Retry(interrupted=50, failed=0)
     assert found.tasks["main"].stall == Stall(floor=60.0, enabled=True)
-    assert config.to_yaml(found) == "name: hello\ntasks:\n  main:\n    run: python train.py\n"
+    assert to_yaml(found) == "name: hello\ntasks:\n  main:\n    run: python train.py\n"
 
 
 def test_overrides_reach_into_the_one_task(tmp_path: Path) -> None:
@@ -305,12 +307,12 @@ EXPERIMENTS = st.builds(
 @given(EXPERIMENTS)
 @settings(max_examples=60, deadline=None)
 def test_an_experiment_survives_its_file(experiment: Experiment) -> None:
-    assert config.load(Experiment, config.to_yaml(experiment), source="e.yaml").value == experiment
+    assert load_config(Experiment, to_yaml(experiment), source="e.yaml").value == experiment
     assert checked(experiment) == experiment
 
 
 def test_the_schema_for_editors_covers_the_whole_file() -> None:
-    schema = config.json_schema(Experiment)
+    schema = json_schema(Experiment)
     definitions = schema["$defs"]
     assert isinstance(definitions, dict)
     properties = definitions["Experiment"]["properties"]
@@ -344,7 +346,7 @@ def test_a_secret_may_have_another_name_in_the_vault() -> None:
     use = SecretUse(name="TOKEN", from_="me_TOKEN")
     assert (use.source, SecretUse(name="TOKEN").source) == ("me_TOKEN", "TOKEN")
     env = Env(secrets=(use, SecretUse(name="B")))
-    assert config.to_data(env) == {"secrets": [{"name": "TOKEN", "from": "me_TOKEN"}, "B"]}
-    assert config.from_data(Env, config.to_data(env)) == env
+    assert to_data(env) == {"secrets": [{"name": "TOKEN", "from": "me_TOKEN"}, "B"]}
+    assert from_data(Env, to_data(env)) == env
     with pytest.raises(SpecError, match="consists of letters"):
-        config.from_data(Env, {"secrets": {"name": "TOKEN", "from": "no name"}})
+        from_data(Env, {"secrets": {"name": "TOKEN", "from": "no name"}})

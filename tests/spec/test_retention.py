@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from windlass import config
+from windlass.config.loading import from_data
 from windlass.core.errors import SpecError
 from windlass.spec import Best, Experiment, KeptCheckpoints, Retain
 
 
 def read(retain: object) -> Retain:
-    return config.from_data(Experiment, {"name": "x", "run": "true", "retain": retain}, source="x.yaml").retain
+    return from_data(Experiment, {"name": "x", "run": "true", "retain": retain}, source="x.yaml").retain
 
 
 def test_every_rule_is_read() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from windlass import config
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data, load_config
 from windlass.core.errors import SpecError
 from windlass.spec import Experiment, Sweep
 
@@ -13,7 +14,7 @@ _SWEEP: dict[str, Any] = {"metric": "loss", "mode": "min", "space": {"lr": {"uni
 
 
 def load(text: str) -> Sweep:
-    found = config.load(Experiment, _HEAD + text, source="exp.yaml").value.sweep
+    found = load_config(Experiment, _HEAD + text, source="exp.yaml").value.sweep
     assert found is not None
     return found
 
@@ -36,7 +37,7 @@ def test_what_was_written_comes_back() -> None:
         "  scheduler: {asha: {max_t: 81}}\n  search: {tpe: {multivariate: true}}\n  stop: {training_iteration: 100}\n"
         "  limits: {time: 2h, gpu_hours: 8, cost: 40, prices: {GPU: 2.5}}\n  keep: {best: 2, by: -cost}\n  first: {lr: 0.1}\n"
     )
-    assert config.from_data(Sweep, config.to_data(sweep)) == sweep
+    assert from_data(Sweep, to_data(sweep)) == sweep
     assert sweep.limits.time == 7200
     assert sweep.first == ({"lr": 0.1},)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.store import LocalStore
+from windlass.store.local import LocalStore
 
 
 @pytest.fixture

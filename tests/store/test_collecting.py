@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import PreconditionError, WaitTimeoutError
-from windlass.store import LocalStore, Version, collect
+from windlass.store.collecting import collect
+from windlass.store.data_version import Version
+from windlass.store.local import LocalStore
 
 DAY_S = 86_400.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windlass.store import Version, VersionEntry
+from windlass.store.data_version import Version, VersionEntry
 
 SHA = "ab" * 32
 

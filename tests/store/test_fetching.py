@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
-from windlass.store import LocalStore
 from windlass.store.fetching import Fetch
+from windlass.store.local import LocalStore
 
 CONTENT = bytes(range(256)) * (20 << 10)  # 5 MiB: more than what is read whole
 SHA = hashlib.sha256(CONTENT).hexdigest()

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
-from windlass.pin.data import pin_data
-from windlass.store import LocalStore, collect
+from windlass.pin.data.pinning import pin_data
+from windlass.store.collecting import collect
+from windlass.store.local import LocalStore
 
 
 def objects(store: LocalStore) -> list[str]:

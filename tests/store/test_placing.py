@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import PreconditionError
-from windlass.pin.data import pin_data
-from windlass.store import LocalStore, check_placed, place, remove_placed, sweep_placed
+from windlass.pin.data.pinning import pin_data
+from windlass.store.local import LocalStore
+from windlass.store.placing import check_placed, place, remove_placed, sweep_placed
 
 
 def test_a_placed_tree_is_the_data_read_only_and_linked(store: LocalStore, data: Path, tmp_path: Path) -> None:

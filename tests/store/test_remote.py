@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
-from windlass.store import LocalStore, RemoteStore, collect_remote
+from windlass.store.collecting import collect_remote
+from windlass.store.local import LocalStore
+from windlass.store.remote import RemoteStore
 
 DAY_S = 86_400.0
 

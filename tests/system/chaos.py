@@ -16,8 +16,8 @@ from typing import Any
 
 from tests.system.stage import PYTHON, Stage, living, until
 from tests.system.trainer import Training
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.record.causes import Cause
 from windlass.record.state import State
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from windlass.launcher import Options, launch, prepare_file
+from windlass import Options, launch
+from windlass.launcher.prepare import prepare_file
 
 if __name__ == "__main__":
     on = next((word[5:] for word in sys.argv[2:] if word.startswith("--on=")), "")

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.stage import PYTHON
-from windlass.compat.mason import KnownAccount, read_command_line
+from windlass import Run
+from windlass import launch as start
+from windlass.compat.mason.account import KnownAccount
 from windlass.compat.mason.launch import prepare_at_site
-from windlass.launcher import Run
-from windlass.launcher import launch as start
+from windlass.compat.mason.reading import read_command_line
 from windlass.runs.home import Home
 
 __all__ = ["ACCELERATE_JOB", "RAY_JOB", "MasonProject", "check_accelerate", "check_ray"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.system.stage import Stage
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.record.state import State
-from windlass.secrets import Vault
+from windlass.secrets.vault import Vault
 
 __all__ = ["SECRET", "Shouting", "shout"]
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from windlass import Options, Run, launch
 from windlass.core.errors import WindlassError
 from windlass.core.process import ProcessId, is_alive, send_signal
-from windlass.launcher import Options, Run, launch, prepare_file
+from windlass.launcher.prepare import prepare_file
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.journal import read_journal

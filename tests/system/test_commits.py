@@ -9,7 +9,8 @@ import pytest
 
 from tests.pin.projects import lock, make_project
 from tests.system.stage import Stage
-from windlass.launcher import Options, Run, launch, prepare_file
+from windlass import Options, Run, launch
+from windlass.launcher.prepare import prepare_file
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.stage import PYTHON, Stage, until
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

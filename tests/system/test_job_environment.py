@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.stage import Stage, living
 from windlass.record.state import State
-from windlass.secrets import Vault
+from windlass.secrets.vault import Vault
 
 pytestmark = pytest.mark.system
 

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from tests.system.stage import Stage
+from windlass import Options, Run
 from windlass.core.files import lock
-from windlass.launcher import Options, Run, prepare_file, start
+from windlass.launcher import start
+from windlass.launcher.prepare import prepare_file
 from windlass.record.state import State
 from windlass.runs.store import create
 

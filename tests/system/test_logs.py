@@ -12,7 +12,7 @@ from tests.system.bursts import burst
 from tests.system.shouting import SECRET, shout
 from tests.system.stage import Stage, living
 from windlass.record.state import State
-from windlass.secrets import Vault
+from windlass.secrets.vault import Vault
 
 pytestmark = pytest.mark.system
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.system.stage import Stage, living, until
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record import events
 from windlass.record.state import State
 

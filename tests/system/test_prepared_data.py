@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.system.stage import PYTHON, Stage, until
-from windlass.launcher import Run
+from windlass import Run
 from windlass.launcher.verify.verify import verify
 from windlass.record.state import State
 

@@ -11,8 +11,9 @@ import pytest
 
 from tests.lab.docker import BASE, DockerLab
 from tests.system.stage import PYTHON, Stage, until
+from windlass import Options, Run, launch
 from windlass.core.errors import PreconditionError, SpecError, UsageError
-from windlass.launcher import Options, Run, launch, prepare_file
+from windlass.launcher.prepare import prepare_file
 from windlass.launcher.rerun import Rerun, prepare_rerun
 from windlass.launcher.verify.difference import explained
 from windlass.launcher.verify.finding import ProvenanceLink

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.ray import RAY
 from tests.system.stage import PYTHON, Stage, living, until
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

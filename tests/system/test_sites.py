@@ -11,7 +11,7 @@ from windlass.backends.site_shell import LocalShell, SshShell, shell_for
 from windlass.launcher.sites.add import add_site
 from windlass.launcher.sites.check import check_site
 from windlass.launcher.sites.check_history import last_check
-from windlass.sites import find_site
+from windlass.sites.store import find_site
 from windlass.supervise.archive import ensure_archive
 
 pytestmark = pytest.mark.system

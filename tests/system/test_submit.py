@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from tests.system.stage import PYTHON, Stage, until
-from windlass.backends import backend_for
+from windlass.backends.registry import backend_for
 from windlass.core.json_text import read_json
 from windlass.launcher import start
 from windlass.launcher.submit import job_folder, job_of
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.system
 SUBMIT = """
 import os, sys
 from pathlib import Path
-from windlass.backends import backend_for
+from windlass.backends.registry import backend_for
 from windlass.plan.site import LOCAL
 from windlass.backends.protocol import Rendered
 import json

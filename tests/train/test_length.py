@@ -17,8 +17,9 @@ from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.tokenization.ingestion import ingest
 from windlass.train.optim.schedule_config import LinearConfig
 from windlass.train.parallel.world import World
-from windlass.train.plan import MachineSpec, plan_recipe
+from windlass.train.plan.machine import MachineSpec
 from windlass.train.plan.page import plan_page
+from windlass.train.plan.plan import plan_recipe
 
 MODEL = dataclasses.replace(MODELS["llama"], vocab_size=258, num_layers=1)
 

@@ -11,13 +11,15 @@ from importlib import import_module
 import pytest
 
 from tests.train.narrow import decoder_of
-from windlass.config import from_data, json_schema, to_data
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data
+from windlass.config.schema_export import json_schema
 from windlass.train.duration import Duration
 from windlass.train.help import field_help
 from windlass.train.model.flops import count_parameters
 from windlass.train.optim.config import AdamWConfig
 from windlass.train.recipe import Recipe
-from windlass.train.recipes import SHIPPED
+from windlass.train.recipes.shipped import SHIPPED
 from windlass.train.resolve import resolve
 
 RECIPES = {name: resolve(name).recipe for name in SHIPPED}

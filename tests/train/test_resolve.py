@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.train.narrow import decoder_of
-from windlass.config import from_data
+from windlass.config.loading import from_data
 from windlass.core.errors import Problem, SpecError, WindlassError
 from windlass.train.callbacks.build import build_callbacks
 from windlass.train.callbacks.config import WandbConfig
@@ -23,7 +23,7 @@ from windlass.train.model.presets import preset
 from windlass.train.optim.config import AdamWConfig, LionConfig
 from windlass.train.page import recipe_page
 from windlass.train.recipe import Recipe
-from windlass.train.recipes import SHIPPED
+from windlass.train.recipes.shipped import SHIPPED
 from windlass.train.resolve import ResolvedRecipe, resolve
 
 MINE = """\

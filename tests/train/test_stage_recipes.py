@@ -14,7 +14,8 @@ from windlass.train.optim.config import AdamWConfig
 from windlass.train.optim.schedule_config import LinearConfig
 from windlass.train.optim.schedules import Rates, ScheduleStep, lr_factor
 from windlass.train.parallel.config import BudgetCheckpointing, SelectiveCheckpointing
-from windlass.train.plan import MachineSpec, plan_recipe
+from windlass.train.plan.machine import MachineSpec
+from windlass.train.plan.plan import plan_recipe
 from windlass.train.recipe import Recipe
 from windlass.train.resolve import resolve
 

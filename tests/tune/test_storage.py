@@ -12,7 +12,7 @@ import pytest
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.record.manifest import FOLDER_MANIFEST
 from windlass.tune.storage import TrialCheckpointStore, delete, fetch, local_folder
-from windlass.tune.trainable import Checkpoint
+from windlass.tune.trainable.checkpoint import Checkpoint
 
 
 def write_two(folder: str) -> None:

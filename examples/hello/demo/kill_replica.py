@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+from windlass import Run
 from windlass.core.errors import NotFoundError
 from windlass.core.process import ProcessId, descendants, is_alive
-from windlass.launcher import Run
 
 TASK, RANK = "train", 1
 

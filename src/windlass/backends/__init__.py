@@ -13,7 +13,6 @@ from windlass.backends.protocol import (
     Rendered,
     Submission,
 )
-from windlass.backends.registry import backend_for
 
 __all__ = [
     "Backend",
@@ -25,5 +24,4 @@ __all__ = [
     "Observation",
     "Rendered",
     "Submission",
-    "backend_for",
 ]

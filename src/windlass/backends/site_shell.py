@@ -15,7 +15,7 @@ from typing import Protocol
 from windlass.backends.exchange import Exchanged, exchange
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 
 __all__ = ["LocalShell", "RawShellResult", "ShellResult", "SiteShell", "SshShell", "shell_for"]
 

@@ -139,7 +139,7 @@ def _files() -> Iterator[Check]:
 
 
 def _gpus() -> Iterator[Check]:
-    from windlass.pin import host_facts  # lazy: only for this check
+    from windlass.pin.provenance import host_facts  # lazy: only for this check
     from windlass.supervise.leases import local_resources
 
     found, leased = host_facts()["gpus"], local_resources().gpus

@@ -11,14 +11,15 @@ from windlass.cli.screen import emit, emit_json, tell
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from windlass.launcher import Options
+    from windlass.launcher.prepare import Options
 
 __all__ = ["launch_each"]
 
 
 def launch_each(path: Path, overrides: Sequence[str], each: Sequence[str], options: Options, *, is_json: bool) -> int:
     """Launch one run per combination of values and print their ids, one per line."""
-    from windlass.launcher import launch_many, prepare_file  # lazy: after the cheap checks
+    from windlass.launcher.api import launch_many  # lazy: after the cheap checks
+    from windlass.launcher.prepare import prepare_file
 
     prepared = [prepare_file(path, (*overrides, *point), options, log=tell) for point in combinations(each)]
     runs = launch_many(prepared, log=tell)

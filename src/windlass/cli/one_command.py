@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from windlass import config
+from windlass.config.emit import to_yaml
+from windlass.config.loading import from_data, load_config
 from windlass.core.errors import UsageError
 from windlass.core.names import NAME_RULE, is_name
 from windlass.spec import Experiment
@@ -38,12 +39,8 @@ def experiment_of(
     data: dict[str, object] = {"name": name or name_of(command), "tasks": {"main": task}}
     if env_uv:
         data["env"] = {"uv": env_uv}
-    plain = config.from_data(Experiment, data, source=_SOURCE)
-    return (
-        config.load(Experiment, config.to_yaml(plain), source=_SOURCE, overrides=overrides).value
-        if overrides
-        else plain
-    )
+    plain = from_data(Experiment, data, source=_SOURCE)
+    return load_config(Experiment, to_yaml(plain), source=_SOURCE, overrides=overrides).value if overrides else plain
 
 
 def name_of(command: tuple[str, ...]) -> str:

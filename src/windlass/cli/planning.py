@@ -16,7 +16,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from windlass.launcher import Options
+    from windlass.launcher.prepare import Options
 
 __all__ = ["PlanFlags", "PlanningVerb", "planning_options", "required_file"]
 
@@ -51,7 +51,7 @@ class PlanFlags:
 
     def options(self, *, is_dry: bool = False) -> Options:
         """Return the options for `launch.prepare`."""
-        from windlass.launcher import Options  # lazy: planning costs 0.1 s to import
+        from windlass.launcher.prepare import Options  # lazy: planning costs 0.1 s to import
 
         return Options(
             on=self.on,

@@ -12,7 +12,7 @@ from windlass.config.yaml_reader.parser import MAX_TEXT, compose, too_large
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SourcePlace, SpecError
 
-__all__ = ["LoadedConfig", "from_data", "load", "raise_any"]
+__all__ = ["LoadedConfig", "from_data", "load_config", "raise_any"]
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class LoadedConfig(Generic[T]):
     origins: Mapping[str, SourcePlace]
 
 
-def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = ()) -> LoadedConfig[T]:
+def load_config(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = ()) -> LoadedConfig[T]:
     """Read YAML 1.2 into a dataclass and apply overrides.
 
     Args:

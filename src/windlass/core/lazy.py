@@ -3,9 +3,9 @@
 For packages of which a launch needs only a part. The names are listed twice: for type checkers and for the interpreter.
 
     if TYPE_CHECKING:
-        from windlass.pin.data import DataPin, pin_data
+        from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
     else:
-        __getattr__ = lazy_names(__name__, {"windlass.pin.data": ("DataPin", "pin_data")})
+        __getattr__ = lazy_names(__name__, {"windlass.train.data.tokenizer": ("Tokenizer", "load_tokenizer")})
 
 A name must not be that of a submodule, unless it means the submodule: importing the submodule would replace the name.
 """

@@ -8,7 +8,8 @@ from pathlib import Path
 from windlass import spec
 from windlass.launcher.prepare import Options, Prepared, prepare, prepare_file
 from windlass.launcher.run import Run
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
+from windlass.spec.load import checked
 
 __all__ = ["Experiment", "launch", "launch_many", "load"]
 
@@ -23,7 +24,7 @@ class Experiment(spec.Experiment):
 
     def plan(self, options: Options | None = None) -> Plan:
         """Return the plan without starting anything."""
-        return prepare(spec.checked(self), Path.cwd(), options or Options(is_dry=True)).plan
+        return prepare(checked(self), Path.cwd(), options or Options(is_dry=True)).plan
 
     def launch(self, options: Options | None = None) -> Run:
         """Launch the experiment and return once its jobs are submitted."""
@@ -62,7 +63,7 @@ def launch(
             raise ValueError("a prepared plan already has its options; pass options to load() or prepare()")
         prepared = experiment
     elif isinstance(experiment, spec.Experiment):
-        prepared = prepare(spec.checked(experiment), Path.cwd(), options)
+        prepared = prepare(checked(experiment), Path.cwd(), options)
     else:
         prepared = prepare_file(Path(experiment), overrides, options)
     return Run(start_run(prepared, log=log), prepared.home)

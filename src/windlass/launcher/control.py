@@ -11,7 +11,7 @@ from windlass.launcher.journal import client_journal
 from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.launcher.remote.mirror import mirror_of_run
 from windlass.launcher.submit import backend_of, deliver_secrets, intend, is_staged, submission_of, submit_all
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.record import events
 from windlass.record.state import State, TaskFacts
 from windlass.runs.archive.origin import is_imported

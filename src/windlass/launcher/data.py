@@ -13,8 +13,11 @@ from windlass.pin.data.pinned import DataPlaces
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, run_ids
-from windlass.store import Collected, LocalStore, RemoteStore, Version, collect, collect_remote, sweep_placed
-from windlass.store.local import check_alias
+from windlass.store.collecting import Collected, collect, collect_remote
+from windlass.store.data_version import Version
+from windlass.store.local import LocalStore, check_alias
+from windlass.store.placing import sweep_placed
+from windlass.store.remote import RemoteStore
 from windlass.store.remote_files import full_url
 
 __all__ = ["Data", "Pinned", "data_places", "pinned_versions"]
@@ -40,7 +43,7 @@ def data_places(home: Home) -> DataPlaces:
     """Return the data places of a home, with its vault for sources that need a token."""
 
     def find_secret(name: str) -> str:
-        from windlass.secrets import open_secrets  # lazy: few sources need a token
+        from windlass.secrets.lookup import open_secrets  # lazy: few sources need a token
 
         secret = open_secrets(home.path).find(name)
         return secret.value.decode(errors="replace") if secret is not None else ""

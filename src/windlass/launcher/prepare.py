@@ -9,14 +9,23 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass import config, spec
+from windlass import spec
+from windlass.config.override import parse_override
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, SourcePlace
 from windlass.launcher.sites.gpus import gpu_sites_named
-from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, EnvironmentPin, pin_code
-from windlass.pin.image import NO_IMAGE, ImagePin
-from windlass.plan import Pins, Plan, Site, SiteResources, choose_site, make_plan, split_place
+from windlass.pin.code.pinned import NO_CODE, CodePin
+from windlass.pin.code.pinning import pin_code
+from windlass.pin.data.pinned import DataPin
+from windlass.pin.environment.pinned import NO_ENVIRONMENT, EnvironmentPin
+from windlass.pin.image.pinned import NO_IMAGE, ImagePin
+from windlass.plan.pins import Pins
+from windlass.plan.placement import choose_site, split_place
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
+from windlass.plan.site import Site, SiteResources
 from windlass.runs.home import Home
+from windlass.spec.load import load_experiment
 from windlass.supervise.leases import local_resources
 
 if TYPE_CHECKING:
@@ -100,7 +109,7 @@ def prepare_file(
     Raises:
         WindlassError: the file, a pin or the plan is refused; no files are left behind.
     """
-    loaded = spec.load_experiment(path, overrides)
+    loaded = load_experiment(path, overrides)
     return prepare(
         loaded.value,
         path.absolute().parent,
@@ -163,7 +172,7 @@ def _set_twice(overrides: tuple[str, ...]) -> list[str]:
     """Return notes on settings that are overridden twice, which is probably a mistake."""
     changes: dict[str, list[str]] = {}
     for override in overrides:
-        changes.setdefault(config.parse_override(override)[0], []).append(override)
+        changes.setdefault(parse_override(override)[0], []).append(override)
     return [
         f"{path} is set twice; the last one is used: {given[-1]}" for path, given in changes.items() if len(given) > 1
     ]
@@ -180,7 +189,7 @@ def _unlaunchable(site: Site, home: Home) -> list[str]:
 def find_place(name: str, home: Home) -> Site:
     """Return the place that `--on` or `where` names. Raises UsageError for an unknown name."""
     if name not in _MACHINE_PLACES:
-        from windlass.sites import find_site  # lazy: a local launch needs no profile
+        from windlass.sites.store import find_site  # lazy: a local launch needs no profile
 
         site, partition = split_place(name)
         return replace(Site.of(find_site(site, home.path)), partition=partition)
@@ -319,7 +328,7 @@ def pin_environment_of(
     env = experiment.env
     if not env.uv and not env.python:
         return NO_ENVIRONMENT
-    from windlass.pin import pin_environment  # lazy: imports parsers of TOML and lock files
+    from windlass.pin.environment.pinning import pin_environment  # lazy: imports parsers of TOML and lock files
 
     if env.uv:
         return pin_environment("uv", folder / env.uv, extras=env.extras, groups=env.groups)
@@ -336,7 +345,7 @@ def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str
     from windlass.launcher.stage.transfer_progress import (
         progress_of,  # lazy: most experiments have no data
     )
-    from windlass.pin import pin_data  # lazy: as above
+    from windlass.pin.data.pinning import pin_data  # lazy: as above
 
     text, places = _whole_run_id(source, home), data_places(home)
     if source.partition(":")[0] not in _SOURCES_HERE:
@@ -359,6 +368,6 @@ def _whole_run_id(source: str, home: Home) -> str:
 def _check_secrets(plan: Plan, home: Home) -> None:
     names = sorted(set(plan.secret_names.values()))
     if names and plan.site.backend != "beaker":  # secrets are in the Beaker workspace; a launch looks them up there
-        from windlass.secrets import open_secrets  # lazy: most experiments have none
+        from windlass.secrets.lookup import open_secrets  # lazy: most experiments have none
 
         open_secrets(home.path).require(names)

@@ -8,14 +8,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from windlass import config
+from windlass.config.emit import to_yaml
+from windlass.config.loading import from_data, load_config
+from windlass.config.override import parse_override
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, SourcePlace, UsageError, WindlassError
 from windlass.launcher.archive.plan import plan_here
 from windlass.launcher.prepare import Options, Prepared, check_added, find_place
 from windlass.launcher.verify.image_as_run import image_as_run
-from windlass.pin import checkout
-from windlass.plan import Pins, Plan, Site, choose_site, make_plan
+from windlass.pin.code.checkouts import checkout
+from windlass.plan.pins import Pins
+from windlass.plan.placement import choose_site
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
+from windlass.plan.site import Site
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.spec import Experiment
@@ -111,11 +117,11 @@ def _image_notes(run: RunFolder, old: Plan, new: Plan) -> tuple[str, ...]:
 
 
 def _experiment(run: RunFolder, old: Plan, overrides: tuple[str, ...]) -> tuple[Experiment, Mapping[str, SourcePlace]]:
-    experiment = config.from_data(Experiment, dict(old.experiment), source=run.id)
+    experiment = from_data(Experiment, dict(old.experiment), source=run.id)
     if not overrides:
         return experiment, {}
-    text = config.to_yaml(experiment)
-    loaded = config.load(Experiment, text, source=f"the experiment of {run.id}", overrides=overrides)
+    text = to_yaml(experiment)
+    loaded = load_config(Experiment, text, source=f"the experiment of {run.id}", overrides=overrides)
     return loaded.value, loaded.origins
 
 
@@ -132,7 +138,7 @@ def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> l
     is_elsewhere = site.backend != old.site.backend
     changed = []
     for override in overrides:
-        path, _ = config.parse_override(override)
+        path, _ = parse_override(override)
         pinned = next((each for each in _PINNED if path == each or path.startswith(each + ".")), "")
         if pinned in _OF_THE_ENVIRONMENT and is_elsewhere:
             changed.append(override)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.record.state import RunFacts, State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find

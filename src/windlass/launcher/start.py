@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePath
 
-from windlass.backends import CanSubmitMany, backend_for
+from windlass.backends.protocol import CanSubmitMany
+from windlass.backends.registry import backend_for
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock
 from windlass.core.names import new_run_id

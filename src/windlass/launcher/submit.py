@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.backends import Backend, CanHold, Rendered, Submission, backend_for
+from windlass.backends.protocol import Backend, CanHold, Rendered, Submission
+from windlass.backends.registry import backend_for
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import is_locked, write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 from windlass.launcher.remote.mirrored import mirror_if_remote
-from windlass.plan import Plan, RunPaths, job_document
 from windlass.plan.codec import decode, encode
+from windlass.plan.job import RunPaths, job_document
+from windlass.plan.plan import Plan
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.journal import JournalWriter
@@ -199,7 +201,8 @@ def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
     if plan.site.backend == "beaker":
         _name_secrets(run, plan)
         return
-    from windlass.secrets import deliver, open_secrets  # lazy: most runs have no secrets
+    from windlass.secrets.delivery import deliver  # lazy: most runs have no secrets
+    from windlass.secrets.lookup import open_secrets
 
     found = open_secrets(home.path).require(sorted(set(names.values())))
     values = {variable: found[name] for variable, name in sorted(names.items())}
@@ -229,7 +232,7 @@ def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
         return
     delivery = _read_places(run).delivery
     if delivery is not None:
-        from windlass.secrets import remove_delivery  # lazy: as above
+        from windlass.supervise.remote.delivery import remove_delivery  # lazy: as above
 
         remove_delivery(delivery)
 

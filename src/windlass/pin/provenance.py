@@ -14,9 +14,9 @@ from windlass.core.clock import Clock, SystemClock, format_time
 from windlass.core.errors import InternalError, PreconditionError, WaitTimeoutError
 from windlass.core.process import run
 from windlass.core.version import VERSION
-from windlass.pin.code import CodePin
-from windlass.pin.data import DataPin
-from windlass.pin.environment import EnvironmentPin
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.data.pinned import DataPin
+from windlass.pin.environment.pinned import EnvironmentPin
 
 __all__ = ["SCHEMA_VERSION", "ReplicaRecord", "collect", "find_seeds", "host_facts"]
 

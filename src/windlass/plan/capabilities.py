@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from windlass.config import join_path, split_path
+from windlass.config.path import join_path, split_path
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration, format_size
 from windlass.plan.diagnostics import Diagnostics

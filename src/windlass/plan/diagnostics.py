@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from windlass.config import split_path
-from windlass.config.path import join_path
+from windlass.config.path import join_path, split_path
 from windlass.core.errors import Problem, SourcePlace, SpecError
 
 __all__ = ["Diagnostics", "spec_error"]

@@ -18,7 +18,7 @@ from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
 from windlass.supervise.job import BeakerRequest, ContainerConfig, Fencing, JobDocument, Lease, ReplicaCommand
 
 if TYPE_CHECKING:
-    from windlass.sites import Profile
+    from windlass.sites.profile import Profile
 
 __all__ = ["RunPaths", "job_document"]
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from windlass.core.dataclass import dataclass
-from windlass.pin.code import NO_CODE, CodePin
-from windlass.pin.data import DataPin
-from windlass.pin.data.pinned import BuildPin
+from windlass.pin.code.pinned import NO_CODE, CodePin
+from windlass.pin.data.pinned import BuildPin, DataPin
 from windlass.pin.environment.pinned import NO_ENVIRONMENT, EnvironmentPin
 from windlass.pin.image.pinned import NO_IMAGE, ImagePin
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import field
 
-from windlass.config import JsonValue
+from windlass.config.annotations import JsonValue
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.names import nearest
@@ -93,7 +93,7 @@ class Plan:
     """Experiment, pins, site and tasks, exactly as submitted.
 
     Attributes:
-        experiment: the experiment after overrides, as plain data (`windlass.config.from_data` reads it).
+        experiment: the experiment after overrides, as plain data (`windlass.config.loading.from_data` reads it).
         overrides: overrides as given, for the record.
         notes: settings that the place satisfies trivially, or ignores with `--best-effort`.
         is_debug: `--debug` was given.

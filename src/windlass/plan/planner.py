@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from windlass.config import JsonValue, to_data
+from windlass.config.annotations import JsonValue
+from windlass.config.encode import to_data
 from windlass.core.errors import InternalError, SourcePlace, SpecError
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.launchers import Launch, LaunchContext, launch
+from windlass.plan.launchers.context import Launch, LaunchContext
+from windlass.plan.launchers.registry import launch
 from windlass.plan.pins import Pins, built_name
 from windlass.plan.placed import PlacedTask, Placement
 from windlass.plan.placement import place_tasks

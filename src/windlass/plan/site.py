@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
-from windlass.config import JsonValue
+from windlass.config.annotations import JsonValue
 from windlass.core.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from windlass.sites import Profile
+    from windlass.sites.profile import Profile
 
 __all__ = ["LOCAL", "Site", "SiteResources"]
 
@@ -59,7 +59,7 @@ class Site:
     @classmethod
     def of(cls, profile: Profile) -> Site:
         """Return the site that a profile describes."""
-        from windlass.config import to_data  # lazy: a local plan needs no profile
+        from windlass.config.encode import to_data  # lazy: a local plan needs no profile
 
         data = _ProfileData(cast(Mapping[str, JsonValue], to_data(profile)))
         data.decoded = profile
@@ -73,8 +73,8 @@ class Site:
             return None
         assert isinstance(data, _ProfileData)  # see __post_init__
         if not hasattr(data, "decoded"):
-            from windlass.config import from_data  # lazy: as above
-            from windlass.sites import Profile  # lazy: as above
+            from windlass.config.loading import from_data  # lazy: as above
+            from windlass.sites.profile import Profile  # lazy: as above
 
             data.decoded = from_data(Profile, dict(data), source=f"site {self.name}")
         return data.decoded

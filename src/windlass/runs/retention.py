@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from windlass import config
+from windlass.config.loading import from_data
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 from windlass.core.files import write_json
@@ -51,7 +51,7 @@ def rules_of(run: RunFolder) -> Retain:
     """
     experiment = run.plan().get("experiment")
     stated = experiment.get("retain") if isinstance(experiment, Mapping) else None
-    return config.from_data(Retain, stated, source=run.id) if isinstance(stated, dict) else Retain()
+    return from_data(Retain, stated, source=run.id) if isinstance(stated, dict) else Retain()
 
 
 def held_checkpoints(run: RunFolder, task: str) -> list[CheckpointFiles]:

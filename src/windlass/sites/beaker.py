@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from windlass.config import Diagnostic, Doc, OneOrMany
+from windlass.config.annotations import Diagnostic, Doc, OneOrMany
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 

@@ -8,7 +8,8 @@ from dataclasses import fields, is_dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from windlass.config import Diagnostic, join_path, split_path
+from windlass.config.annotations import Diagnostic
+from windlass.config.path import join_path, split_path
 from windlass.core.names import nearest
 from windlass.sites.beaker import beaker_findings
 

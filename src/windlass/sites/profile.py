@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from windlass.config import Diagnostic, Doc, DurationText, Name, OneOrMany, Pattern, Range, ScalarText, SizeText
+from windlass.config.annotations import (
+    Diagnostic,
+    Doc,
+    DurationText,
+    Name,
+    OneOrMany,
+    Pattern,
+    Range,
+    ScalarText,
+    SizeText,
+)
 from windlass.core.dataclass import dataclass
 from windlass.sites.beaker import BeakerPlace, Brought
 from windlass.sites.consistency import findings

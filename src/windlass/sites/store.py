@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from windlass import config
+from windlass.config.emit import to_yaml
+from windlass.config.loading import load_config
+from windlass.config.yaml_reader.parser import decode_text
 from windlass.core.errors import AccessError, PreconditionError, UsageError
 from windlass.core.files import write_atomic
 from windlass.core.names import NAME_RULE, is_name, nearest
@@ -142,7 +144,7 @@ def _load(schema: type[T], path: Path) -> T:
     except OSError as error:
         message = f"cannot read the site profile {path}: {error.strerror or error}"
         raise AccessError(message, hint=f"check its permissions: ls -l {path}", code="file-unreadable") from error
-    return config.load(schema, config.decode_text(content, source=str(path)), source=str(path)).value
+    return load_config(schema, decode_text(content, source=str(path)), source=str(path)).value
 
 
 def _with_fabric(profile: Profile) -> Profile:
@@ -181,7 +183,7 @@ def _text(profile: Profile) -> str:
     if unknown:
         body.append("# Unknown so far:")
         body += [f"#   {path}" for path in unknown]
-    text = "\n".join(body) + "\n\n" + config.to_yaml(profile)
+    text = "\n".join(body) + "\n\n" + to_yaml(profile)
     return f"# windlass site profile {_digest(text)}\n{text}"
 
 

@@ -1,21 +1,19 @@
-"""Dataclasses that a user writes in a file or in Python, and the file loader."""
+"""Dataclasses of an experiment, which a user writes in a file or in Python."""
 
 from __future__ import annotations
 
 from windlass.spec.bundle import Bundle
 from windlass.spec.command import Command
-from windlass.spec.data import DATA_SCHEMES, DataSource
+from windlass.spec.data import DataSource
 from windlass.spec.env import Env, SecretUse
 from windlass.spec.experiment import Experiment
 from windlass.spec.image import Image, ImageVariant
 from windlass.spec.limits import Context, Limit, Retry
-from windlass.spec.load import checked, load_experiment
 from windlass.spec.retention import Best, KeptCheckpoints, Retain
 from windlass.spec.sweep import KeptBySweep, Sweep, SweepLimits
 from windlass.spec.task import Checkpoints, Gpus, Stall, Task
 
 __all__ = [
-    "DATA_SCHEMES",
     "Best",
     "Bundle",
     "Checkpoints",
@@ -37,6 +35,4 @@ __all__ = [
     "Sweep",
     "SweepLimits",
     "Task",
-    "checked",
-    "load_experiment",
 ]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config import Diagnostic, Doc
+from windlass.config.annotations import Diagnostic, Doc
 from windlass.core.dataclass import dataclass
 
 __all__ = ["Bundle", "Number"]

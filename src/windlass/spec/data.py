@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from windlass.config import Diagnostic, Doc, Key, OneOrMany, Range, SizeText
+from windlass.config.annotations import Diagnostic, Doc, Key, OneOrMany, Range, SizeText
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.spec.command import Command

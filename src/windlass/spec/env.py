@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from windlass.config import Diagnostic, Doc, Key, OneOrMany, Pattern
+from windlass.config.annotations import Diagnostic, Doc, Key, OneOrMany, Pattern
 from windlass.core.dataclass import dataclass
 from windlass.spec.image import Image
 from windlass.spec.variables import VariableName, Variables

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Annotated, ClassVar
 
-from windlass.config import Diagnostic, Doc, JsonValue, Name, OneOrMany, Pattern
+from windlass.config.annotations import Diagnostic, Doc, JsonValue, Name, OneOrMany, Pattern
 from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.spec.command import Command
 from windlass.spec.data import DataSource

@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from windlass.config import Diagnostic, Doc, Name, OneOrMany
+from windlass.config.annotations import Diagnostic, Doc, Name, OneOrMany
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.spec.variables import Variables

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from windlass import config
+from windlass.config.encode import to_data
+from windlass.config.loading import LoadedConfig, from_data, load_config
+from windlass.config.yaml_reader.parser import decode_text, too_large
 from windlass.core.errors import AccessError, NotFoundError, Problem, SourcePlace, SpecError, WindlassError
 from windlass.core.names import nearest
 from windlass.spec.experiment import Experiment
@@ -16,7 +18,7 @@ __all__ = ["checked", "load_experiment", "params_of"]
 _MAX_BYTES = 4 << 20
 
 
-def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.LoadedConfig[Experiment]:
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig[Experiment]:
     """Read an experiment file and apply overrides such as `tasks.train.nodes=2`.
 
     Raises:
@@ -24,9 +26,9 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.LoadedC
         AccessError: the file cannot be read.
         SpecError: the file or an override is refused; contains all problems.
     """
-    text = config.decode_text(_read(path), source=str(path))
+    text = decode_text(_read(path), source=str(path))
     try:
-        return config.load(Experiment, text, source=str(path), overrides=overrides)
+        return load_config(Experiment, text, source=str(path), overrides=overrides)
     except SpecError as error:
         raise SpecError(_with_params_named(error.problems, path, text, overrides)) from error
 
@@ -45,7 +47,7 @@ def _with_params_named(
 def _params_of(path: Path, text: str) -> frozenset[str]:
     """Return the top-level names of a file's `params`; empty if the file is refused."""
     try:
-        params = config.load(Experiment, text, source=str(path)).value.params
+        params = load_config(Experiment, text, source=str(path)).value.params
     except SpecError:
         return frozenset()
     return frozenset(params)
@@ -54,7 +56,7 @@ def _params_of(path: Path, text: str) -> frozenset[str]:
 def params_of(path: Path) -> frozenset[str]:
     """Return the top-level names of a file's `params`; empty if it cannot be read."""
     try:
-        return _params_of(path, config.decode_text(_read(path), source=str(path)))
+        return _params_of(path, decode_text(_read(path), source=str(path)))
     except WindlassError:
         return frozenset()
 
@@ -65,7 +67,7 @@ def checked(experiment: Experiment) -> Experiment:
     Raises:
         SpecError: contains all problems.
     """
-    return config.from_data(Experiment, config.to_data(experiment))
+    return from_data(Experiment, to_data(experiment))
 
 
 def _read(path: Path) -> bytes:
@@ -92,7 +94,7 @@ def _read(path: Path) -> bytes:
             f"`{path}` cannot be read: {reason}", hint="check the path", code="file-unreadable"
         ) from error
     if len(content) > _MAX_BYTES:
-        raise SpecError([config.too_large(SourcePlace(str(path)), _MAX_BYTES)])
+        raise SpecError([too_large(SourcePlace(str(path)), _MAX_BYTES)])
     return content
 
 

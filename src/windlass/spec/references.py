@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from windlass.config import Diagnostic, join_path
+from windlass.config.annotations import Diagnostic
+from windlass.config.path import join_path
 from windlass.core.names import nearest
 from windlass.spec.data import DATA_SCHEMES, DataSource
 from windlass.spec.env import Env

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from windlass.config import Diagnostic, Doc, DurationText, Range
+from windlass.config.annotations import Diagnostic, Doc, DurationText, Range
 from windlass.core.dataclass import dataclass
 
 __all__ = ["Best", "KeptCheckpoints", "Retain"]

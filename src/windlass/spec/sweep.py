@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config import Diagnostic, Doc, DurationText, JsonValue, OneOrMany, Range
+from windlass.config.annotations import Diagnostic, Doc, DurationText, JsonValue, OneOrMany, Range
 from windlass.core.dataclass import dataclass
 
 __all__ = ["Algorithm", "KeptBySweep", "Sweep", "SweepLimits"]

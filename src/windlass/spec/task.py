@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from windlass.config import Diagnostic, Doc, DurationText, JsonValue, Name, OneOrMany, Range, SizeText
+from windlass.config.annotations import Diagnostic, Doc, DurationText, JsonValue, Name, OneOrMany, Range, SizeText
 from windlass.core.dataclass import dataclass
 from windlass.spec.bundle import Bundle
 from windlass.spec.command import Command

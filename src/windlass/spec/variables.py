@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
-from windlass.config import Pattern, ScalarText
+from windlass.config.annotations import Pattern, ScalarText
 
 __all__ = ["VariableName", "Variables"]
 

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from windlass.tune.trainable import Checkpoint, Trainable, get_checkpoint, report
+from windlass.tune.trainable.checkpoint import Checkpoint
+from windlass.tune.trainable.class_api import Trainable
+from windlass.tune.trainable.session import get_checkpoint, report
 
 __all__ = ["Counter", "act", "report_and_save", "show_environment"]
 

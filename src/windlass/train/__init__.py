@@ -20,7 +20,7 @@ from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from windlass.train.batch import IGNORE, Batch
-    from windlass.train.build import build_trainer, building
+    from windlass.train.build import build_trainer
     from windlass.train.callbacks.checkpointer import Checkpointer
     from windlass.train.callbacks.config import (
         BatchSizeConfig,
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         LoadConfig,
     )
     from windlass.train.checkpoint.dcp_reader import read_dcp
-    from windlass.train.checkpoint.protocol import CheckpointStore, Committed
     from windlass.train.checkpoint.store import open_store
     from windlass.train.compare.checkpoints import diff_checkpoints
     from windlass.train.compare.losses import compare_losses
@@ -70,11 +69,10 @@ if TYPE_CHECKING:
     from windlass.train.errors import CheckpointError, TrainingError
     from windlass.train.evaluate.downstream import Downstream, run_tasks
     from windlass.train.evaluate.lm_eval import LMEval, PeriodicEvaluation
-    from windlass.train.evaluate.rows import open_held_out
     from windlass.train.hf.check import compare_layers
-    from windlass.train.hf.convert import export_hf, import_model
+    from windlass.train.hf.convert import export_hf
     from windlass.train.hf.exchange import import_hf, load_hf
-    from windlass.train.hf.sources import load_model, open_model
+    from windlass.train.hf.sources import load_model
     from windlass.train.model.config import (
         AttentionConfig,
         LinearScaling,
@@ -144,10 +142,16 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "windlass.train.batch": ("IGNORE", "Batch"),
-            "windlass.train.build": ("build_trainer", "building"),
+            "windlass.train.batch": (
+                "IGNORE",
+                "Batch",
+            ),
+            "windlass.train.build": ("build_trainer",),
             "windlass.train.callbacks.checkpointer": ("Checkpointer",),
-            "windlass.train.callbacks.schedules": ("BatchSize", "SequenceLength"),
+            "windlass.train.callbacks.schedules": (
+                "BatchSize",
+                "SequenceLength",
+            ),
             "windlass.train.callbacks.trackers.comet": ("Comet",),
             "windlass.train.callbacks.console": ("Console",),
             "windlass.train.callbacks.garbage": ("Garbage",),
@@ -168,22 +172,35 @@ else:
             "windlass.train.optim.normuon": ("NorMuon",),
             "windlass.train.optim.muon": ("Muon",),
             "windlass.train.optim.loss": ("language_loss",),
-            "windlass.train.optim.schedules": ("ScheduleStep", "lr_factor"),
+            "windlass.train.optim.schedules": (
+                "ScheduleStep",
+                "lr_factor",
+            ),
             "windlass.train.callbacks.protocol": ("TrainerCallback",),
             "windlass.train.compare.checkpoints": ("diff_checkpoints",),
             "windlass.train.compare.losses": ("compare_losses",),
-            "windlass.train.evaluate.downstream": ("Downstream", "run_tasks"),
-            "windlass.train.evaluate.lm_eval": ("LMEval", "PeriodicEvaluation"),
-            "windlass.train.evaluate.rows": ("open_held_out",),
+            "windlass.train.evaluate.downstream": (
+                "Downstream",
+                "run_tasks",
+            ),
+            "windlass.train.evaluate.lm_eval": (
+                "LMEval",
+                "PeriodicEvaluation",
+            ),
             "windlass.train.hf.check": ("compare_layers",),
-            "windlass.train.hf.convert": ("export_hf", "import_model"),
-            "windlass.train.hf.exchange": ("import_hf", "load_hf"),
-            "windlass.train.hf.sources": ("load_model", "open_model"),
+            "windlass.train.hf.convert": ("export_hf",),
+            "windlass.train.hf.exchange": (
+                "import_hf",
+                "load_hf",
+            ),
+            "windlass.train.hf.sources": ("load_model",),
             "windlass.train.data.build": ("build_loader",),
             "windlass.train.checkpoint.dcp_reader": ("read_dcp",),
-            "windlass.train.checkpoint.protocol": ("CheckpointStore", "Committed"),
             "windlass.train.checkpoint.store": ("open_store",),
-            "windlass.train.errors": ("CheckpointError", "TrainingError"),
+            "windlass.train.errors": (
+                "CheckpointError",
+                "TrainingError",
+            ),
             "windlass.train.data.config": (
                 "SourceTarget",
                 "LoaderTarget",
@@ -192,7 +209,10 @@ else:
                 "TokenizerConfig",
             ),
             "windlass.train.data.loader": ("TokenLoader",),
-            "windlass.train.data.protocol": ("Loader", "Share"),
+            "windlass.train.data.protocol": (
+                "Loader",
+                "Share",
+            ),
             "windlass.train.duration": ("Duration",),
             "windlass.train.targets.config": (
                 "ModuleTarget",
@@ -263,20 +283,32 @@ else:
                 "RopeConfig",
                 "YarnScaling",
             ),
-            "windlass.train.model.decoder": ("Decoder", "LossSums"),
-            "windlass.train.model.flops": ("count_parameters", "flops_per_token"),
+            "windlass.train.model.decoder": (
+                "Decoder",
+                "LossSums",
+            ),
+            "windlass.train.model.flops": (
+                "count_parameters",
+                "flops_per_token",
+            ),
             "windlass.train.model.init": ("init_weights",),
             "windlass.train.model.presets": ("preset",),
             "windlass.train.modules.basic": ("BasicModule",),
             "windlass.train.modules.language": ("LanguageModule",),
-            "windlass.train.modules.protocol": ("StepFacts", "TrainModule"),
+            "windlass.train.modules.protocol": (
+                "StepFacts",
+                "TrainModule",
+            ),
             "windlass.train.parallel.sync": ("no_sync",),
             "windlass.train.parallel.world": ("World",),
             "windlass.train.recipe": ("Recipe",),
             "windlass.train.resolve": ("ResolvedRecipe",),
             "windlass.train.run": ("run_recipe",),
             "windlass.train.stopping": ("StopReason",),
-            "windlass.train.trainer": ("Outcome", "Trainer"),
+            "windlass.train.trainer": (
+                "Outcome",
+                "Trainer",
+            ),
         },
     )
 
@@ -290,12 +322,10 @@ __all__ = [
     "BatchSizeConfig",
     "BudgetCheckpointing",
     "CheckpointError",
-    "CheckpointStore",
     "Checkpointer",
     "CheckpointerConfig",
     "Comet",
     "CometConfig",
-    "Committed",
     "Console",
     "ConsoleConfig",
     "ConstantConfig",
@@ -388,7 +418,6 @@ __all__ = [
     "build_loader",
     "build_optimizer",
     "build_trainer",
-    "building",
     "compare_layers",
     "compare_losses",
     "count_parameters",
@@ -396,15 +425,12 @@ __all__ = [
     "export_hf",
     "flops_per_token",
     "import_hf",
-    "import_model",
     "init_weights",
     "language_loss",
     "load_hf",
     "load_model",
     "lr_factor",
     "no_sync",
-    "open_held_out",
-    "open_model",
     "open_store",
     "parallelize",
     "preset",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from windlass.config import join_path, to_data
-from windlass.config.encode import plain
+from windlass.config.encode import plain, to_data
 from windlass.config.field_types import (
     ChoiceType,
     Field,
@@ -22,6 +21,7 @@ from windlass.config.field_types import (
     shorthand_type,
     tag_of,
 )
+from windlass.config.path import join_path
 from windlass.config.phrases import accepted
 from windlass.train.recipe import Recipe
 from windlass.train.targets.calling import OFFERS

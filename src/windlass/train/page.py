@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from windlass.config import join_path, to_data
 from windlass.config.emit import yaml_of_data
+from windlass.config.encode import to_data
+from windlass.config.path import join_path
 from windlass.train.resolve import ResolvedRecipe
 
 __all__ = ["recipe_page"]

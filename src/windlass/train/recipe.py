@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from windlass.config import Diagnostic, Doc, Name, Range
+from windlass.config.annotations import Diagnostic, Doc, Name, Range
 from windlass.train.callbacks.config import CallbackConfig
 from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import AnyData

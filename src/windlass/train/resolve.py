@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from windlass.config import LoadedConfig, decode_text, from_data, join_path, load, to_data, with_overrides
-from windlass.config.loading import raise_any
+from windlass.config.encode import to_data
+from windlass.config.loading import LoadedConfig, from_data, load_config, raise_any
 from windlass.config.override import COMMAND_LINE
+from windlass.config.path import join_path
 from windlass.config.union import DEFAULT
+from windlass.config.value import with_overrides
+from windlass.config.yaml_reader.parser import decode_text
 from windlass.core.errors import NotFoundError, Problem, SourcePlace, SpecError, UsageError, WindlassError
 from windlass.core.json_text import decode_json
 from windlass.core.names import nearest
 from windlass.train.recipe import Recipe
-from windlass.train.recipes import SHIPPED
+from windlass.train.recipes.shipped import SHIPPED
 from windlass.train.reference import FILE_MODULE, load_module, load_reference, place_of_error
 from windlass.train.targets.parts import code_of, complete
 
@@ -75,9 +78,9 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     made, source = read_recipe(name)
     loaded: LoadedConfig[Recipe]
     if isinstance(made, type):
-        loaded = load(made, "{}", source=source, overrides=overrides)
+        loaded = load_config(made, "{}", source=source, overrides=overrides)
     elif isinstance(made, str):
-        loaded = load(Recipe, made, source=source, overrides=overrides)
+        loaded = load_config(Recipe, made, source=source, overrides=overrides)
     else:
         yielding = (DEFAULT, source) if name in SHIPPED else (DEFAULT,)
         loaded = with_overrides(made, overrides, source=source, yielding=yielding)

@@ -41,28 +41,24 @@ if TYPE_CHECKING:
     from windlass.tune.classic import TuneError, run, run_experiments
     from windlass.tune.experiment import Experiment
     from windlass.tune.registry import register_env, register_trainable
-    from windlass.tune.results import ExperimentAnalysis, Result, ResultGrid
+    from windlass.tune.results.analysis import ExperimentAnalysis
+    from windlass.tune.results.grid import ResultGrid
+    from windlass.tune.results.result import Result
     from windlass.tune.schedulers.fifo import FIFO
     from windlass.tune.schedulers.hyperband import HyperBandScheduler as HyperBand
     from windlass.tune.schedulers.median_stopping_rule import MedianStoppingRule as MedianStopping
     from windlass.tune.schedulers.pb2 import PB2
     from windlass.tune.schedulers.pbt import PopulationBasedTraining as PBT  # noqa: N817 - its short name
     from windlass.tune.schedulers.registry import ASHA, create_scheduler
-    from windlass.tune.search import (
-        BOHB,
-        CMAES,
-        GP,
-        NSGA2,
-        NSGA3,
-        TPE,
-        ConcurrencyLimiter,
-        OptunaSearch,
-        QuasiRandom,
-        Repeater,
-        create_searcher,
-    )
     from windlass.tune.search import BasicVariantGenerator as Random
-    from windlass.tune.space import (
+    from windlass.tune.search.concurrency_limiter import ConcurrencyLimiter
+    from windlass.tune.search.optuna.bohb import BOHB
+    from windlass.tune.search.optuna.optuna_search import OptunaSearch
+    from windlass.tune.search.optuna.samplers import CMAES, GP, NSGA2, NSGA3, TPE
+    from windlass.tune.search.quasi_random import QuasiRandom
+    from windlass.tune.search.registry import create_searcher
+    from windlass.tune.search.repeater import Repeater
+    from windlass.tune.space.primitives import (
         choice,
         grid_search,
         lograndint,
@@ -127,11 +123,9 @@ else:  # what is not asked for is not imported: a worker of a trial loads what i
                 "register_env",
                 "register_trainable",
             ),
-            "windlass.tune.results": (
-                "ExperimentAnalysis",
-                "Result",
-                "ResultGrid",
-            ),
+            "windlass.tune.results.analysis": ("ExperimentAnalysis",),
+            "windlass.tune.results.result": ("Result",),
+            "windlass.tune.results.grid": ("ResultGrid",),
             "windlass.tune.schedulers.fifo": ("FIFO",),
             "windlass.tune.schedulers.hyperband": ("HyperBandScheduler as HyperBand",),
             "windlass.tune.schedulers.median_stopping_rule": ("MedianStoppingRule as MedianStopping",),
@@ -141,21 +135,23 @@ else:  # what is not asked for is not imported: a worker of a trial loads what i
                 "ASHA",
                 "create_scheduler",
             ),
+            "windlass.tune.search.optuna.bohb": ("BOHB",),
             "windlass.tune.search": (
-                "BOHB",
                 "BasicVariantGenerator as Random",
-                "CMAES",
                 "ConcurrencyLimiter",
+                "Repeater",
+                "create_searcher",
+            ),
+            "windlass.tune.search.optuna.samplers": (
+                "CMAES",
                 "GP",
                 "NSGA2",
                 "NSGA3",
-                "OptunaSearch",
-                "QuasiRandom",
-                "Repeater",
                 "TPE",
-                "create_searcher",
             ),
-            "windlass.tune.space": (
+            "windlass.tune.search.optuna.optuna_search": ("OptunaSearch",),
+            "windlass.tune.search.quasi_random": ("QuasiRandom",),
+            "windlass.tune.space.primitives": (
                 "choice",
                 "grid_search",
                 "lograndint",

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from windlass.sites import Profile
 from windlass.sites.beaker import BeakerMount, BeakerPlace
+from windlass.sites.profile import Profile
 from windlass.supervise.job import BeakerRequest, ChainConfig, Fencing, JobDocument
 from windlass.testing.beaker import FakeBeaker
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from windlass.sites import Profile
 from windlass.sites.beaker import BeakerPlace
+from windlass.sites.profile import Profile
 from windlass.supervise.job import BeakerRequest, ChainConfig, JobDocument, QueueRequest, ReplicaCommand
 
 __all__ = ["job", "plain_spec", "site"]

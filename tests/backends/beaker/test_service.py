@@ -313,7 +313,8 @@ def test_without_the_client_the_package_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_asking_nothing_imports_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; from windlass.backends.beaker import BeakerBackend, BeakerService; BeakerService();"
+        "import sys; from windlass.backends.beaker.backend import BeakerBackend; "
+        "from windlass.backends.beaker import BeakerService; BeakerService();"
         "sys.exit(any(name in sys.modules for name in ('grpc', 'beaker', 'requests')))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

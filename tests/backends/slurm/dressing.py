@@ -6,8 +6,7 @@ import dataclasses
 import sys
 from typing import Any
 
-from windlass.sites import Profile
-from windlass.sites.profile import Partition, SiteScheduler
+from windlass.sites.profile import Partition, Profile, SiteScheduler
 from windlass.supervise.job import ChainConfig, Fencing, JobDocument, QueueRequest
 
 __all__ = ["dressed", "lab_profile"]

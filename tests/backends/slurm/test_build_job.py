@@ -13,8 +13,7 @@ from tests.backends.slurm.test_backend import DOWN, NOBODY, REFUSED
 from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.build_job import BuildJob, build_script, ensure_build_queued
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.sites import Partition, Profile
-from windlass.sites.profile import Exclusion, SiteEnvironment, SiteScheduler
+from windlass.sites.profile import Exclusion, Partition, Profile, SiteEnvironment, SiteScheduler
 
 JOB = BuildJob(
     key="k" * 32,

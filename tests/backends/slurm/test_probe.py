@@ -12,8 +12,8 @@ from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.inventory import parse_nodes, parse_partitions, parse_time
 from windlass.backends.slurm.probe import SCRIPT, Section, probe, profile_of, sections_of
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.sites import Profile, find_site
-from windlass.sites.profile import Mapped
+from windlass.sites.profile import Mapped, Profile
+from windlass.sites.store import find_site
 
 TEXTS = Path(__file__).with_name("texts")
 TODAY = "2026-11-21"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.cli.conftest import Windlass
 from tests.runs.journals import RunScript
-from windlass.pin.data import DataPin
-from windlass.pin.data.pinned import BuildPin
-from windlass.pin.image import ImagePin
-from windlass.plan import Pins, Plan
+from windlass.pin.data.pinned import BuildPin, DataPin
+from windlass.pin.image.pinned import ImagePin
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 

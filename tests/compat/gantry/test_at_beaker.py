@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.compat.gantry.conftest import Pushed
-from windlass.backends.beaker import BeakerService, ExperimentRef
+from windlass.backends.beaker import BeakerService
+from windlass.backends.beaker.values import ExperimentRef
 from windlass.cli.program import main
 from windlass.cli.verbs.compat import gantry
 from windlass.compat.gantry import Recipe

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.compat.gantry.conftest import Pushed
-from windlass.compat.gantry import Recipe, prepare
+from windlass.compat.gantry import Recipe
 from windlass.compat.gantry.checkout import checkout_of, is_public, read_remote, repository_of
+from windlass.compat.gantry.request import prepare
 from windlass.core.errors import UnreachableError, WindlassError
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.compat.gantry.conftest import Pushed
-from windlass.compat.gantry import prepare, read_command_line
+from windlass.compat.gantry.invocation import read_command_line
+from windlass.compat.gantry.request import prepare
 from windlass.compat.gantry.spec import command, rendezvous_of
 from windlass.core.errors import WindlassError
 

@@ -13,9 +13,11 @@ import yaml
 
 from tests.compat.gantry.conftest import Pushed, make_pushed
 from windlass.backends.beaker.service import BeakerService
-from windlass.compat.gantry import Checkout, Recipe, prepare
+from windlass.compat.gantry import Recipe
+from windlass.compat.gantry.checkout import Checkout
 from windlass.compat.gantry.online import OnlineAccount
 from windlass.compat.gantry.options import SECTIONS, names
+from windlass.compat.gantry.request import prepare
 from windlass.core.errors import WindlassError
 from windlass.testing.beaker import FakeBeaker
 

@@ -11,9 +11,12 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.compat.gantry import Checkout, Recipe, prepare, read_command_line
+from windlass.compat.gantry import Recipe
+from windlass.compat.gantry.checkout import Checkout
 from windlass.compat.gantry.durations import to_nanoseconds
+from windlass.compat.gantry.invocation import read_command_line
 from windlass.compat.gantry.options import OPTIONS, names
+from windlass.compat.gantry.request import prepare
 from windlass.core.errors import WindlassError
 
 T = TypeVar("T")

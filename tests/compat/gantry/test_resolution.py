@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from windlass.compat.gantry import Checkout, GantryRequest, Recipe, prepare
+from windlass.compat.gantry import Recipe
 from windlass.compat.gantry.account import GantryCluster
+from windlass.compat.gantry.checkout import Checkout
+from windlass.compat.gantry.request import GantryRequest, prepare
 from windlass.core.errors import WindlassError
 
 HERE = Checkout(repo="a/b", url="https://github.com/a/b", ref="0" * 40, files=frozenset(), is_public=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass.compat.mason import KnownAccount, MasonLaunch, read_command_line
+from windlass.compat.mason.account import KnownAccount
 from windlass.compat.mason.launch import bring, cache_datasets, destination, prepare_at_site, site_account
+from windlass.compat.mason.reading import MasonLaunch, read_command_line
 from windlass.core.errors import AccessError, PreconditionError, SpecError, UsageError
 from windlass.runs.home import Home
 

@@ -8,8 +8,9 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.compat.mason import KnownAccount, MasonLaunch, read_command_line
+from windlass.compat.mason.account import KnownAccount
 from windlass.compat.mason.flags import FLAGS, OWN, RETIRED
+from windlass.compat.mason.reading import MasonLaunch, read_command_line
 from windlass.core.errors import AccessError, UsageError, WindlassError
 
 _FLAGS = [flag.name for flag in (*FLAGS, *RETIRED, *OWN)]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from windlass.compat.mason import KnownAccount, MasonLaunch, read_command_line
+from windlass.compat.mason.account import KnownAccount
+from windlass.compat.mason.reading import MasonLaunch, read_command_line
 from windlass.core.errors import WindlassError
 
 _CASES = Path(__file__).parent / "cases"

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from windlass import config
-from windlass.compat.spec import experiment_name, from_experiment, read_spec, to_experiment
+from windlass.compat.spec.importing import experiment_name, to_experiment
+from windlass.compat.spec.reading import read_spec
+from windlass.compat.spec.writing import from_experiment
+from windlass.config.value import with_overrides
 from windlass.spec import Command, Gpus, SecretUse
 
 FILES = Path(__file__).parent / "files"
@@ -102,7 +104,7 @@ def test_an_entry_point_runs_nowhere_else() -> None:
 
 def test_what_is_edited_is_exported_with_what_is_kept() -> None:
     experiment = to_experiment(read_spec(FILES / "multi-node.yaml").data, name="x")
-    edited = config.with_overrides(
+    edited = with_overrides(
         experiment,
         ["tasks.finetune.nodes=2", "env.vars.NEW=1", "limit.time=2h"],
         source="x",

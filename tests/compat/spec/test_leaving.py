@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from windlass import config
-from windlass.compat.spec import check_export, from_experiment
-from windlass.compat.spec.leaving import LEAVING
+from windlass.compat.spec.leaving import LEAVING, check_export
+from windlass.compat.spec.writing import from_experiment
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
 from windlass.plan.capabilities import LOCAL_RULES
 from windlass.spec import Experiment
 
 
 def load(text: str) -> Experiment:
-    return config.load(Experiment, text, source="x").value
+    return load_config(Experiment, text, source="x").value
 
 
 def test_every_setting_of_the_file_is_judged() -> None:

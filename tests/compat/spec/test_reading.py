@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from windlass import config
-from windlass.compat.spec import from_experiment, read_spec, sent, to_experiment
-from windlass.config.emit import yaml_of_data
+from windlass.compat.spec.importing import to_experiment
+from windlass.compat.spec.reading import read_spec, sent
+from windlass.compat.spec.writing import from_experiment
+from windlass.config.emit import to_yaml, yaml_of_data
+from windlass.config.loading import load_config
 from windlass.core.errors import NotFoundError, SpecError
 from windlass.spec import Experiment
 
@@ -19,8 +21,8 @@ FILES = sorted((Path(__file__).parent / "files").iterdir())
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_files_come_back_as_beakers_client_reads_them(path: Path) -> None:
     experiment = to_experiment(read_spec(path).data, name="x")
-    text = config.to_yaml(experiment)
-    again = from_experiment(config.load(Experiment, text, source="x").value)
+    text = to_yaml(experiment)
+    again = from_experiment(load_config(Experiment, text, source="x").value)
     read = (json.loads if path.suffix == ".json" else yaml.safe_load)(path.read_text())  # as Beaker's client does
     assert yaml.safe_load(yaml_of_data(again)) == read
 

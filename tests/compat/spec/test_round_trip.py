@@ -8,8 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.compat.spec.generated import specs
-from windlass import config
-from windlass.compat.spec import from_experiment, keys, sent, to_experiment
+from windlass.compat.spec import keys
+from windlass.compat.spec.importing import to_experiment
+from windlass.compat.spec.reading import sent
+from windlass.compat.spec.writing import from_experiment
+from windlass.config.emit import to_yaml
+from windlass.config.loading import load_config
 from windlass.core.merge_patch import same
 from windlass.spec import Experiment
 
@@ -21,8 +25,8 @@ def test_import_and_export_lose_nothing(spec: dict[str, Any]) -> None:
     experiment = to_experiment(spec, name="brought")
     assert same(from_experiment(experiment), spec)
     assert json.dumps(spec) == before  # what was given is not changed
-    text = config.to_yaml(experiment)
-    loaded = config.load(Experiment, text, source="brought.yaml").value
+    text = to_yaml(experiment)
+    loaded = load_config(Experiment, text, source="brought.yaml").value
     assert same(from_experiment(loaded), spec)
 
 
@@ -65,8 +69,8 @@ def test_a_value_that_is_nothing_survives_the_export(path: tuple[str, ...], valu
     for place in [task.setdefault(group, {}) for group in groups] or [task]:
         place[key] = value
     spec = {"version": "v2", "tasks": [task]}
-    text = config.to_yaml(to_experiment(spec))
-    again = from_experiment(config.load(Experiment, text, source="brought.yaml").value)
+    text = to_yaml(to_experiment(spec))
+    again = from_experiment(load_config(Experiment, text, source="brought.yaml").value)
     assert same(again, spec)
     found: Any = sent(again)["tasks"][0]
     for part in path:

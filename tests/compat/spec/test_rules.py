@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windlass.compat.spec import checked_spec
+from windlass.compat.spec.reading import checked_spec
 from windlass.core.errors import SpecError
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.launcher.beaker.storage import Storage, storage_of
-from windlass.sites import Profile
-from windlass.sites.profile import FileSystem
+from windlass.sites.profile import FileSystem, Profile
 
 
 def profile(shared: str, ssh: str = "") -> Profile:

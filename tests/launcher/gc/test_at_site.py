@@ -21,8 +21,7 @@ from windlass.launcher.gc.at_site import collect_environments
 from windlass.launcher.gc.runs import Kept, Removal
 from windlass.record.manifest import commit_manifest
 from windlass.runs.home import Home
-from windlass.sites import Profile
-from windlass.sites.profile import FileSystem
+from windlass.sites.profile import FileSystem, Profile
 from windlass.supervise.builds.once import READY, build_once, remove_built
 
 RETAIN = {"checkpoints": {"last": 1}}

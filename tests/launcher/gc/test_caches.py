@@ -17,7 +17,7 @@ from windlass.pin.data.pinned import DataPlaces
 from windlass.pin.image.engine import ImageFacts
 from windlass.pin.image.records import ImageRecord, read_record, record_path, write_record
 from windlass.runs.home import Home
-from windlass.store import place as store_place
+from windlass.store.placing import place as store_place
 from windlass.supervise.builds.once import build_once, find_ready
 
 WEEK = 7 * 86400.0
@@ -181,7 +181,7 @@ def image(home: Home, key: str) -> Path:
 
 def test_images_that_a_record_pins_stay(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, engine = Home(home), FakeEngine({"sha256:used"})
-    monkeypatch.setattr("windlass.pin.image.find_engine", lambda kind: engine)
+    monkeypatch.setattr("windlass.pin.image.engine.find_engine", lambda kind: engine)
     for number, verdict in ((1, "succeeded"), (2, "failed")):
         run_that_pins(place, number, verdict, {"image": {"key": f"key-{verdict}"}})
     paths = {key: image(place, key) for key in ("key-succeeded", "key-failed", "key-nobody", "used")}
@@ -196,7 +196,7 @@ def test_images_that_a_record_pins_stay(home: Path, monkeypatch: pytest.MonkeyPa
 
 def test_an_image_that_was_only_named_is_none_of_ours(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, engine = Home(home), FakeEngine(set())
-    monkeypatch.setattr("windlass.pin.image.find_engine", lambda kind: engine)
+    monkeypatch.setattr("windlass.pin.image.engine.find_engine", lambda kind: engine)
     path = image(place, "python")
     found = read_record(place.cache, "python", "docker")
     assert found is not None
@@ -209,7 +209,7 @@ def test_an_image_that_was_only_named_is_none_of_ours(home: Path, monkeypatch: p
 def test_all_names_that_windlass_gave_go_and_no_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, engine = Home(home), FakeEngine({"sha256:used"})
     engine.tags = ("localhost/proj/main:used", "localhost/proj/main:k-1", "mine:latest", "proj/other:k-1")
-    monkeypatch.setattr("windlass.pin.image.find_engine", lambda kind: engine)
+    monkeypatch.setattr("windlass.pin.image.engine.find_engine", lambda kind: engine)
     image(place, "used")
     cleared(place, images=True)
     assert engine.removed == ["proj/main:used", "localhost/proj/main:k-1", "sha256:used"]

@@ -9,10 +9,9 @@ import pytest
 from windlass.core.errors import PreconditionError
 from windlass.launcher.remote import shared_home
 from windlass.launcher.remote.shared_home import check_state_folder, state_folder_problem
-from windlass.plan import Site
+from windlass.plan.site import Site
 from windlass.runs.home import Home
-from windlass.sites import Profile
-from windlass.sites.profile import FileSystem
+from windlass.sites.profile import FileSystem, Profile
 
 
 def site(*, ssh: str = "", shared: str = "", node_local: str = "/scratch") -> Site:

@@ -15,16 +15,18 @@ from windlass.core.errors import UnreachableError, UsageError
 from windlass.launcher.sites.check import check_site
 from windlass.launcher.sites.check_history import SiteCheck, last_check, past_checks
 from windlass.launcher.sites.check_script import CANNOT_SEE, check_script, check_variables
-from windlass.sites import Partition, Profile, find_site, sites_folder
 from windlass.sites.profile import (
     Exclusion,
     FileSystem,
     Health,
+    Partition,
+    Profile,
     SiteEnvironment,
     SiteNetwork,
     SiteScheduler,
     SiteVariable,
 )
+from windlass.sites.store import find_site, sites_folder
 
 SITE = Profile(
     name="mine",

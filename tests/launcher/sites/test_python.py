@@ -14,9 +14,9 @@ from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.launcher.prepare import pin_environment_of
 from windlass.launcher.sites import python
 from windlass.launcher.sites.python import pin_site_python
-from windlass.pin import pin_environment
-from windlass.plan import Site
-from windlass.sites import Profile
+from windlass.pin.environment.pinning import pin_environment
+from windlass.plan.site import Site
+from windlass.sites.profile import Profile
 from windlass.spec import Experiment
 
 FAR = Profile(name="far", ssh="me@far")

@@ -18,9 +18,9 @@ from tests.pin.projects import lock, make_project
 from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.core.errors import PreconditionError
 from windlass.launcher.stage.environment import SiteBuild, SitePlaces, ensure_site_environment
-from windlass.pin import NO_ENVIRONMENT, EnvironmentPin, pin_environment
-from windlass.sites import Partition, Profile
-from windlass.sites.profile import FileSystem, Override, SiteEnvironment, SiteScheduler
+from windlass.pin.environment.pinned import NO_ENVIRONMENT, EnvironmentPin
+from windlass.pin.environment.pinning import pin_environment
+from windlass.sites.profile import FileSystem, Override, Partition, Profile, SiteEnvironment, SiteScheduler
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.builds.once import find_ready
 from windlass.supervise.builds.staging import stage_for_link

@@ -12,14 +12,17 @@ from windlass.launcher.stage import image as images
 from windlass.launcher.stage.image import ensure_run_image, find_image, pin_image, reference_at
 from windlass.launcher.stage.stage import _image_facts
 from windlass.launcher.submit import BILL
-from windlass.pin.code import NO_CODE
-from windlass.pin.image import NO_IMAGE, BuiltImage, ImageEngine, ImagePin, ImageRecord, pinning
-from windlass.pin.image.engine import ImageFacts
-from windlass.pin.image.records import write_record
-from windlass.plan import Pins, Plan, Site
+from windlass.pin.code.pinned import NO_CODE
+from windlass.pin.image import pinning
+from windlass.pin.image.engine import ImageEngine, ImageFacts
+from windlass.pin.image.pinned import NO_IMAGE, BuiltImage, ImagePin
+from windlass.pin.image.records import ImageRecord, write_record
+from windlass.plan.pins import Pins
+from windlass.plan.plan import Plan
+from windlass.plan.site import Site
 from windlass.runs.home import Home
 from windlass.runs.store import create
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 from windlass.spec import Experiment, Image
 
 DIGEST = "sha256:" + "d" * 64

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import PreconditionError, WindlassError
-from windlass.pin.code import pin_code
-from windlass.pin.image import ImagePin, ImageSource, pin_built, pin_named, pinning
+from windlass.pin.code.pinning import pin_code
+from windlass.pin.image import pinning
 from windlass.pin.image.catalogue import catalogue, expand
 from windlass.pin.image.naming import parse_reference
+from windlass.pin.image.pinned import ImagePin
+from windlass.pin.image.pinning import ImageSource, pin_built, pin_named
 
 Shell = Callable[..., str]
 DIGEST = "sha256:" + "d" * 64

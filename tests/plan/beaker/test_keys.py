@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.plan.sample_beaker import beaker_site
-from windlass import config
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
 from windlass.plan.beaker.keys import kept_keys
 from windlass.plan.beaker.patch import asked_of_beaker, divided, mounts_of_storage
@@ -14,8 +14,8 @@ from windlass.plan.capabilities import apply_rules
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import LOCAL, Site
 from windlass.plan.slurm.queue_target import QueueTarget
-from windlass.sites import Profile
 from windlass.sites.beaker import Brought
+from windlass.sites.profile import Profile
 from windlass.spec import Experiment
 
 SLURM = replace(LOCAL, name="lab", backend="slurm")
@@ -26,7 +26,7 @@ def judged(
 ) -> tuple[list[str], list[str]]:
     """Notes, and messages of what is refused, for keys of a task."""
     text = f"{{name: x, tasks: {{t: {{run: [f, /results/a, x], nodes: 2, vars: {{WORD: w}}, beaker: {kept}}}}}{more}}}"
-    experiment = config.load(Experiment, text, source="e").value
+    experiment = load_config(Experiment, text, source="e").value
     diagnostics = Diagnostics({})
     notes = apply_rules(experiment, site, diagnostics, is_best_effort=is_best_effort)
     try:
@@ -150,13 +150,13 @@ def test_a_mount_that_the_profile_knows(paths: dict[str, str], run: str, words: 
     profile = Profile(name="lab", brought=Brought(paths=paths))
     kept = "{datasets: [{mountPath: /weka/d, source: {weka: d}}]}"
     text = f"{{name: x, tasks: {{t: {{run: {run}, beaker: {kept}}}}}}}"
-    (key,) = kept_keys(config.load(Experiment, text, source="e").value, Site.of(profile), QueueTarget(profile=profile))
+    (key,) = kept_keys(load_config(Experiment, text, source="e").value, Site.of(profile), QueueTarget(profile=profile))
     assert (key.is_met, words in key.reason) == (is_met, True)
 
 
 def test_storage_that_is_looked_for() -> None:
     text = "{name: x, tasks: {t: {run: f, beaker: {datasets: [{mountPath: /d, source: {weka: b}}, {source: 3}, 4]}}}}"
-    assert mounts_of_storage(config.load(Experiment, text, source="e").value) == ("/d",)
+    assert mounts_of_storage(load_config(Experiment, text, source="e").value) == ("/d",)
 
 
 def test_what_goes_along_to_beaker() -> None:
@@ -208,6 +208,6 @@ def test_what_goes_along_to_beaker() -> None:
 def test_at_beaker_only_what_windlass_decides_is_judged(kept: str, words: str) -> None:
     site = beaker_site()
     text = f"{{name: x, env: {{image: i}}, tasks: {{t: {{run: f, beaker: {kept}}}}}}}"
-    experiment = config.load(Experiment, text, source="e").value
+    experiment = load_config(Experiment, text, source="e").value
     found = list(kept_keys(experiment, site, beaker_target_of(experiment, site, Diagnostics({}))))
     assert [words in key.reason and not key.is_met for key in found] == ([True] if words else [])

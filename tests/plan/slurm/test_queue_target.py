@@ -8,10 +8,13 @@ import pytest
 
 from tests.plan.sample import PINS
 from tests.plan.sample_site import planned, refused, site
-from windlass import config
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
-from windlass.pin.image import ImagePin
-from windlass.plan import Plan, RunPaths, choose_site, job_document, make_plan, split_place
+from windlass.pin.image.pinned import ImagePin
+from windlass.plan.job import RunPaths, job_document
+from windlass.plan.placement import choose_site, split_place
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
 from windlass.spec import Experiment
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.replica.control import ControlFile
@@ -166,11 +169,11 @@ def test_places_of_where() -> None:
 
 
 def experiment(*overrides: str) -> Experiment:
-    return config.load(Experiment, PLAIN, source="exp.yaml", overrides=overrides).value
+    return load_config(Experiment, PLAIN, source="exp.yaml", overrides=overrides).value
 
 
 def test_best_effort_notes_what_the_site_cannot_do() -> None:
-    loaded = config.load(Experiment, PLAIN, source="x", overrides=["tasks.main.shared_memory=1GiB"])
+    loaded = load_config(Experiment, PLAIN, source="x", overrides=["tasks.main.shared_memory=1GiB"])
     plan = make_plan(loaded.value, PINS, site(), best_effort=True)
     said = "tasks.main.shared_memory=1GiB is ignored (--best-effort): shared memory has the node's default size"
     assert said in plan.notes

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.plan.sample_site import planned, refused, site
-from windlass.plan import TaskPlan
+from windlass.plan.plan import TaskPlan
 
 PLAIN = "name: x\ntasks: {main: {gpus: 4, run: f}}\n"
 TWO = "name: x\ntasks: {a: {gpus: 4, run: f}, b: {nodes: 2, gpus: 2, run: f}}\n"

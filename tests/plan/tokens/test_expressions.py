@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.plan.sample import plan_of
-from windlass.config import JsonValue
+from windlass.config.annotations import JsonValue
 from windlass.core.errors import SpecError
 from windlass.plan.tokens.expressions import ExpressionError, evaluate, is_expression, names_in
 

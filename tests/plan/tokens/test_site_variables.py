@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.plan.sample import PINS, plan_of
 from tests.plan.sample_site import planned, site
 from windlass.pin.environment.pinned import EnvironmentPin
-from windlass.plan import plan_page
+from windlass.plan.page import plan_page
 
 PLAIN = "name: x\ntasks: {main: {nodes: 2, gpus: 4, run: f}}\nlimit: {time: 1h}\n"
 

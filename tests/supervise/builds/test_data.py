@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.supervise.data_build_scene import NUM_FILES, SLOW, DataMill, strike
-from windlass.pin.data import pin_data
+from windlass.pin.data.pinning import pin_data
 from windlass.supervise.builds.once import find_ready
 
 pytestmark = pytest.mark.system

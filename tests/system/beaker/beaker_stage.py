@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.stage import Stage
-from windlass.launcher import Options, Run
+from windlass import Options, Run
 from windlass.runs.home import Home
-from windlass.testing.beaker import FakeBeaker, StoredExperiment
+from windlass.testing.beaker import FakeBeaker
+from windlass.testing.beaker.records import StoredExperiment
 
 __all__ = ["SITE", "BeakerStage"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.system.beaker.beaker_stage import SITE, BeakerStage
 from tests.system.stage import PYTHON, until
-from windlass.launcher import Options, Run
+from windlass import Options, Run
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.testing.beaker import FakeBeaker

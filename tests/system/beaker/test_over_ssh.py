@@ -12,7 +12,7 @@ import pytest
 from tests.system.beaker.beaker_stage import SITE, BeakerStage
 from tests.system.slurm.command import windlass
 from tests.system.stage import PYTHON
-from windlass.launcher import Options
+from windlass import Options
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.testing.beaker import FakeBeaker

@@ -10,7 +10,8 @@ import pytest
 from windlass.core.errors import AccessError
 from windlass.launcher.beaker.site import check_beaker_site
 from windlass.launcher.sites.add import add_site
-from windlass.sites import Profile, find_site
+from windlass.sites.profile import Profile
+from windlass.sites.store import find_site
 from windlass.testing.beaker import FakeBeaker
 
 pytestmark = pytest.mark.system

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.lab.s3 import FaultyProxy, cut_after, status
+from windlass import Options
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
-from windlass.launcher import Options, prepare
 from windlass.launcher.data import Data
-from windlass.pin.data import DataPlaces, pin_data, place_data
+from windlass.launcher.prepare import prepare
+from windlass.pin.data.pinned import DataPlaces
+from windlass.pin.data.pinning import pin_data, place_data
 from windlass.runs.home import Home
-from windlass.secrets import open_secrets
+from windlass.secrets.lookup import open_secrets
 from windlass.spec import DataSource, Experiment
 from windlass.store.remote_files import _Redirects
 

@@ -9,8 +9,10 @@ import pytest
 
 from tests.lab.s3 import FaultyProxy, Rule, cut_after, flip, slow, status
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError
-from windlass.pin.data import DataPlaces, pin_data, place_data
-from windlass.store import LocalStore, RemoteStore
+from windlass.pin.data.pinned import DataPlaces
+from windlass.pin.data.pinning import pin_data, place_data
+from windlass.store.local import LocalStore
+from windlass.store.remote import RemoteStore
 from windlass.store.remote_files import file_system
 
 pytestmark = pytest.mark.system

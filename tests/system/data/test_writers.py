@@ -13,24 +13,37 @@ from pathlib import Path
 
 import pytest
 
-from windlass.store import LocalStore, RemoteStore, collect
+from windlass.store.collecting import collect
+from windlass.store.local import LocalStore
+from windlass.store.remote import RemoteStore
 
 pytestmark = pytest.mark.system
 
 ADD = """
-import sys; from pathlib import Path; from windlass.store import LocalStore
+import sys
+from pathlib import Path
+from windlass.store.local import LocalStore
 print(LocalStore(Path(sys.argv[1])).add(Path(sys.argv[2]), name=sys.argv[3]).digest)
 """
 PULL = """
-import sys; from pathlib import Path; from windlass.store import LocalStore, RemoteStore
+import sys
+from pathlib import Path
+from windlass.store.local import LocalStore
+from windlass.store.remote import RemoteStore
 print(RemoteStore(sys.argv[2]).pull(LocalStore(Path(sys.argv[1])), sys.argv[3]).digest)
 """
 PUSH = """
-import sys; from pathlib import Path; from windlass.store import LocalStore, RemoteStore
+import sys
+from pathlib import Path
+from windlass.store.local import LocalStore
+from windlass.store.remote import RemoteStore
 print(RemoteStore(sys.argv[2]).push(LocalStore(Path(sys.argv[1])), sys.argv[3]).digest)
 """
 PLACE = """
-import sys; from pathlib import Path; from windlass.store import LocalStore, place
+import sys
+from pathlib import Path
+from windlass.store.local import LocalStore
+from windlass.store.placing import place
 store = LocalStore(Path(sys.argv[1])); print(place(store, store.read(sys.argv[3]), Path(sys.argv[2])))
 """
 

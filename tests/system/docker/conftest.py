@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.docker import BASE, DockerLab
 from tests.system.stage import Stage
-from windlass.launcher import Options, Run
+from windlass import Options, Run
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 from tests.lab.docker import DockerLab
 from tests.system.stage import Stage, until
 from tests.system.trainer import EVERY, Training
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

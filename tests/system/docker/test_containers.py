@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.docker import BASE
 from tests.system.stage import PYTHON, Stage
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -10,8 +10,8 @@ import pytest
 
 from tests.lab.docker import BASE, DockerLab
 from tests.system.stage import Stage
+from windlass import Options, Run
 from windlass.cli.program import main
-from windlass.launcher import Options, Run
 from windlass.launcher.rerun import prepare_rerun
 from windlass.launcher.verify.finding import Finding
 from windlass.launcher.verify.verify import verify

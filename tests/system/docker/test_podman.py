@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.docker import BASE, SAVED, DockerLab
 from tests.system.stage import Stage
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

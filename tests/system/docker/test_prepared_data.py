@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.stage import Stage
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

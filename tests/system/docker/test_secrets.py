@@ -11,10 +11,10 @@ import pytest
 
 from tests.lab.docker import DockerLab
 from tests.system.stage import Stage, until
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.record.state import State
-from windlass.secrets import open_secrets
+from windlass.secrets.lookup import open_secrets
 
 pytestmark = pytest.mark.system
 

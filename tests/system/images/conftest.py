@@ -12,11 +12,13 @@ import pytest
 from tests.lab.docker import BASE, DockerLab
 from windlass.core.names import new_token
 from windlass.launcher.stage.image import build_image, pin_image
-from windlass.pin.code import pin_code
-from windlass.pin.image import BuiltImage, ImageMaker, ImagePin, find_engine
-from windlass.plan import Site
+from windlass.pin.code.pinning import pin_code
+from windlass.pin.image.engine import find_engine
+from windlass.pin.image.ensuring import ImageMaker
+from windlass.pin.image.pinned import BuiltImage, ImagePin
+from windlass.plan.site import Site
 from windlass.runs.home import Home
-from windlass.spec import load_experiment
+from windlass.spec.load import load_experiment
 
 TINY = "windlass/tiny:shell"
 """The shell and a few programs of BASE: a registry gets it in no time."""

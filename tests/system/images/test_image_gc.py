@@ -11,7 +11,7 @@ from tests.lab.docker import DockerLab
 from tests.runs.journals import RunScript
 from tests.system.images.conftest import Project
 from windlass.cli import main
-from windlass.pin.image import ImagePin
+from windlass.pin.image.pinned import ImagePin
 from windlass.pin.image.records import record_path
 
 pytestmark = pytest.mark.system

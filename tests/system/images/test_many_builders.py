@@ -16,8 +16,9 @@ import pytest
 from tests.lab.docker import DockerLab
 from tests.system.images.conftest import TINY, Project
 from tests.system.images.faulty import FaultyRegistry
-from windlass.pin.image import BuiltImage, ensure_image
+from windlass.pin.image.ensuring import ensure_image
 from windlass.pin.image.naming import parse_reference
+from windlass.pin.image.pinned import BuiltImage
 from windlass.pin.image.registry import fetch_digest
 
 pytestmark = pytest.mark.system

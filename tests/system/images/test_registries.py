@@ -9,8 +9,10 @@ from tests.lab.docker import DockerLab
 from tests.system.images.conftest import TINY, Project
 from tests.system.images.faulty import FaultyRegistry
 from windlass.core.errors import WindlassError
-from windlass.pin.code import NO_CODE
-from windlass.pin.image import ImageMaker, building, engine, ensure_image, find_engine
+from windlass.pin.code.pinned import NO_CODE
+from windlass.pin.image import building, engine
+from windlass.pin.image.engine import find_engine
+from windlass.pin.image.ensuring import ImageMaker, ensure_image
 from windlass.pin.image.naming import parse_reference
 from windlass.pin.image.registry import fetch_digest
 

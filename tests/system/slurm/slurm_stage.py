@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.lab.slurm import LOGIN, SlurmLab
 from tests.system.stage import Stage, living, until
+from windlass import Options, Run
 from windlass.core.process import send_signal
-from windlass.launcher import Options, Run
 from windlass.runs.home import Home
 
 __all__ = ["FAR", "SITE", "SlurmStage"]

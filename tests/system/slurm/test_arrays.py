@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
-from windlass.launcher import Options, launch_many, prepare_file
+from windlass import Options
+from windlass.launcher.api import launch_many
+from windlass.launcher.prepare import prepare_file
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -18,8 +18,8 @@ from tests.lab.slurm_conf import Options as LabOptions
 from tests.system.slurm.command import Answer, windlass
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
+from windlass import Run
 from windlass.cli import main
-from windlass.launcher import Run
 from windlass.record.state import State
 from windlass.runs.home import Home
 

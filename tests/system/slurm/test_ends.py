@@ -12,8 +12,8 @@ import pytest
 
 from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON, living, until
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pin.projects import lock, make_project
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
-from windlass.launcher import Options, Run
+from windlass import Options, Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -15,8 +15,8 @@ from tests.lab.guests import inhabitants
 from tests.system import launcher
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import PYTHON, living, until
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -10,7 +10,7 @@ import pytest
 from tests.system.slurm.command import windlass
 from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON, until
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.state import Attempt, State
 
 pytestmark = pytest.mark.system

@@ -10,7 +10,7 @@ import pytest
 
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
-from windlass.launcher import Options
+from windlass import Options
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

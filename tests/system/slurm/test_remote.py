@@ -12,9 +12,11 @@ from tests.lab.guests import inhabitants
 from tests.lab.slurm import LOGIN, SlurmLab
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
+from windlass import Options, Run
 from windlass.backends.site_shell import SshShell
 from windlass.core.errors import UnreachableError
-from windlass.launcher import Options, Run, launch_many, prepare_file
+from windlass.launcher.api import launch_many
+from windlass.launcher.prepare import prepare_file
 from windlass.launcher.remote import client
 from windlass.record.state import State
 from windlass.runs.home import Home

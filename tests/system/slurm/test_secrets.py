@@ -13,7 +13,7 @@ import pytest
 
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import PYTHON, until
-from windlass.launcher import Options, Run
+from windlass import Options, Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON
-from windlass.launcher import Run
+from windlass import Run
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

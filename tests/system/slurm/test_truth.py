@@ -13,8 +13,8 @@ import pytest
 
 from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON, until
+from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher import Run
 from windlass.launcher.journal import client_journal
 from windlass.launcher.submit import rendered_job
 from windlass.record import events

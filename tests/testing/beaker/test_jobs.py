@@ -11,7 +11,8 @@ from beaker import Beaker, BeakerCancelationCode, BeakerSortOrder, BeakerWorkloa
 from beaker.exceptions import BeakerExperimentConflict, BeakerJobNotFound, BeakerWorkloadNotFound
 
 from tests.testing.beaker.conftest import Submit, make_spec
-from windlass.testing.beaker import CancelCode, FakeBeaker, Status
+from windlass.testing.beaker import FakeBeaker, Status
+from windlass.testing.beaker.records import CancelCode
 
 pytestmark = pytest.mark.system
 

@@ -12,7 +12,8 @@ from beaker import Beaker, beaker_pb2
 from beaker.exceptions import BeakerError, BeakerPermissionsError, BeakerServerUnavailableError
 
 from tests.testing.beaker.conftest import Submit, make_spec
-from windlass.testing.beaker import CancelCode, FakeBeaker, Status, StoredJob
+from windlass.testing.beaker import FakeBeaker, Status
+from windlass.testing.beaker.records import CancelCode, StoredJob
 
 pytestmark = pytest.mark.system
 

@@ -10,7 +10,7 @@ import torch
 
 from tests.train.hf.models import MODELS
 from tests.train.hf.test_exchange import decoder
-from windlass.config import to_data
+from windlass.config.encode import to_data
 from windlass.train.checkpoint.store import open_store
 from windlass.train.compare.checkpoints import diff_checkpoints
 from windlass.train.hf.convert import export_hf

@@ -69,7 +69,7 @@ def test_it_needs_neither_torch_nor_numpy(tmp_path: Path) -> None:
     program = f"""
 import json, sys
 from windlass.train import DataConfig, SourceConfig, TokenizerConfig
-from windlass.train.data import describe
+from windlass.train.data.facts import describe
 source = SourceConfig(path=({str(tmp_path / "a.txt")!r},))
 config = DataConfig(sources=(source,), tokenizer=TokenizerConfig(path="bytes"), sequence_length=8, batch_tokens=8)
 describe(config, vocab_size=258)

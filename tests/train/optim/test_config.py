@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windlass.config import from_data
+from windlass.config.loading import from_data
 from windlass.core.errors import SpecError
 from windlass.train.duration import Duration
 from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig

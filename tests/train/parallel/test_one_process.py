@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tests.train.parallel.shapes import DEEP, KINDS, TINY
-from windlass.config import to_data
+from windlass.config.encode import to_data
 from windlass.core.errors import PreconditionError, SpecError
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.init import init_weights

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.train.plan import MachineSpec, plan_recipe
+from windlass.train.plan.machine import MachineSpec
 from windlass.train.plan.page import plan_page
+from windlass.train.plan.plan import plan_recipe
 from windlass.train.resolve import resolve
 
 SMALL = (

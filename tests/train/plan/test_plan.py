@@ -9,8 +9,9 @@ import pytest
 from windlass.core.errors import SpecError, UsageError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.tokenization.ingestion import ingest
-from windlass.train.plan import GPUS, MachineSpec, plan_recipe
+from windlass.train.plan.machine import GPUS, MachineSpec
 from windlass.train.plan.page import plan_page
+from windlass.train.plan.plan import plan_recipe
 from windlass.train.resolve import resolve
 
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from tests.train.phases import run_phase
 from tests.train.tiny_recipe import RowLog, rows_by_step, tensors_of, tiny_recipe
-from windlass.config import to_data
+from windlass.config.encode import to_data
 from windlass.testing import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.callbacks.protocol import TrainerCallback

@@ -235,7 +235,7 @@ def test_a_recipe_class_by_its_name_begins_from_its_defaults(folder: Path) -> No
 
 def test_looking_at_a_checkpoint_imports_none_of_its_code(folder: Path) -> None:
     """Whoever shows or compares a foreign checkpoint must not run what it names."""
-    from windlass.config import from_data
+    from windlass.config.loading import from_data
     from windlass.train.recipe import Recipe
 
     record = own().record()

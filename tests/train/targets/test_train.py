@@ -16,8 +16,9 @@ from windlass.core.errors import SpecError, WindlassError
 from windlass.testing import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.parallel.world import World
-from windlass.train.plan import MachineSpec, plan_recipe
+from windlass.train.plan.machine import MachineSpec
 from windlass.train.plan.page import plan_page
+from windlass.train.plan.plan import plan_recipe
 from windlass.train.resolve import resolve
 
 QUIET = ["callbacks.console.enabled=false", "callbacks.speed.enabled=false", "device=cpu"]

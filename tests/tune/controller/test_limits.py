@@ -20,16 +20,12 @@ from windlass.tune.controller.requests import ask
 from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Resume, RetentionPolicy
 from windlass.tune.folder import SweepFolder
-from windlass.tune.schedulers import (
-    FIFO,
-    AsyncHyperBandScheduler,
-    MedianStoppingRule,
-    PromotionASHA,
-    ResourceChangingScheduler,
-)
-from windlass.tune.search import as_searcher
+from windlass.tune.schedulers import FIFO, AsyncHyperBandScheduler, MedianStoppingRule, ResourceChangingScheduler
+from windlass.tune.schedulers.asha_promotion import PromotionASHA
 from windlass.tune.search.protocol import Objectives
-from windlass.tune.stopper import ExperimentPlateauStopper, TrialPlateauStopper, as_stopper
+from windlass.tune.search.registry import as_searcher
+from windlass.tune.stopper import ExperimentPlateauStopper, TrialPlateauStopper
+from windlass.tune.stopper.registry import as_stopper
 from windlass.tune.trial import Metrics, Resources, TrialStatus
 
 

@@ -17,7 +17,7 @@ from tests.tune.sweep.test_sweeps_on_slurm import (  # noqa: F401  the fixture i
     kill_heads,
     slurm_hill,
 )
-from windlass.tune.sweep import SweepHandle
+from windlass.tune.sweep.handle import SweepHandle
 
 pytestmark = pytest.mark.soak
 

@@ -12,7 +12,7 @@ from windlass.testing.executor_conformance import ExecutorBench, ExecutorConform
 from windlass.testing.sample_trainables import act
 from windlass.tune.executors.in_process import InProcess
 from windlass.tune.executors.protocol import AttemptOutcome, AttemptReported, Executor, Work
-from windlass.tune.trainable import report
+from windlass.tune.trainable.session import report
 
 
 class TestInProcess(ExecutorConformance):

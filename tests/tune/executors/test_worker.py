@@ -12,7 +12,8 @@ import pytest
 from windlass.tune.executors.channel import ChannelClosed, Message, to_message
 from windlass.tune.executors.protocol import Go, Halt, StartAttempt, Work
 from windlass.tune.executors.worker import Worker
-from windlass.tune.trainable import Trainable, get_context, report
+from windlass.tune.trainable import Trainable
+from windlass.tune.trainable.session import get_context, report
 from windlass.tune.trial import ONE_CPU
 
 

@@ -14,8 +14,9 @@ import pytest
 from tests.tune.results.journals import Journal, asha_journal, pbt_journal, random_journal
 from windlass.core.clock import FakeClock
 from windlass.core.errors import NotFoundError, UsageError
-from windlass.tune.followers import SweepFollower, make_target
 from windlass.tune.followers import following as following_module
+from windlass.tune.followers.following import SweepFollower
+from windlass.tune.followers.registry import make_target
 from windlass.tune.followers.target import Target
 
 TARGETS = ("csv", "json", "tensorboard")

@@ -7,16 +7,15 @@ import pytest
 
 from windlass.core.errors import UsageError
 from windlass.tune.callback import Callback
-from windlass.tune.followers import (
-    TARGETS,
+from windlass.tune.followers.loggers import (
     CSVLoggerCallback,
     JsonLoggerCallback,
     MLflowLoggerCallback,
     TBXLoggerCallback,
     WandbLoggerCallback,
-    make_target,
     split_callbacks,
 )
+from windlass.tune.followers.registry import TARGETS, make_target
 
 
 def test_every_callback_names_a_target_that_takes_its_options() -> None:

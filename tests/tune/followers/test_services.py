@@ -11,7 +11,7 @@ import pytest
 from tests.tune.results.journals import Journal, pbt_journal, random_journal
 from windlass.core.clock import FakeClock
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.tune.followers import SweepFollower
+from windlass.tune.followers.following import SweepFollower
 from windlass.tune.followers.mlflow_runs import MLflowTarget
 from windlass.tune.followers.wandb_runs import WandbTarget
 

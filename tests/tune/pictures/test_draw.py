@@ -11,7 +11,7 @@ import pytest
 
 from tests.tune.results.journals import Journal, asha_journal, pbt_journal, random_journal
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.tune.pictures import KINDS, draw
+from windlass.tune.pictures.drawing import KINDS, draw
 from windlass.tune.pictures.rungs import rungs_of
 from windlass.tune.pictures.schedule import segments_of
 from windlass.tune.results import BestTrialError, MetricError

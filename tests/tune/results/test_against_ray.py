@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.tune.results.journals import Journal, pbt_journal, random_journal
-from windlass.tune.followers import SweepFollower, make_target
-from windlass.tune.results import ExperimentAnalysis, write_policies
+from windlass.tune.followers.following import SweepFollower
+from windlass.tune.followers.registry import make_target
+from windlass.tune.results.analysis import ExperimentAnalysis
+from windlass.tune.results.lineages import write_policies
 
 JOURNALS = [random_journal(seed=seed, num_trials=12) for seed in range(4)] + [pbt_journal()]
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.tune.results.journals import Journal, pbt_journal, random_journal
-from windlass.tune.results import BestTrialError, ExperimentAnalysis, MetricError, Result, ResultGrid, TrialMissingError
+from windlass.tune.results import BestTrialError, MetricError, TrialMissingError
+from windlass.tune.results.analysis import ExperimentAnalysis
+from windlass.tune.results.grid import ResultGrid
+from windlass.tune.results.result import Result
 
 
 def grid_of(journal: Journal) -> ResultGrid:
@@ -204,7 +207,7 @@ def test_the_pareto_front_of_a_sweep_and_of_any_two_metrics() -> None:
 def test_pandas_is_imported_for_frames_alone(tmp_path: Path) -> None:
     two_trials().append(tmp_path)
     program = (
-        "import sys; from windlass.tune.results import ResultGrid\n"
+        "import sys; from windlass.tune import ResultGrid\n"
         f"grid = ResultGrid({str(tmp_path)!r}); grid.get_best_result().metrics; grid.errors; repr(grid)\n"
         "print(sorted({'pandas', 'numpy', 'matplotlib', 'optuna', 'ray', 'rich'} & set(sys.modules)))"
     )

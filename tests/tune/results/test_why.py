@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tests.tune.results.journals import Journal, asha_journal, pbt_journal, random_journal
-from windlass.tune.results import TrialMissingError, explain, explain_wait, lineage, policy_rows
-from windlass.tune.results.why import format_value
+from windlass.tune.results import TrialMissingError, explain, lineage
+from windlass.tune.results.lineages import policy_rows
+from windlass.tune.results.why import explain_wait, format_value
 
 
 def test_a_lost_worker_and_the_restart_are_told_in_order() -> None:

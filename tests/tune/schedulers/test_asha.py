@@ -10,8 +10,10 @@ import pytest
 
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
-from windlass.tune.schedulers import ASHA, AsyncHyperBandScheduler, PromotionASHA, SchedulerDecision
+from windlass.tune.schedulers import AsyncHyperBandScheduler, SchedulerDecision
+from windlass.tune.schedulers.asha_promotion import PromotionASHA
 from windlass.tune.schedulers.async_hyperband import RunningQuantile
+from windlass.tune.schedulers.registry import ASHA
 from windlass.tune.trial import Trial, TrialStatus
 
 

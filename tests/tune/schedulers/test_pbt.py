@@ -13,7 +13,7 @@ from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
 from windlass.tune.schedulers import PopulationBasedTraining, SchedulerDecision
 from windlass.tune.schedulers.population_based.explore import explore, tag_of
-from windlass.tune.space import choice, grid_search, sample_from, uniform
+from windlass.tune.space.primitives import choice, grid_search, sample_from, uniform
 from windlass.tune.trial import Trial, TrialStatus
 
 

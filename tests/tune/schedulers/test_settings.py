@@ -23,14 +23,13 @@ from windlass.tune.schedulers import (
     MedianStoppingRule,
     PopulationBasedTraining,
     PopulationBasedTrainingReplay,
-    PromotionASHA,
     ResourceChangingScheduler,
     SweepScheduler,
-    check_pairing,
     create_scheduler,
-    from_settings,
 )
-from windlass.tune.space import choice, loguniform, qrandint
+from windlass.tune.schedulers.asha_promotion import PromotionASHA
+from windlass.tune.schedulers.registry import check_pairing, from_settings
+from windlass.tune.space.primitives import choice, loguniform, qrandint
 
 
 def explore(config: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +152,8 @@ def test_every_public_name_is_there() -> None:
 
 def test_a_plain_sweep_loads_no_library() -> None:
     code = (
-        "import sys; from windlass.tune.schedulers import FIFO, ASHA, PopulationBasedTraining, PB2; "
+        "import sys; from windlass.tune import ASHA; "
+        "from windlass.tune.schedulers import FIFO, PopulationBasedTraining, PB2; "
         "print([name for name in ('numpy', 'scipy', 'ray', 'pandas', 'optuna') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

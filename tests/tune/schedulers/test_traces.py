@@ -11,7 +11,7 @@ import pytest
 
 from tests.tune.schedulers.differential.our_side import OurSide
 from windlass.core.errors import WindlassError
-from windlass.tune.schedulers import from_settings
+from windlass.tune.schedulers.registry import from_settings
 
 TRACES = sorted((Path(__file__).parent / "traces").glob("*.json"))
 

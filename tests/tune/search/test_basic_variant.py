@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import UsageError
-from windlass.tune.search import BasicVariantGenerator, NoSuggestion, Objectives, QuasiRandom, Suggestion
-from windlass.tune.space import choice, grid_search, loguniform, randint, sample_from, uniform
+from windlass.tune.search import BasicVariantGenerator, NoSuggestion, Objectives, Suggestion
+from windlass.tune.search.quasi_random import QuasiRandom
+from windlass.tune.space.primitives import choice, grid_search, loguniform, randint, sample_from, uniform
 
 SPACE = {"a": grid_search([1, 2]), "b": randint(0, 1000), "c": {"d": uniform(0, 1)}}
 
@@ -115,7 +116,7 @@ def test_no_library_is_loaded_for_random_search() -> None:
     code = """if True:
         import sys
         from windlass.tune.search import BasicVariantGenerator, Objectives
-        from windlass.tune.space import loguniform, grid_search, choice
+        from windlass.tune import loguniform, grid_search, choice
         searcher = BasicVariantGenerator()
         space = {"x": loguniform(1, 2), "y": grid_search([1]), "z": choice([1, 2])}
         searcher.open(space=space, objectives=Objectives(), seed=0, num_samples=2)

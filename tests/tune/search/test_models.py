@@ -12,20 +12,15 @@ import pytest
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.tune.rng import draw_int
-from windlass.tune.search import (
-    BOHB,
-    CMAES,
-    NSGA2,
-    TPE,
-    Objectives,
-    OptunaSearch,
-    Suggestion,
-    TuneBOHB,
-    create_searcher,
-    own_objectives,
-)
+from windlass.tune.search import Objectives, Suggestion, create_searcher
+from windlass.tune.search.bohb.bohb_search import TuneBOHB
 from windlass.tune.search.defaults import library
-from windlass.tune.space import SpaceError, choice, grid_search, randint, uniform
+from windlass.tune.search.optuna.bohb import BOHB
+from windlass.tune.search.optuna.optuna_search import OptunaSearch
+from windlass.tune.search.optuna.samplers import CMAES, NSGA2, TPE
+from windlass.tune.search.registry import own_objectives
+from windlass.tune.space import SpaceError
+from windlass.tune.space.primitives import choice, grid_search, randint, uniform
 
 MIN = Objectives(metrics=("loss",), is_max=(False,))
 BOX: dict[str, Any] = {"x": uniform(-5, 5), "y": uniform(-5, 5)}

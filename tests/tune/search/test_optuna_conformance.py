@@ -21,19 +21,12 @@ from optuna.testing.pytest_samplers import (
 from optuna.trial import FrozenTrial, TrialState
 
 from windlass.core.errors import UsageError
-from windlass.tune.search import (
-    BOHB,
-    CMAES,
-    NSGA2,
-    NSGA3,
-    TPE,
-    BasicVariantGenerator,
-    Objectives,
-    OptunaSearch,
-    QuasiRandom,
-    Suggestion,
-)
+from windlass.tune.search import BasicVariantGenerator, Objectives, Suggestion
+from windlass.tune.search.optuna.bohb import BOHB
 from windlass.tune.search.optuna.given import as_space
+from windlass.tune.search.optuna.optuna_search import OptunaSearch
+from windlass.tune.search.optuna.samplers import CMAES, NSGA2, NSGA3, TPE
+from windlass.tune.search.quasi_random import QuasiRandom
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -5,17 +5,10 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.tune.search import (
-    NoSuggestion,
-    Objectives,
-    Suggestion,
-    as_searcher,
-    own_objectives,
-    searcher_from,
-    searcher_settings,
-)
+from windlass.tune.search import NoSuggestion, Objectives, Suggestion
+from windlass.tune.search.registry import as_searcher, own_objectives, searcher_from, searcher_settings
 from windlass.tune.search.searcher import Searcher
-from windlass.tune.space import uniform
+from windlass.tune.space.primitives import uniform
 
 GOAL = Objectives(metrics=("loss",), is_max=(False,))
 

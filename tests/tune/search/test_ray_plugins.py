@@ -10,7 +10,8 @@ import pytest
 
 from tests.tune.sweeps import here, quiet
 from windlass import tune
-from windlass.tune.search import Objectives, as_searcher
+from windlass.tune.search import Objectives
+from windlass.tune.search.registry import as_searcher
 from windlass.tune.search.searcher import ray_space
 
 GOAL = Objectives(metrics=("loss",), is_max=(False,))

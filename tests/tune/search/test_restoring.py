@@ -10,23 +10,12 @@ from typing import Any
 import optuna
 import pytest
 
-from windlass.tune.search import (
-    BOHB,
-    CMAES,
-    GP,
-    NSGA2,
-    NSGA3,
-    TPE,
-    ConcurrencyLimiter,
-    NoSuggestion,
-    Objectives,
-    OptunaSearch,
-    Repeater,
-    Suggestion,
-    searcher_from,
-    searcher_settings,
-)
-from windlass.tune.space import (
+from windlass.tune.search import ConcurrencyLimiter, NoSuggestion, Objectives, Repeater, Suggestion
+from windlass.tune.search.optuna.bohb import BOHB
+from windlass.tune.search.optuna.optuna_search import OptunaSearch
+from windlass.tune.search.optuna.samplers import CMAES, GP, NSGA2, NSGA3, TPE
+from windlass.tune.search.registry import searcher_from, searcher_settings
+from windlass.tune.space.primitives import (
     choice,
     loguniform,
     qloguniform,

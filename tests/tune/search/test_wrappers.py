@@ -7,7 +7,6 @@ import pytest
 
 from windlass.core.errors import UsageError
 from windlass.tune.search import (
-    TPE,
     BasicVariantGenerator,
     ConcurrencyLimiter,
     NoSuggestion,
@@ -16,8 +15,9 @@ from windlass.tune.search import (
     Suggestion,
 )
 from windlass.tune.search.defaults import SearcherDefaults
+from windlass.tune.search.optuna.samplers import TPE
 from windlass.tune.search.repeater import TRIAL_INDEX
-from windlass.tune.space import uniform
+from windlass.tune.space.primitives import uniform
 
 GOAL = Objectives(metrics=("loss",), is_max=(False,))
 

@@ -15,9 +15,9 @@ from windlass.tune.schedulers import (
     HyperBandScheduler,
     MedianStoppingRule,
     PopulationBasedTraining,
-    PromotionASHA,
     SweepScheduler,
 )
+from windlass.tune.schedulers.asha_promotion import PromotionASHA
 from windlass.tune.space.primitives import uniform
 
 pytestmark = pytest.mark.sim

@@ -15,6 +15,20 @@ from hypothesis import strategies as st
 
 from windlass.tune import space
 from windlass.tune.space import Domain, SpaceError
+from windlass.tune.space.primitives import (
+    choice,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
 
 BITS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1, 2**64 - 2**11]))
 BOUND = st.floats(-1e6, 1e6)
@@ -24,21 +38,21 @@ POSITIVE = st.floats(1e-8, 1e6)
 @given(BOUND, BOUND, BITS)
 def test_uniform_holds_its_lower_bound_and_not_its_upper(one: float, other: float, bits: int) -> None:
     low, high = sorted((one, other))
-    value = space.uniform(low, high).at(bits)
+    value = uniform(low, high).at(bits)
     assert low <= value < high or low == high == value
 
 
 @given(POSITIVE, POSITIVE, BITS)
 def test_loguniform_holds_its_lower_bound_and_not_its_upper(one: float, other: float, bits: int) -> None:
     low, high = sorted((one, other))
-    value = space.loguniform(low, high).at(bits)
+    value = loguniform(low, high).at(bits)
     assert low <= value < high or low == high == value
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 1000), st.sampled_from([0.1, 0.25, 0.3, 1.0, 2.5, 1e-4, 7.0]), BITS)
 def test_quniform_gives_multiples_within_both_bounds(first: int, more: int, q: float, bits: int) -> None:
     low, high = first * q, (first + more) * q
-    value = space.quniform(low, high, q).at(bits)
+    value = quniform(low, high, q).at(bits)
     assert low <= value <= high
     assert math.isclose(value / q, round(value / q), abs_tol=1e-6)
 
@@ -46,28 +60,28 @@ def test_quniform_gives_multiples_within_both_bounds(first: int, more: int, q: f
 @given(st.integers(1, 1000), st.integers(0, 1000), st.sampled_from([0.1, 0.25, 1.0, 1e-4]), BITS)
 def test_qloguniform_gives_multiples_within_both_bounds(first: int, more: int, q: float, bits: int) -> None:
     low, high = first * q, (first + more) * q
-    value = space.qloguniform(low, high, q).at(bits)
+    value = qloguniform(low, high, q).at(bits)
     assert low <= value <= high
     assert math.isclose(value / q, round(value / q), abs_tol=1e-6)
 
 
 @given(st.integers(-(2**40), 2**40), st.integers(1, 2**62), BITS)
 def test_randint_holds_its_lower_bound_and_not_its_upper(low: int, width: int, bits: int) -> None:
-    value = space.randint(low, low + width).at(bits)
+    value = randint(low, low + width).at(bits)
     assert isinstance(value, int)
     assert low <= value < low + width
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**9), BITS)
 def test_lograndint_holds_its_lower_bound_and_not_its_upper(low: int, width: int, bits: int) -> None:
-    assert low <= space.lograndint(low, low + width).at(bits) < low + width
+    assert low <= lograndint(low, low + width).at(bits) < low + width
 
 
 @given(st.integers(-500, 500), st.integers(0, 500), st.integers(2, 9), BITS)
 def test_qrandint_gives_multiples_within_both_bounds(low: int, width: int, q: int, bits: int) -> None:
     high = low + width
     assume(high // q >= -(-low // q))
-    value = space.qrandint(low, high, q).at(bits)
+    value = qrandint(low, high, q).at(bits)
     assert low <= value <= high
     assert value % q == 0
 
@@ -76,42 +90,42 @@ def test_qrandint_gives_multiples_within_both_bounds(low: int, width: int, q: in
 def test_qlograndint_gives_multiples_within_both_bounds(low: int, width: int, q: int, bits: int) -> None:
     high = low + width
     assume(high // q >= -(-low // q))
-    value = space.qlograndint(low, high, q).at(bits)
+    value = qlograndint(low, high, q).at(bits)
     assert low <= value <= high
     assert value % q == 0
 
 
 @given(BOUND, st.floats(1e-3, 1e3), BITS)
 def test_randn_is_finite(mean: float, sd: float, bits: int) -> None:
-    assert math.isfinite(space.randn(mean, sd).at(bits))
+    assert math.isfinite(randn(mean, sd).at(bits))
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=9), BITS)
 def test_choice_gives_one_of_its_values(values: list[int], bits: int) -> None:
-    assert space.choice(values).at(bits) in values
+    assert choice(values).at(bits) in values
 
 
 def test_both_ends_of_what_bits_can_say() -> None:
     top = 2**64 - 1
-    assert [space.randint(0, 10).at(bits) for bits in (0, top)] == [0, 9]
-    assert [space.qrandint(0, 10, 5).at(bits) for bits in (0, top)] == [0, 10]
-    assert [space.qrandint(0, 10, 1).at(bits) for bits in (0, top)] == [0, 9]
-    assert [space.qlograndint(3, 10, 3).at(bits) for bits in (0, top)] == [3, 9]
-    assert [space.quniform(0, 1, 0.1).at(bits) for bits in (0, top)] == [0.0, 1.0]
-    assert [space.choice(["a", "b"]).at(bits) for bits in (0, top)] == ["a", "b"]
-    assert space.uniform(0, 1).at(top) < 1.0
+    assert [randint(0, 10).at(bits) for bits in (0, top)] == [0, 9]
+    assert [qrandint(0, 10, 5).at(bits) for bits in (0, top)] == [0, 10]
+    assert [qrandint(0, 10, 1).at(bits) for bits in (0, top)] == [0, 9]
+    assert [qlograndint(3, 10, 3).at(bits) for bits in (0, top)] == [3, 9]
+    assert [quniform(0, 1, 0.1).at(bits) for bits in (0, top)] == [0.0, 1.0]
+    assert [choice(["a", "b"]).at(bits) for bits in (0, top)] == ["a", "b"]
+    assert uniform(0, 1).at(top) < 1.0
 
 
 def test_quantised_floats_have_no_noise() -> None:
-    drawn = set(space.quniform(0, 1, 0.1).sample(size=400, random_state=1))
+    drawn = set(quniform(0, 1, 0.1).sample(size=400, random_state=1))
     assert drawn == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
 
 
 EACH: list[Domain] = [
-    space.uniform(0, 5), space.quniform(0, 5, 0.5), space.loguniform(1, 5), space.qloguniform(1, 5, 0.5),
-    space.randn(2, 3), space.qrandn(2, 3, 0.5), space.randint(0, 5), space.qrandint(0, 6, 3), space.lograndint(1, 5),
-    space.qlograndint(2, 6, 2), space.choice([1, "a", None]), space.sample_from(random.random),
-    space.sample_from(lambda: np.random.uniform(0, 1)),
+    uniform(0, 5), quniform(0, 5, 0.5), loguniform(1, 5), qloguniform(1, 5, 0.5),
+    randn(2, 3), qrandn(2, 3, 0.5), randint(0, 5), qrandint(0, 6, 3), lograndint(1, 5),
+    qlograndint(2, 6, 2), choice([1, "a", None]), sample_from(random.random),
+    sample_from(lambda: np.random.uniform(0, 1)),
 ]  # fmt: skip
 
 
@@ -137,21 +151,21 @@ def _drawn(domain: Domain, number: int = 20_000) -> list[Any]:
 
 
 def test_distributions_have_their_shapes() -> None:
-    assert statistics.mean(_drawn(space.uniform(2, 4))) == pytest.approx(3, abs=0.02)
-    logs = [math.log10(value) for value in _drawn(space.loguniform(1e-4, 1))]
+    assert statistics.mean(_drawn(uniform(2, 4))) == pytest.approx(3, abs=0.02)
+    logs = [math.log10(value) for value in _drawn(loguniform(1e-4, 1))]
     assert statistics.mean(logs) == pytest.approx(-2, abs=0.03)
     assert statistics.pstdev(logs) == pytest.approx(4 / math.sqrt(12), abs=0.03)
-    normal = _drawn(space.randn(1, 2))
+    normal = _drawn(randn(1, 2))
     assert statistics.mean(normal) == pytest.approx(1, abs=0.05)
     assert statistics.pstdev(normal) == pytest.approx(2, abs=0.05)
-    share = Counter(value <= 10 for value in _drawn(space.lograndint(1, 101)))[True] / 20_000
+    share = Counter(value <= 10 for value in _drawn(lograndint(1, 101)))[True] / 20_000
     assert share == pytest.approx(math.log(11) / math.log(101), abs=0.02)
 
 
 def test_quantised_ends_weigh_half_for_floats_and_fully_for_integers() -> None:
-    floats = Counter(_drawn(space.quniform(0, 4, 1)))
+    floats = Counter(_drawn(quniform(0, 4, 1)))
     assert floats[0.0] / floats[2.0] == pytest.approx(0.5, abs=0.06)
-    integers = Counter(_drawn(space.qrandint(0, 8, 2)))
+    integers = Counter(_drawn(qrandint(0, 8, 2)))
     assert integers[0] / integers[4] == pytest.approx(1, abs=0.1)
     assert integers[8] / integers[4] == pytest.approx(1, abs=0.1)
 

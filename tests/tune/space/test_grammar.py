@@ -11,8 +11,24 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.tune import space
-from windlass.tune.space import Space, SpaceError, describe, from_json, read_space, to_json
+from windlass.tune.space import Space, SpaceError
+from windlass.tune.space.grammar import describe, read_space
+from windlass.tune.space.primitives import (
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+from windlass.tune.space.values import from_json, to_json
 
 
 def half(config: Any) -> Any:
@@ -20,14 +36,14 @@ def half(config: Any) -> Any:
 
 
 WHOLE = {
-    "lr": space.loguniform(1e-5, 1e-1), "u": space.uniform(0, 1), "q": space.quniform(0, 1, 0.1),
-    "ql": space.qloguniform(1, 10, 0.5), "n": space.randint(1, 9), "qn": space.qrandint(0, 10, 5),
-    "ln": space.lograndint(1, 100), "qln": space.qlograndint(2, 100, 2), "g": space.randn(1, 2),
-    "qg": space.qrandn(0, 1, 0.5), "c": space.choice(["a", None, 1.5, (1, 2)]),
-    "grid": space.grid_search([1, "b"]), "e": space.sample_from("config.n * 2"), "f": space.sample_from(half),
-    "o": space.choice([{"k": "sgd", "m": space.uniform(0, 1)}, {"k": "adam"}]),
-    "nested": {"list": [1, space.uniform(2, 3), {"t": (space.randint(0, 3), 4)}]},
-    "init": {"uniform": [-1, 1]}, "betas": {"betas": [0.9, 0.999]}, "class": space.choice([collections.OrderedDict]),
+    "lr": loguniform(1e-5, 1e-1), "u": uniform(0, 1), "q": quniform(0, 1, 0.1),
+    "ql": qloguniform(1, 10, 0.5), "n": randint(1, 9), "qn": qrandint(0, 10, 5),
+    "ln": lograndint(1, 100), "qln": qlograndint(2, 100, 2), "g": randn(1, 2),
+    "qg": qrandn(0, 1, 0.5), "c": choice(["a", None, 1.5, (1, 2)]),
+    "grid": grid_search([1, "b"]), "e": sample_from("config.n * 2"), "f": sample_from(half),
+    "o": choice([{"k": "sgd", "m": uniform(0, 1)}, {"k": "adam"}]),
+    "nested": {"list": [1, uniform(2, 3), {"t": (randint(0, 3), 4)}]},
+    "init": {"uniform": [-1, 1]}, "betas": {"betas": [0.9, 0.999]}, "class": choice([collections.OrderedDict]),
     "near": {"choices": [1, 2]}, "eval": {"eval": "config.n"}, "keys": {1: 2}, "path": PurePosixPath("a/b"),
 }  # fmt: skip
 
@@ -79,7 +95,7 @@ def test_a_bad_file_is_refused_with_the_value_and_its_place(data: Any, message: 
 
 
 def test_lambdas_are_shown_and_not_read_back() -> None:
-    described = describe({"x": space.sample_from(lambda c: 1)})
+    described = describe({"x": sample_from(lambda c: 1)})
     assert "<lambda> (test_grammar.py:" in described["x"]["sample_from"]
     with pytest.raises(SpaceError):
         read_space(described)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from windlass.tune.space import (
-    RecursiveDependencyError,
-    Space,
-    SpaceError,
+from windlass.tune.space import Space, SpaceError
+from windlass.tune.space.errors import RecursiveDependencyError
+from windlass.tune.space.primitives import (
     choice,
     grid_search,
     loguniform,

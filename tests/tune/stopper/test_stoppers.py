@@ -19,13 +19,11 @@ from windlass.tune.stopper import (
     Stopper,
     TimeoutStopper,
     TrialPlateauStopper,
-    as_stopper,
-    stopper_from,
-    stopper_settings,
 )
 from windlass.tune.stopper import Stopper as RayPathStopper
 from windlass.tune.stopper.limits import metrics_of
-from windlass.tune.stopper.registry import without_timeouts
+from windlass.tune.stopper.protocol import stopper_settings
+from windlass.tune.stopper.registry import as_stopper, stopper_from, without_timeouts
 
 
 def above_two(trial_id: str, result: dict[str, Any]) -> bool:

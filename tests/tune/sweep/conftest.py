@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from tests.system.stage import Stage
-from windlass.launcher import Options
+from windlass import Options
 from windlass.runs.home import Home
-from windlass.tune.sweep import SweepHandle, launch_sweep
+from windlass.tune.sweep.handle import SweepHandle
+from windlass.tune.sweep.launching import launch_sweep
 from windlass.tune.sweep.preparing import PreparedSweep, prepare_sweep
 
 TRAINER = """

@@ -21,7 +21,7 @@ import pytest
 from tests.system.stage import until
 from tests.tune.sweep.conftest import SweepStage
 from windlass.record.state import State
-from windlass.tune.sweep import SweepHandle
+from windlass.tune.sweep.handle import SweepHandle
 from windlass.tune.trial import TrialStatus
 
 pytestmark = pytest.mark.system

@@ -10,13 +10,12 @@ import pytest
 
 from tests.system.stage import until
 from tests.tune.sweep.conftest import SweepStage
-from windlass import tune
+from windlass import Options, load, tune
 from windlass.core.errors import PreconditionError, WindlassError
-from windlass.launcher import Options, load
 from windlass.record.state import State
 from windlass.tune.executors.slots import SlotsExecutor
-from windlass.tune.sweep import SweepHandle, launch_sweep
-from windlass.tune.sweep.launching import start_head
+from windlass.tune.sweep.handle import SweepHandle
+from windlass.tune.sweep.launching import launch_sweep, start_head
 from windlass.tune.trial import TrialStatus
 
 pytestmark = pytest.mark.system

@@ -21,7 +21,7 @@ from tests.tune.sweep.test_sweeps_of_runs import wait_until_it_leads
 from windlass.backends.site_shell import SshShell
 from windlass.core.process import send_signal
 from windlass.runs.home import Home
-from windlass.tune.sweep import SweepHandle
+from windlass.tune.sweep.handle import SweepHandle
 
 pytestmark = pytest.mark.system
 SLOT = [sys.executable, "-m", "windlass.tune.executors.slots.worker"]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.tune.trainable import Checkpoint, Trainable
+from windlass.tune.trainable import Trainable
 from windlass.tune.trainable.capabilities import can_save, check_trainable, is_class
+from windlass.tune.trainable.checkpoint import Checkpoint
 
 
 class Adder(Trainable):

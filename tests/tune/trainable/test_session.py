@@ -12,8 +12,9 @@ import pytest
 
 from windlass.core.errors import UsageError
 from windlass.testing.sample_trainables import Counter, act
-from windlass.tune.trainable import get_checkpoint, get_context, report, session
+from windlass.tune.trainable import session
 from windlass.tune.trainable.serialization import deserialize, serialize
+from windlass.tune.trainable.session import get_checkpoint, get_context, report
 
 
 @pytest.mark.parametrize(

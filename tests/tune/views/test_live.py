@@ -16,16 +16,11 @@ from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.files import take_lock, write_json
 from windlass.tune.folder import SweepFolder
 from windlass.tune.trial import Trial, TrialStatus
-from windlass.tune.views import (
-    CLIReporter,
-    HeadView,
-    JupyterNotebookReporter,
-    LiveView,
-    ViewSettings,
-    settings_of,
-    watch,
-)
 from windlass.tune.views import live as live_module
+from windlass.tune.views.head import HeadView
+from windlass.tune.views.live import LiveView
+from windlass.tune.views.reporters import CLIReporter, JupyterNotebookReporter, ViewSettings, settings_of
+from windlass.tune.views.watching import watch
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.tune.results.journals import Journal, asha_journal, pbt_journal, random_journal
-from windlass.tune.results import ExperimentAnalysis
+from windlass.tune.results.analysis import ExperimentAnalysis
 from windlass.tune.trial import TrialStatus
 from windlass.tune.views.layout import best_line, count_line, failure_lines, fit, trial_table, wait_lines
 from windlass.tune.views.live import html_page, plain_table

@@ -21,7 +21,7 @@ from windlass.core.errors import (
     UnreachableError,
     UsageError,
 )
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 from windlass.supervise.job import JobDocument
 
 __all__ = ["SPEC_FILE", "BeakerBackend", "service_of"]

@@ -19,7 +19,7 @@ from windlass.backends.slurm.submit import Push, submit
 from windlass.backends.slurm.version import OLDEST, SlurmVersion
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.job_listing import JobEnd, SlurmJob, mark_of
 

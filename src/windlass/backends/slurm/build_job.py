@@ -11,7 +11,7 @@ from windlass.backends.slurm.client import SlurmClient
 from windlass.backends.slurm.render import option_lines, share_options, time_option, where_options
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
-from windlass.sites import Partition, Profile
+from windlass.sites.profile import Partition, Profile
 from windlass.supervise.job import QueueRequest
 from windlass.supervise.slurm.job_listing import program_path
 

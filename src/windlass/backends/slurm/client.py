@@ -11,7 +11,7 @@ from windlass.backends.slurm.errors import refusal, unreachable
 from windlass.backends.slurm.version import OLDEST, SlurmVersion
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 from windlass.supervise.job import QueueRequest
 from windlass.supervise.slurm.cancels import cancelled_by
 from windlass.supervise.slurm.job_listing import (

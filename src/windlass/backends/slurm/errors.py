@@ -9,7 +9,7 @@ from windlass.backends.site_shell import ShellResult
 from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
 from windlass.core.names import nearest
 from windlass.core.units import format_size
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 from windlass.supervise.job import QueueRequest
 
 __all__ = ["is_unreachable", "refusal", "unreachable"]

@@ -48,7 +48,7 @@ def secret_push_command(names: tuple[str, ...], workspace: str, there: str) -> N
     from windlass.backends.beaker.service import BeakerService  # lazy: not for a help page
     from windlass.core.errors import UsageError
     from windlass.runs.home import Home
-    from windlass.secrets import open_secrets
+    from windlass.secrets.lookup import open_secrets
 
     if there and len(names) > 1:
         raise UsageError(

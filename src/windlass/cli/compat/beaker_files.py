@@ -35,12 +35,13 @@ def import_command(file: Path, output: Path | None, name: str) -> None:
     Settings without an equivalent are kept under `beaker`, so that `windlass beaker export` restores the original spec.
     Works offline.
     """
-    from windlass import config  # lazy: after the cheap checks
-    from windlass.compat.spec import experiment_name, read_spec, to_experiment
+    from windlass.compat.spec.importing import experiment_name, to_experiment
+    from windlass.compat.spec.reading import read_spec
+    from windlass.config.emit import to_yaml  # lazy: after the cheap checks
 
     spec = read_spec(file)
     experiment = to_experiment(spec.data, name=name or experiment_name(file.stem), source=str(file))
-    _put("".join(f"# {line}\n" for line in _heading(file, experiment)) + config.to_yaml(experiment), output)
+    _put("".join(f"# {line}\n" for line in _heading(file, experiment)) + to_yaml(experiment), output)
     for note in spec.notes:
         tell(f"note: {printable(note)}")
     kept = list(_kept(experiment))
@@ -64,7 +65,9 @@ def export_command(source: str, overrides: tuple[str, ...], output: Path | None,
     Settings that only windlass understands are dropped with a note; settings that cannot be dropped without changing the
     experiment are an error. Works offline.
     """
-    from windlass.compat.spec import check_export, from_experiment, sent  # lazy: after the cheap checks
+    from windlass.compat.spec.leaving import check_export  # lazy: after the cheap checks
+    from windlass.compat.spec.reading import sent
+    from windlass.compat.spec.writing import from_experiment
     from windlass.config.emit import yaml_of_data
 
     experiment = _experiment(source, overrides)
@@ -77,8 +80,9 @@ def export_command(source: str, overrides: tuple[str, ...], output: Path | None,
 
 def _experiment(source: str, overrides: tuple[str, ...]) -> Experiment:
     """Return the experiment of a file, or of a run as it was planned."""
-    from windlass import config  # lazy: not for a help page
-    from windlass.spec import Experiment, load_experiment
+    from windlass.config.loading import from_data  # lazy: not for a help page
+    from windlass.spec.experiment import Experiment
+    from windlass.spec.load import load_experiment
 
     if source.endswith((".yaml", ".yml", ".json")) or "/" in source or Path(source).exists():
         return load_experiment(Path(source), overrides).value
@@ -87,7 +91,7 @@ def _experiment(source: str, overrides: tuple[str, ...]) -> Experiment:
     from windlass.runs.store import find
 
     run = find(Home.default(), source)
-    planned = config.from_data(Experiment, run.plan()["experiment"], source=run.id)
+    planned = from_data(Experiment, run.plan()["experiment"], source=run.id)
     return with_overrides(planned, overrides, source=run.id).value
 
 

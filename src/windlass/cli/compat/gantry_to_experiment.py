@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.cli.screen import emit, emit_page, tell
-from windlass.compat.gantry import Invocation, prepare
+from windlass.compat.gantry.invocation import Invocation
+from windlass.compat.gantry.request import prepare
 from windlass.compat.gantry.to_experiment.experiment import to_experiment
 from windlass.compat.to_experiment.destination import destination_at
 from windlass.compat.to_experiment.diagnostics import with_options
@@ -25,12 +26,13 @@ def run_at_site(invocation: Invocation) -> int:
     for note in (*converted.notes, *_unused(invocation)):
         tell(f"note: {note}")
     if invocation.emit == "spec":
-        from windlass.config import to_yaml  # lazy: only for this option
+        from windlass.config.emit import to_yaml  # lazy: only for this option
 
         emit(to_yaml(converted.experiment).rstrip("\n"))
         return 0
-    from windlass.launcher import Options, launch  # lazy: planning costs 0.1 s to import
-    from windlass.launcher import prepare as plan
+    from windlass.launcher.api import launch
+    from windlass.launcher.prepare import Options  # lazy: planning costs 0.1 s to import
+    from windlass.launcher.prepare import prepare as plan
 
     is_dry = invocation.emit == "plan" or invocation.is_dry
     options = Options(on=on, is_dry=is_dry, allow_dirty=invocation.recipe.allow_dirty)
@@ -39,7 +41,7 @@ def run_at_site(invocation: Invocation) -> int:
     except SpecError as error:
         raise with_options(error, {"nodes": "--replicas", "gpus": "--gpus"}) from error
     if is_dry:
-        from windlass.plan import plan_page  # lazy: only to print it
+        from windlass.plan.page import plan_page  # lazy: only to print it
 
         emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0

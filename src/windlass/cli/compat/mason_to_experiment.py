@@ -11,8 +11,9 @@ from windlass.runs.home import Home
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
-    from windlass.compat.mason import MasonAccount, MasonLaunch
+    from windlass.compat.mason.account import MasonAccount
     from windlass.compat.mason.arguments import Arguments
+    from windlass.compat.mason.reading import MasonLaunch
 
 __all__ = ["account_of", "run_at_site"]
 
@@ -54,10 +55,10 @@ def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ)
     `--emit spec` prints the experiment file and `--emit plan` the plan; neither starts anything.
     """
     from windlass.compat.mason.launch import bring, destination, prepare_at_site  # lazy: imports the planner
-    from windlass.launcher import launch as start
+    from windlass.launcher.api import launch as start
 
     if launch.own.emit == "spec":
-        from windlass.config import to_yaml  # lazy: only for this option
+        from windlass.config.emit import to_yaml  # lazy: only for this option
 
         converted = bring(launch, destination(launch, Home.default()))
         emit(to_yaml(converted.experiment).rstrip("\n"))
@@ -65,7 +66,7 @@ def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ)
         return 0
     prepared = prepare_at_site(launch, is_dry=launch.own.emit == "plan", environ=environ, log=tell)
     if launch.own.emit == "plan":
-        from windlass.plan import plan_page  # lazy: only for this option
+        from windlass.plan.page import plan_page  # lazy: only for this option
 
         emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0

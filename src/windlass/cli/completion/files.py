@@ -56,7 +56,7 @@ def complete_folder(context: click.Context, parameter: click.Parameter, incomple
 def complete_sites(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete sites that have a profile."""
     from windlass.runs.home import Home  # lazy: see above
-    from windlass.sites import site_names
+    from windlass.sites.store import site_names
 
     return beginning(site_names(Home.default().path), incomplete)
 
@@ -76,7 +76,7 @@ def complete_partition(context: click.Context, parameter: click.Parameter, incom
 
 def _partitions(site: str) -> Iterable[str]:
     from windlass.runs.home import Home  # lazy: see above
-    from windlass.sites import find_site
+    from windlass.sites.store import find_site
 
     return find_site(site, Home.default().path).partitions
 
@@ -84,14 +84,14 @@ def _partitions(site: str) -> Iterable[str]:
 def complete_secret(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete names of stored secrets."""
     from windlass.runs.home import Home  # lazy: see above
-    from windlass.secrets import open_secrets
+    from windlass.secrets.lookup import open_secrets
 
     return beginning(open_secrets(Home.default().path).sources(), incomplete)
 
 
 def complete_image(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete images built here, by tag or short commit."""
-    from windlass.pin.image import list_records  # lazy: see above
+    from windlass.pin.image.records import list_records  # lazy: see above
     from windlass.runs.home import Home
 
     records = list_records(Home.default().cache)
@@ -112,7 +112,7 @@ def complete_each(context: click.Context, parameter: click.Parameter, incomplete
 
 def override_words(data: Mapping[str, object] | None, incomplete: str) -> list[str]:
     """Complete `a.b=`, `--a.b=` and `~a.b` for the keys of an experiment, or of the schema without one."""
-    from windlass.config import override_paths  # lazy: see above
+    from windlass.config.completion import override_paths  # lazy: see above
     from windlass.spec import Experiment
 
     return _overrides(override_paths(Experiment, data), incomplete)
@@ -126,11 +126,12 @@ def _overrides(paths: Iterable[str], incomplete: str) -> list[str]:
 
 def _keys_of(path: Path) -> Mapping[str, object] | None:
     """Return the file's normalized content; None if it cannot be read."""
-    from windlass import config, spec  # lazy: see above
+    from windlass.config.encode import to_data  # lazy: see above
     from windlass.core.errors import WindlassError
+    from windlass.spec.load import load_experiment  # lazy: see above
 
     with contextlib.suppress(WindlassError, OSError):
-        return config.to_data(spec.load_experiment(path).value)
+        return to_data(load_experiment(path).value)
     return None
 
 
@@ -162,7 +163,7 @@ def experiment_keys() -> tuple[str, ...]:
 
 
 def _top_level_keys() -> Iterator[str]:
-    from windlass.config import override_paths  # lazy: see above
+    from windlass.config.completion import override_paths  # lazy: see above
     from windlass.spec import Experiment
 
     for path in override_paths(Experiment):
@@ -172,9 +173,9 @@ def _top_level_keys() -> Iterator[str]:
 
 def complete_recipes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete shipped recipes and files or, after a recipe, the paths of its fields."""
-    from windlass.config import override_paths  # lazy: see above
+    from windlass.config.completion import override_paths  # lazy: see above
     from windlass.train.recipe import Recipe
-    from windlass.train.recipes import SHIPPED
+    from windlass.train.recipes.shipped import SHIPPED
 
     if context.params.get("file") is None and parameter.name == "file":
         files = [path.name for path in Path().iterdir() if path.suffix in (".py", ".yaml", ".yml")]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from windlass.runs.store import RunFolder
-    from windlass.tune.sweep import SweepHandle
+    from windlass.tune.sweep.handle import SweepHandle
 
 __all__ = [
     "complete_attempts",
@@ -117,6 +117,6 @@ def complete_metrics(context: click.Context, parameter: click.Parameter, incompl
 
 
 def _sweep(context: click.Context) -> SweepHandle:
-    from windlass.tune.sweep import SweepHandle  # lazy: see above
+    from windlass.tune.sweep.handle import SweepHandle  # lazy: see above
 
     return SweepHandle.find(context.params.get("sweep") or "last")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from windlass.core.errors import WindlassError
 from windlass.core.phrases import count, size
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.plan.tokens.tokens import flat_params
 from windlass.runs.provenance.graph import built_digest
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.pin.code import CodePin
+    from windlass.pin.code.pinned import CodePin
 
 __all__ = ["made_from"]
 

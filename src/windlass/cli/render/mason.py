@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.compat.mason import MasonLaunch
+from windlass.compat.mason.reading import MasonLaunch
 from windlass.core.units import format_duration
 
 __all__ = ["page"]

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from windlass.cli.screen import paint, printable, table
-from windlass.config import to_data
+from windlass.config.encode import to_data
 from windlass.core.phrases import duration, size
 from windlass.launcher.sites.check_history import SiteCheck
-from windlass.sites import Profile
 from windlass.sites.consistency import stale_sources, unknown_facts
-from windlass.sites.profile import Mapped
+from windlass.sites.profile import Mapped, Profile
 
 __all__ = ["STATUS_STYLES", "check_data", "check_lines", "check_word", "site_data", "site_lines"]
 

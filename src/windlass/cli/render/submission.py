@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from windlass.backends import Rendered
-    from windlass.launcher import Prepared
+    from windlass.launcher.prepare import Prepared
 
 __all__ = ["emit_rendered_data", "emit_scripts"]
 
@@ -48,9 +48,9 @@ def emit_scripts(prepared: Prepared) -> None:
 
 def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
     """Yield (task, rendered job) with a placeholder run id."""
-    from windlass.backends import backend_for  # lazy: only these options need them
+    from windlass.backends.registry import backend_for  # lazy: only these options need them
     from windlass.launcher.remote.shared_home import check_state_folder
-    from windlass.plan import RunPaths, job_document
+    from windlass.plan.job import RunPaths, job_document
 
     plan = prepared.plan
     check_state_folder(plan.site, prepared.home)

@@ -13,7 +13,8 @@ from windlass.core.phrases import ago, number
 
 if TYPE_CHECKING:
     from windlass.tune.controller.journal.history import TrialHistory
-    from windlass.tune.sweep import SweepHandle, SweepRow
+    from windlass.tune.sweep.finding import SweepRow
+    from windlass.tune.sweep.handle import SweepHandle
 
 __all__ = [
     "best_lines",
@@ -147,7 +148,10 @@ def trial_data(handle: SweepHandle, trial: TrialHistory) -> dict[str, Any]:
 
 def best_lines(handle: SweepHandle, best: TrialHistory, metric: str) -> Iterator[str]:
     """Yield the best trial, and the command to run it again."""
-    from windlass.tune.executors.runs import overrides_of, read_trial_template  # lazy: only for this page
+    from windlass.tune.executors.runs.trial_template import (  # lazy: only for this page
+        overrides_of,
+        read_trial_template,
+    )
     from windlass.tune.sweep.record import RECORD, read_record
 
     metrics = handle.history.objectives.metrics

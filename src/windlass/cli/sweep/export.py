@@ -13,7 +13,7 @@ from windlass.core.errors import NotFoundError, PreconditionError, UsageError, W
 
 if TYPE_CHECKING:
     from windlass.tune.controller.journal.history import TrialHistory
-    from windlass.tune.sweep import SweepHandle
+    from windlass.tune.sweep.handle import SweepHandle
 
 __all__ = ["export"]
 
@@ -43,7 +43,7 @@ def export(handle: SweepHandle, target: str, *, has_reports: bool = False, pictu
     if path.suffix == ".json":
         return [_write_json(handle, path, has_reports=has_reports)]
     if path.suffix in _PICTURES:
-        from windlass.tune.pictures import draw  # lazy: only for this format
+        from windlass.tune.pictures.drawing import draw  # lazy: only for this format
 
         return [draw(handle.history, path.stem, path)]
     if path.suffix:
@@ -107,7 +107,7 @@ def _write_json(handle: SweepHandle, path: Path, *, has_reports: bool) -> Path:
 
 def _write_pictures(handle: SweepHandle, folder: Path, form: str) -> list[Path]:
     """Write every picture for which the sweep has data; none without matplotlib."""
-    from windlass.tune.pictures import KINDS, draw  # lazy: only for a folder
+    from windlass.tune.pictures.drawing import KINDS, draw  # lazy: only for a folder
 
     history, found = handle.history, []
     for kind in KINDS:

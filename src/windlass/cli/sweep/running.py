@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.screen import emit, emit_json, tell
-from windlass.config import parse_override
+from windlass.config.override import parse_override
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.units import parse_duration
 from windlass.runs.home import Home
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windlass.cli.hanging_up import HangUp
     from windlass.tune.controller.controller import HeadOutcome
     from windlass.tune.controller.restore import Extension
-    from windlass.tune.sweep import SweepHandle
+    from windlass.tune.sweep.handle import SweepHandle
 
 __all__ = ["extension_of", "go_on"]
 

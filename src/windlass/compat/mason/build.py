@@ -18,7 +18,7 @@ from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.core.names import nearest
 
 if TYPE_CHECKING:
-    from windlass.pin.code import CodePin
+    from windlass.pin.code.pinned import CodePin
     from windlass.runs.home import Home
 
 __all__ = [
@@ -160,7 +160,7 @@ def build_branch_image(
 
 def _clean_code(folder: Path, home: Home) -> CodePin:
     """Return the commit of a clean tree, which is recorded in the image."""
-    from windlass.pin.code import pin_code  # lazy: imports git
+    from windlass.pin.code.pinning import pin_code  # lazy: imports git
 
     try:
         return pin_code(folder, store=home.cache / "code.git")
@@ -210,13 +210,9 @@ def _build(
     options: BuildOptions, code: CodePin, folder: Path, home: Home, tag: str, log: Callable[[str], None]
 ) -> bool:
     """Ensure that this machine's engine has the image under its name; return whether it was built by this call."""
-    from windlass.pin.image import (
-        ImageMaker,
-        ImageSource,
-        ensure_image,
-        find_engine,
-        pin_built,
-    )  # lazy: imports engines
+    from windlass.pin.image.engine import find_engine
+    from windlass.pin.image.ensuring import ImageMaker, ensure_image  # lazy: imports engines
+    from windlass.pin.image.pinning import ImageSource, pin_built
 
     engine = find_engine("")
     source = ImageSource(dockerfile=options.dockerfile, args=_arguments(options, code, folder))

@@ -9,19 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass import config
 from windlass.compat.mason.account import KnownAccount
 from windlass.compat.mason.reading import MasonLaunch
 from windlass.compat.mason.to_experiment.experiment import to_experiment
 from windlass.compat.to_experiment.destination import Destination, destination_at, is_this_machine
 from windlass.compat.to_experiment.diagnostics import ConvertedExperiment, with_options
+from windlass.config.emit import to_yaml
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError, UsageError
 from windlass.spec import Env, Experiment, Image
 
 if TYPE_CHECKING:
-    from windlass.launcher import Prepared
+    from windlass.launcher.prepare import Prepared
     from windlass.runs.home import Home
-    from windlass.sites import Profile
+    from windlass.sites.profile import Profile
 
 __all__ = ["beaker_profile", "bring", "cache_datasets", "destination", "prepare_at_site", "site_account"]
 
@@ -32,7 +33,7 @@ def site_account(home: Home, *, asked: Iterable[str] = (), environ: Mapping[str,
     Args:
         asked: secrets that the command line names; the plan checks that the vault has them.
     """
-    from windlass.secrets import open_secrets  # lazy: Beaker's own launches need none
+    from windlass.secrets.lookup import open_secrets  # lazy: Beaker's own launches need none
 
     user = environ.get("BEAKER_USER") or getpass.getuser()
     return KnownAccount(name=user, secret_names=(*open_secrets(home.path, environ).sources(), *asked))
@@ -47,7 +48,7 @@ def beaker_profile(place: str, home: Home) -> Profile | None:
     name = place.partition("/")[0]
     if not name or is_this_machine(name):
         return None
-    from windlass.sites import find_site  # lazy: imports the profiles
+    from windlass.sites.store import find_site  # lazy: imports the profiles
 
     profile = find_site(name, home.path)
     return profile if profile.kind == "beaker" else None
@@ -76,8 +77,8 @@ def bring(launch: MasonLaunch, place: Destination) -> ConvertedExperiment:
     converted = to_experiment(launch, place, env=_env(launch), caches=_cache(launch) == "there", name=own.name)
     if not own.overrides:
         return converted
-    text = config.to_yaml(converted.experiment)
-    changed = config.load(Experiment, text, source="windlass mason", overrides=own.overrides).value
+    text = to_yaml(converted.experiment)
+    changed = load_config(Experiment, text, source="windlass mason", overrides=own.overrides).value
     return replace(converted, experiment=changed)
 
 

@@ -13,7 +13,13 @@ from windlass.compat.spec.writing import BEAKER_IMAGE, DEFAULT_READY_S, ENTRY_PO
 from windlass.core.merge_patch import patch_between
 from windlass.core.names import is_name
 from windlass.plan.beaker.quantities import parse_size_bytes, seconds_of
-from windlass.spec import Command, Context, Env, Experiment, Gpus, Image, Limit, Retry, SecretUse, Task, checked
+from windlass.spec.command import Command
+from windlass.spec.env import Env, SecretUse
+from windlass.spec.experiment import Experiment
+from windlass.spec.image import Image
+from windlass.spec.limits import Context, Limit, Retry
+from windlass.spec.load import checked
+from windlass.spec.task import Gpus, Task
 
 __all__ = ["experiment_name", "to_experiment"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from windlass.core.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from windlass.sites import Profile
+    from windlass.sites.profile import Profile
 
 __all__ = ["Destination", "destination_at", "destination_of", "is_this_machine"]
 
@@ -81,7 +81,7 @@ def destination_at(
     name, _, partition = on.partition("/")
     if is_this_machine(name):
         return Destination(name=name, kind="local" if name == "local" else "docker", paths=paths or {}, present=present)
-    from windlass.sites import find_site  # lazy: imports the profiles
+    from windlass.sites.store import find_site  # lazy: imports the profiles
 
     return destination_of(find_site(name, home), partition=partition, paths=paths)
 

@@ -8,7 +8,8 @@ from dataclasses import field, replace
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SpecError
-from windlass.spec import Experiment, checked
+from windlass.spec.experiment import Experiment
+from windlass.spec.load import checked
 
 __all__ = ["ConversionDiagnostics", "ConvertedExperiment", "with_options"]
 

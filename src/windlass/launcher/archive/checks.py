@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError, WindlassError
-from windlass.pin import checkout, pin_data
+from windlass.pin.code.checkouts import checkout
 from windlass.pin.code.packing import take_in_commit
-from windlass.plan import Plan
+from windlass.pin.data.pinning import pin_data
+from windlass.plan.plan import Plan
 from windlass.record.manifest import read_manifest
 from windlass.record.state import RunFacts
 from windlass.runs.archive.contents import Contents

@@ -20,9 +20,9 @@ from windlass.core.phrases import count, size
 from windlass.core.process import identify
 from windlass.core.version import VERSION
 from windlass.launcher.submit import BILL, PLACES, PROVENANCE
-from windlass.pin.code import CodePin
 from windlass.pin.code.packing import author_of, pack_commit
-from windlass.plan import Plan
+from windlass.pin.code.pinned import CodePin
+from windlass.plan.plan import Plan
 from windlass.record.state import RunFacts, State
 from windlass.runs.archive import contents as contents_of
 from windlass.runs.archive.contents import LIST, ROCRATE, Contents, Item
@@ -143,7 +143,7 @@ def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[st
 def _refuse_secrets(contents: Contents, home: Home) -> None:
     """Refuse files that contain secrets: a task can write its secrets to any file."""
     from windlass.launcher.archive.secret_search import find_secrets  # lazy: only an export needs these
-    from windlass.secrets import open_secrets
+    from windlass.secrets.lookup import open_secrets
 
     store = open_secrets(home.path)
     secrets = store.require(store.sources())

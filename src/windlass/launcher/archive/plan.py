@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.runs.archive.origin import archived_data
 from windlass.runs.store import RunFolder
 

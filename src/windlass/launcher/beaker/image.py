@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from windlass.core.errors import InternalError, UnreachableError
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 
 __all__ = ["image_by_id"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.core.errors import AccessError, InternalError
 from windlass.core.names import nearest
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 
 __all__ = ["beaker_secret_names", "delivery_in_job", "names_at_beaker"]
 

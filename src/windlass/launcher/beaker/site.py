@@ -12,8 +12,7 @@ from windlass.core.clock import Clock, SystemClock, format_time
 from windlass.core.errors import AccessError, UnreachableError, WindlassError
 from windlass.launcher.beaker.storage import Storage, storage_of
 from windlass.launcher.sites.check_history import CheckResult, SiteCheck, save_check
-from windlass.sites import Profile
-from windlass.sites.profile import ProfileSource
+from windlass.sites.profile import Profile, ProfileSource
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService

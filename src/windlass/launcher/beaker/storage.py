@@ -11,7 +11,7 @@ import pwd
 from enum import Enum
 from pathlib import Path, PurePosixPath
 
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 
 __all__ = ["Storage", "state_of_jobs", "storage_of", "uses_datasets"]
 

@@ -14,10 +14,10 @@ from windlass.core.errors import PreconditionError
 from windlass.launcher.gc.runs import Kept, Removal, needs
 from windlass.launcher.remote.client import RemoteClient
 from windlass.launcher.remote.mirror import Mirror, mirror_of, state_at_site
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.remote.checkpoint_files import CheckpointFiles
 

@@ -27,7 +27,8 @@ from windlass.runs.index import Index
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.pin.image import ImageEngine, ImageRecord
+    from windlass.pin.image.engine import ImageEngine
+    from windlass.pin.image.records import ImageRecord
 
 __all__ = [
     "Needs",
@@ -101,8 +102,10 @@ def needs_of(home: Home) -> Needs:
 
 def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -> Iterator[Removal | Kept]:
     """Yield every image that windlass built on this machine, from its record."""
-    from windlass.pin.image import list_records  # lazy: most homes have no images
-    from windlass.pin.image.records import record_path
+    from windlass.pin.image.records import (
+        list_records,  # lazy: most homes have no images
+        record_path,
+    )
 
     needs, now = needs_of(home), time.time()
     for record in list_records(home.cache):
@@ -134,8 +137,8 @@ def _used(used_at: float, now: float, older_than_s: float) -> str:
 
 def remove_image(removal: Removal, home: Home) -> bool:
     """Remove an image and its record; False if it is in use or its engine is missing."""
-    from windlass.pin.image import find_engine, list_records  # lazy: as above
-    from windlass.pin.image.records import record_path
+    from windlass.pin.image.engine import find_engine  # lazy: as above
+    from windlass.pin.image.records import list_records, record_path
 
     for record in list_records(home.cache):
         if record_path(home.cache, record.key, record.engine) != removal.path:

@@ -184,7 +184,7 @@ def remove(removal: Removal, home: Home) -> bool:
         removal.path.unlink(missing_ok=True)
         return True
     if removal.kind == "secrets":
-        from windlass.secrets import remove_delivery  # lazy: imported where it is used once
+        from windlass.supervise.remote.delivery import remove_delivery  # lazy: imported where it is used once
 
         remove_delivery(removal.path)
         return True
@@ -222,7 +222,7 @@ def has_processes(run: RunFolder) -> bool:
     """Return whether a guard or supervisor of the run may still be alive."""
     from windlass.backends import JobState  # lazy: imported where it is used once
     from windlass.launcher.submit import backend_of, submission_of
-    from windlass.plan import Plan
+    from windlass.plan.plan import Plan
 
     if is_imported(run):
         return False

@@ -29,7 +29,7 @@ from windlass.launcher.reconcile.policy import (
     reconcile,
 )
 from windlass.launcher.submit import backend_of, has_secrets, is_launching, is_staged, submission_of
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.retry import Budgets

@@ -38,7 +38,7 @@ from windlass.launcher.submit import (
     submission_of,
     submit_intended,
 )
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.journal import JournalWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windlass.core.errors import UnreachableError
 from windlass.launcher.reconcile.assessment import LOOK_S
 from windlass.launcher.submit import backend_of, submission_of
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.record.state import RunFacts
 from windlass.runs.store import RunFolder
 

@@ -17,11 +17,11 @@ from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock, write_json
 from windlass.core.json_text import read_json
 from windlass.launcher.remote.client import RemoteClient, Transport
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.record.journal import SUFFIX
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.job import JobDocument
 from windlass.supervise.remote.delivery import pack_delivery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 

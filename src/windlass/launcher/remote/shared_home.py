@@ -11,7 +11,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import file_system
 
 if TYPE_CHECKING:
-    from windlass.plan import Site
+    from windlass.plan.site import Site
     from windlass.runs.home import Home
 
 __all__ = ["check_state_folder", "state_folder_problem"]

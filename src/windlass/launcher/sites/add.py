@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from windlass import config
 from windlass.backends.site_shell import LocalShell, SshShell
-from windlass.sites import Profile, save_site
-from windlass.sites.store import load_profile, profile_path, unknown_site
+from windlass.config.emit import to_yaml
+from windlass.config.loading import load_config
+from windlass.sites.profile import Profile
+from windlass.sites.store import load_profile, profile_path, save_site, unknown_site
 
 __all__ = ["add_site"]
 
@@ -57,13 +58,13 @@ def add_site(
         known = known or Profile(name=name)
         profile = replace(known, name=name, ssh=ssh or known.ssh)
     # Load it like a file, so that overrides are checked like those of an experiment.
-    loaded = config.load(Profile, config.to_yaml(profile), source=f"site {name}", overrides=overrides)
+    loaded = load_config(Profile, to_yaml(profile), source=f"site {name}", overrides=overrides)
     return save_site(loaded.value, home, replaces_edits=replaces_edits)
 
 
 def _beaker(profile: Profile, overrides: Sequence[str]) -> Profile:
     """Return the profile with the user's settings, which Beaker is then not asked for."""
-    return config.load(Profile, config.to_yaml(profile), source=f"site {profile.name}", overrides=overrides).value
+    return load_config(Profile, to_yaml(profile), source=f"site {profile.name}", overrides=overrides).value
 
 
 def _known(name: str, base: str, home: Path) -> Profile | None:

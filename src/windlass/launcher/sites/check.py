@@ -23,7 +23,7 @@ from windlass.core.errors import UnreachableError, UsageError
 from windlass.core.json_text import decode_json
 from windlass.launcher.sites.check_history import CheckResult, SiteCheck, Status, save_check
 from windlass.launcher.sites.check_script import CANNOT_SEE, NO_PYTHON, OLD_PYTHON, check_script, check_variables
-from windlass.sites import Partition, Profile
+from windlass.sites.profile import Partition, Profile
 from windlass.supervise.slurm.job_listing import program_path
 from windlass.supervise.slurm.node_check import CHECK_FILE, CheckSpec
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from windlass.core.dataclass import dataclass
 from windlass.core.json_text import decode_json
-from windlass.sites import sites_folder
+from windlass.sites.store import sites_folder
 
 __all__ = ["CheckResult", "SiteCheck", "Status", "last_check", "past_checks", "save_check"]
 

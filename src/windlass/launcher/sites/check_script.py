@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from windlass.backends.slurm.render import FIND_MODULE, gpu_options, option_lines
-from windlass.sites import Partition, Profile
+from windlass.sites.profile import Partition, Profile
 from windlass.supervise.slurm.job_listing import program_path
 
 __all__ = ["CANNOT_SEE", "NO_PYTHON", "OLD_PYTHON", "check_script", "check_variables"]

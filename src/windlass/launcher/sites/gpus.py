@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from windlass.core.errors import Problem, SpecError, WindlassError
-from windlass.plan import Site
+from windlass.plan.site import Site
 from windlass.runs.home import Home
 
 __all__ = ["gpu_sites_named"]
@@ -46,8 +46,7 @@ def _named(problem: Problem, home: Home) -> Problem:
 
 def _sites(home: Home) -> tuple[list[str], list[str]]:
     """Return the user's sites with GPUs, and the shipped ones."""
-    from windlass.sites import find_site, site_names  # lazy: only errors need profiles
-    from windlass.sites.store import sites_folder
+    from windlass.sites.store import find_site, site_names, sites_folder  # lazy: only errors need profiles
 
     own: list[str] = []
     shipped: list[str] = []

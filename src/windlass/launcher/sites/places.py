@@ -10,9 +10,8 @@ from pathlib import Path, PurePosixPath
 from windlass.backends.site_shell import SiteShell
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
-from windlass.pin import BuiltEnvironment, EnvironmentPin
-from windlass.pin.environment.pinned import path_entries
-from windlass.sites import Profile
+from windlass.pin.environment.pinned import BuiltEnvironment, EnvironmentPin, path_entries
+from windlass.sites.profile import Profile
 
 __all__ = ["SiteBuild", "SitePlaces", "entries_at_site", "found_environment", "image_environment"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from windlass.backends.site_shell import shell_for
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
-from windlass.pin import EnvironmentPin
 from windlass.pin.environment.interpreter import QUESTION, read_answer
+from windlass.pin.environment.pinned import EnvironmentPin
 from windlass.pin.environment.pinning import pin_of_interpreter
-from windlass.sites import Profile
+from windlass.sites.profile import Profile
 
 __all__ = ["pin_site_python"]
 

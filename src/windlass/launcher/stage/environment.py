@@ -15,11 +15,11 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
 from windlass.core.json_text import decode_json
 from windlass.launcher.sites.places import SiteBuild, SitePlaces, entries_at_site, found_environment
-from windlass.pin import BuiltEnvironment, EnvironmentPin
 from windlass.pin.environment.driver import check_driver, look_at_driver
+from windlass.pin.environment.pinned import BuiltEnvironment, EnvironmentPin
 from windlass.pin.environment.project import read_manifest
 from windlass.pin.environment.recipe import ProjectFiles, make_recipe
-from windlass.sites import Partition, Profile
+from windlass.sites.profile import Partition, Profile
 from windlass.supervise.builds.once import READY
 from windlass.supervise.builds.recipe import AIMING_VARIABLES, EnvironmentRecipe
 

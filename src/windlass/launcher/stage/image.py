@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 
 from windlass import spec
 from windlass.core.errors import NotFoundError, PreconditionError, Problem, SpecError, UnreachableError, WindlassError
-from windlass.pin.code import CodePin
+from windlass.pin.code.pinned import CodePin
 from windlass.pin.image.pinned import NO_IMAGE, BuiltImage, ImagePin
-from windlass.plan import Plan, Site
+from windlass.plan.plan import Plan
+from windlass.plan.site import Site
 from windlass.runs.home import Home
+from windlass.spec.load import load_experiment
 
 if TYPE_CHECKING:
-    from windlass.pin.image import ImageEngine, ImageRecord, ImageSource
+    from windlass.pin.image.engine import ImageEngine
+    from windlass.pin.image.pinning import ImageSource
+    from windlass.pin.image.records import ImageRecord
     from windlass.runs.store import RunFolder
 
 __all__ = ["build_image", "ensure_run_image", "find_image", "image_presence", "pin_image", "reference_at", "runs_of"]
@@ -38,8 +42,11 @@ def pin_image(
         PreconditionError: the image must be built, and the place has no engine and no registry is set.
         WindlassError: there is no such Dockerfile or image.
     """
-    from windlass.pin.image import pin_built, pin_named  # lazy: most experiments have no image
-    from windlass.pin.image.pinning import is_image_file  # lazy: as above
+    from windlass.pin.image.pinning import (  # lazy: most experiments have no image
+        is_image_file,  # lazy: as above
+        pin_built,
+        pin_named,
+    )
 
     if site.profile is None and site.backend != "docker":
         return NO_IMAGE  # the place has no containers; the plan reports that
@@ -95,7 +102,7 @@ def image_presence(plan: Plan) -> str:
     engine = _engine(plan.site) if pin.kind != "none" and plan.site.profile is None else None
     if engine is None:
         return ""
-    from windlass.pin.image import has_image  # lazy: most experiments have no image
+    from windlass.pin.image.ensuring import has_image  # lazy: most experiments have no image
 
     try:
         is_here = has_image(pin, engine)
@@ -116,7 +123,8 @@ def ensure_run_image(plan: Plan, folder: Path, home: Home, *, log: Callable[[str
         return None
     if plan.site.profile is not None and not pin.registry:  # a rerun's pin may come from a run on this machine
         raise _needs_registry(pin.dockerfile, plan.site)
-    from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
+    from windlass.pin.image.engine import find_engine
+    from windlass.pin.image.ensuring import ImageMaker, ensure_image  # lazy: as above
 
     engine = find_engine(_kind(plan.site))
     maker = ImageMaker(
@@ -157,7 +165,7 @@ def _address(name: str) -> str:
 
 def _engine(site: Site) -> ImageEngine | None:
     """Return the engine whose images a plan prefers; None to query registries."""
-    from windlass.pin.image import find_engine  # lazy: most experiments have no image
+    from windlass.pin.image.engine import find_engine  # lazy: most experiments have no image
 
     try:
         return find_engine(_kind(site))
@@ -178,8 +186,8 @@ def _platform(site: Site) -> str:
 
 
 def _source(image: spec.Image) -> ImageSource:
-    from windlass.pin.image import ImageSource  # lazy: as above
     from windlass.pin.image.naming import parse_reference  # lazy: as above
+    from windlass.pin.image.pinning import ImageSource  # lazy: as above
 
     variant = image.variants.get(image.variant) if image.variant else None
     registry = re.sub(r"\A(?:docker|https?)://", "", image.registry).rstrip("/")
@@ -202,7 +210,7 @@ def _source(image: spec.Image) -> ImageSource:
 def _secrets(pin: ImagePin, home: Home) -> dict[str, bytes]:
     if not pin.secrets:
         return {}
-    from windlass.secrets import open_secrets  # lazy: few images need secrets
+    from windlass.secrets.lookup import open_secrets  # lazy: few images need secrets
 
     return open_secrets(home.path).require(pin.secrets)
 
@@ -228,11 +236,12 @@ def build_image(
         SpecError: the file has no `env.image`.
         WindlassError: the build or pull failed.
     """
-    from windlass.pin.code import pin_code  # lazy: the rest of this module is part of every launch
-    from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
+    from windlass.pin.code.pinning import pin_code  # lazy: the rest of this module is part of every launch
+    from windlass.pin.image.engine import find_engine
+    from windlass.pin.image.ensuring import ImageMaker, ensure_image  # lazy: as above
 
     home = home or Home.default()
-    experiment = spec.load_experiment(file, overrides).value
+    experiment = load_experiment(file, overrides).value
     if not experiment.env.image:
         hint = "add `env: {image: Dockerfile}`; `windlass init NAME --docker` writes an example"
         raise SpecError([Problem(f"{file} has no `env.image`", "image-missing", hint=hint)])
@@ -265,7 +274,7 @@ def find_image(word: str, home: Home, folder: Path) -> ImageRecord:
     Raises:
         NotFoundError: no image matches.
     """
-    from windlass.pin.image import find_record, list_records  # lazy: as above
+    from windlass.pin.image.records import find_record, list_records  # lazy: as above
 
     try:
         return find_record(home.cache, word)
@@ -298,7 +307,7 @@ def _image_of(run: RunFolder) -> dict[str, object]:
 
 
 def _commit(word: str, folder: Path) -> str:
-    from windlass.pin.code import pin_code  # lazy: as above
+    from windlass.pin.code.pinning import pin_code  # lazy: as above
 
     try:
         return pin_code(folder, revision=word).commit

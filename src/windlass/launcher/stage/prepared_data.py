@@ -12,10 +12,11 @@ from windlass.core.names import nearest
 from windlass.launcher.verify.finding import Finding
 from windlass.pin.builds import BUILT, built_folder, code_of_build
 from windlass.pin.data.pinned import BuildPin
-from windlass.plan import Pins, Plan, Site
 from windlass.plan.builds import expected_inputs, pin_builds, with_commands
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.pins import BUILDS
+from windlass.plan.pins import BUILDS, Pins
+from windlass.plan.plan import Plan
+from windlass.plan.site import Site
 from windlass.runs.archive.origin import is_imported
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder

@@ -15,18 +15,14 @@ from windlass.launcher.prepare import Prepared
 from windlass.launcher.remote.mirrored import mirror_if_remote
 from windlass.launcher.stage.image import reference_at
 from windlass.launcher.submit import BILL, PLACES, PROVENANCE, job_of
-from windlass.pin import (
-    BuiltEnvironment,
-    DataPlaces,
-    ReplicaRecord,
-    checkout,
-    collect,
-    ensure_environment,
-    host_facts,
-)
-from windlass.pin.image import BuiltImage
-from windlass.plan import RunPaths
+from windlass.pin.code.checkouts import checkout
+from windlass.pin.data.pinned import DataPlaces
+from windlass.pin.environment.ensuring import ensure_environment
+from windlass.pin.environment.pinned import BuiltEnvironment
+from windlass.pin.image.pinned import BuiltImage
+from windlass.pin.provenance import ReplicaRecord, collect, host_facts
 from windlass.plan.codec import encode
+from windlass.plan.job import RunPaths
 from windlass.plan.pins import built_name
 from windlass.runs.store import RunFolder
 from windlass.supervise.archive import ensure_archive
@@ -36,7 +32,7 @@ from windlass.supervise.job import JobDocument
 if TYPE_CHECKING:
     from windlass.backends.site_shell import SiteShell
     from windlass.launcher.sites.places import SiteBuild, SitePlaces
-    from windlass.sites import Profile
+    from windlass.sites.profile import Profile
 
 __all__ = ["stage_run"]
 
@@ -54,7 +50,7 @@ def stage_run(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) ->
 
 
 def _check_data(prepared: Prepared) -> None:
-    from windlass.pin import check_data  # lazy: most experiments have no data
+    from windlass.pin.data.pinning import check_data  # lazy: most experiments have no data
 
     places = DataPlaces.of(prepared.home.path)
     for pin in prepared.plan.pins.data.values():
@@ -115,7 +111,7 @@ def _data_here(prepared: Prepared) -> dict[str, Path]:
     if not prepared.plan.pins.data:
         return {}
     from windlass.launcher.data import data_places  # lazy: as above
-    from windlass.pin import place_data  # lazy: as above
+    from windlass.pin.data.pinning import place_data  # lazy: as above
 
     places = data_places(prepared.home)
     return {name: place_data(pin, prepared.base, places) for name, pin in prepared.plan.pins.data.items()}

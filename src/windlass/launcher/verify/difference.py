@@ -10,7 +10,7 @@ from windlass.core.errors import WindlassError
 from windlass.core.json_text import read_json
 from windlass.launcher.archive.plan import plan_here
 from windlass.pin.code.comparing import FileChange, changes_between
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.runs.compare.run_differences import Area, Difference, diff
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
@@ -109,7 +109,7 @@ def _manifest(home: Home, digest: str) -> Mapping[str, str] | None:
 
 
 def _stored(home: Home, digest: str) -> list[str] | None:
-    from windlass.store import LocalStore  # lazy: most data is not in the store
+    from windlass.store.local import LocalStore  # lazy: most data is not in the store
 
     try:
         return [str(entry) for entry in LocalStore.of(home.path).read(digest).entries]

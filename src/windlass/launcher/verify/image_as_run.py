@@ -7,7 +7,7 @@ from typing import Literal
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.runs.archive.origin import is_imported
 from windlass.runs.store import RunFolder
 
@@ -55,7 +55,7 @@ def image_as_run(run: RunFolder, plan: Plan) -> ImageAsRun | None:
     used = str(record.get("image_id", ""))
     if pin.kind == "none" or plan.site.backend != "docker" or not used or is_imported(run):
         return None
-    from windlass.pin.image import find_engine  # lazy: only needed for runs in containers
+    from windlass.pin.image.engine import find_engine  # lazy: only needed for runs in containers
     from windlass.pin.image.ensuring import name_of
 
     engine = find_engine(plan.site.name)

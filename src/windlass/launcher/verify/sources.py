@@ -17,8 +17,8 @@ from windlass.launcher.verify.finding import Finding, Status
 from windlass.launcher.verify.image_as_run import image_as_run
 from windlass.pin.code.comparing import FileChange, changed_since
 from windlass.pin.code.git import open_repository
-from windlass.pin.environment import EnvironmentPin
-from windlass.plan import Plan
+from windlass.pin.environment.pinned import EnvironmentPin
+from windlass.plan.plan import Plan
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
@@ -188,7 +188,7 @@ def _differing(folder: Path, wanted: dict[str, str]) -> list[str]:
 
 def _check_interpreter(present: Present, pin: EnvironmentPin) -> Finding:
     """Check an interpreter; it is used in place, so changed packages are a failure."""
-    from windlass.pin import pin_environment  # lazy: starts the interpreter
+    from windlass.pin.environment.pinning import pin_environment  # lazy: starts the interpreter
 
     try:
         now = pin_environment("python", present.code_folder, python=present.env("python"))
@@ -240,7 +240,7 @@ def check_image(present: Present) -> Iterator[Finding]:
 
 
 def _check_digests(present: Present, found: str) -> Finding:
-    from windlass.pin.image import find_engine  # lazy: only needed for runs in containers
+    from windlass.pin.image.engine import find_engine  # lazy: only needed for runs in containers
     from windlass.pin.image.pinning import resolve_digests  # lazy: as above
 
     pin, site = present.plan.pins.image, present.plan.site

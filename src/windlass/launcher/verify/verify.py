@@ -10,8 +10,9 @@ from windlass.core.phrases import count
 from windlass.launcher.archive.plan import plan_here
 from windlass.launcher.verify.finding import Finding
 from windlass.launcher.verify.sources import Present, check_code, check_environment, check_image
-from windlass.pin import DataPin, DataPlaces, check_data
-from windlass.plan import Plan
+from windlass.pin.data.pinned import DataPin, DataPlaces
+from windlass.pin.data.pinning import check_data
+from windlass.plan.plan import Plan
 from windlass.record.journal import JournalReader
 from windlass.record.manifest import differences, manifest_path, read_manifest
 from windlass.record.state import RunFacts, State

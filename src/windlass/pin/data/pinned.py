@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from windlass.core.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from windlass.store import LocalStore
+    from windlass.store.local import LocalStore
 
 __all__ = ["BuildPin", "DataPin", "DataPlaces", "no_secret"]
 
@@ -93,7 +93,7 @@ class DataPlaces:
     @classmethod
     def of(cls, home: Path, *, find_secret: Callable[[str], str] = no_secret) -> DataPlaces:
         """Return the places of a home folder; creates nothing."""
-        from windlass.store import LocalStore  # lazy: most runs pin only files
+        from windlass.store.local import LocalStore  # lazy: most runs pin only files
 
         cache = home / "cache"
         return cls(

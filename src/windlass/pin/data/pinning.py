@@ -149,7 +149,7 @@ def _elsewhere(scheme: str) -> str:
 
 
 def _check_stored(pin: DataPin, places: DataPlaces) -> None:
-    from windlass.store import check_placed, placed_path  # lazy: most runs pin only files
+    from windlass.store.placing import check_placed, placed_path  # lazy: most runs pin only files
 
     version = places.store.read(pin.digest)
     path = placed_path(places.placed, pin.digest, pin.file_name)
@@ -286,7 +286,7 @@ def place_data(pin: DataPin, base: Path, places: DataPlaces) -> Path:
     """
     if not pin.is_stored:
         return resolve_data(pin.name, pin.source, base, places=places)
-    from windlass.store import place  # lazy: most runs pin only files
+    from windlass.store.placing import place  # lazy: most runs pin only files
 
     if not places.store.has(pin.digest):
         again = pin_data(pin.name, pin.source, base, places=places)

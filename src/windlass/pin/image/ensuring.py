@@ -13,7 +13,8 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError, WindlassError
 from windlass.core.files import is_locked, lock, sha256_file
 from windlass.core.version import VERSION
-from windlass.pin.code import CodePin, checkout
+from windlass.pin.code.checkouts import checkout
+from windlass.pin.code.pinned import CodePin
 from windlass.pin.image.building import ImageRecipe, build, find_builder
 from windlass.pin.image.context import write_context
 from windlass.pin.image.dockerfile import parse_dockerfile

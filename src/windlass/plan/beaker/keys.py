@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from windlass.config import join_path
+from windlass.config.path import join_path
 from windlass.plan.beaker.patch import divided
 from windlass.plan.beaker.task_keys import UNKNOWN, KeptKey, TaskKeys, is_nothing, said_of
 from windlass.spec import Experiment

@@ -12,8 +12,8 @@ from windlass.core.names import nearest
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import Site
 from windlass.plan.slurm.queue_target import QueueTarget
-from windlass.sites import Partition, Profile
 from windlass.sites.beaker import BeakerMount, mounts_of
+from windlass.sites.profile import Partition, Profile
 from windlass.spec import Experiment
 
 __all__ = ["BeakerTarget", "beaker_target_of", "common_partition"]

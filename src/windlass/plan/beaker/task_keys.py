@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from windlass.config import join_path, split_path
+from windlass.config.path import join_path, split_path
 from windlass.core.dataclass import dataclass
 from windlass.core.merge_patch import LITERAL, is_literal
 from windlass.plan.beaker.patch import ALWAYS

@@ -9,7 +9,7 @@ from windlass.core.units import format_size
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.shape import TaskShape, best_shape, reshape_overrides
 from windlass.plan.slurm.queue_target import QueueTarget
-from windlass.sites import Partition
+from windlass.sites.profile import Partition
 from windlass.spec import Task
 
 __all__ = ["check_nodes"]

@@ -18,7 +18,7 @@ from windlass.plan.slurm.nodes import check_nodes
 from windlass.plan.slurm.queue_target import QueueTarget, queue_target_of
 from windlass.plan.slurm.queueing import chain_of, queue_of
 from windlass.plan.slurm.walltime import LinkPlan, gpu_budget, links_of
-from windlass.sites import Partition
+from windlass.sites.profile import Partition
 from windlass.spec import Experiment, Limit
 
 __all__ = ["place_on_slurm"]

@@ -9,7 +9,7 @@ from windlass.core.errors import InternalError
 from windlass.core.names import nearest
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import Site
-from windlass.sites import Partition, Profile
+from windlass.sites.profile import Partition, Profile
 from windlass.spec import Context, Experiment, Task
 
 __all__ = ["QueueTarget", "mapping_text", "queue_target_of"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from windlass.config import JsonValue
+from windlass.config.annotations import JsonValue
 from windlass.core.names import nearest
 
 __all__ = ["FUNCTIONS", "ExpressionError", "evaluate", "is_expression", "names_in"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from windlass.config import JsonValue, parse_override
+from windlass.config.annotations import JsonValue
+from windlass.config.override import parse_override
 from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.core.names import nearest
 from windlass.plan.diagnostics import Diagnostics

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import field
 
-from windlass.config import JsonValue
+from windlass.config.annotations import JsonValue
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.plan.diagnostics import Diagnostics

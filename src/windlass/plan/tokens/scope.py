@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.config import JsonValue
+from windlass.config.annotations import JsonValue
 from windlass.plan.pins import built_name
 from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import LATE_TOKENS, Scope

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from windlass.core.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from windlass.config import JsonValue
+    from windlass.config.annotations import JsonValue
 
 __all__ = [
     "IN_JOB_TOKENS",

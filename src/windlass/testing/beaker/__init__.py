@@ -8,16 +8,16 @@ from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from windlass.testing.beaker.fake import FakeBeaker
-    from windlass.testing.beaker.records import CancelCode, Status, StoredExperiment, StoredJob
+    from windlass.testing.beaker.records import Status
     from windlass.testing.beaker.scenario import Scenario
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "windlass.testing.beaker.fake": ("FakeBeaker",),
-            "windlass.testing.beaker.records": ("CancelCode", "StoredExperiment", "StoredJob", "Status"),
+            "windlass.testing.beaker.records": ("Status",),
             "windlass.testing.beaker.scenario": ("Scenario",),
         },
     )
 
-__all__ = ["CancelCode", "FakeBeaker", "Scenario", "Status", "StoredExperiment", "StoredJob"]
+__all__ = ["FakeBeaker", "Scenario", "Status"]

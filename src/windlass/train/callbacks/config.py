@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from windlass.config import Diagnostic, Doc, OneOrMany, Range
+from windlass.config.annotations import Diagnostic, Doc, OneOrMany, Range
 from windlass.core.phrases import count
 from windlass.train.data.config import AnySource
 from windlass.train.duration import Duration

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from windlass.config import ABSENT, join_path, to_data
+from windlass.config.difference import ABSENT
+from windlass.config.encode import to_data
+from windlass.config.path import join_path
 from windlass.core.phrases import count
 from windlass.train.hf.mapped import ModelSource
 from windlass.train.hf.sources import StoredCheckpoint, open_model
@@ -27,7 +29,7 @@ class Setting:
     """A setting, or a part of the trainer's state, that differs.
 
     Attributes:
-        before, after: the values; `windlass.config.ABSENT` if a side has none.
+        before, after: the values; `windlass.config.difference.ABSENT` if a side has none.
         before_origin, after_origin: source of each value; empty if unknown.
     """
 

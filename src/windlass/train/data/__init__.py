@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from windlass.train.data.build import build_loader
-    from windlass.train.data.facts import DataFacts, SourceFacts, describe
-    from windlass.train.data.loader import TokenLoader
     from windlass.train.data.tokenization.ingestion import ingest
     from windlass.train.data.tokenization.writing import write_tokens
     from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
@@ -17,23 +14,13 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "windlass.train.data.build": ("build_loader",),
-            "windlass.train.data.facts": ("DataFacts", "SourceFacts", "describe"),
             "windlass.train.data.tokenization.ingestion": ("ingest",),
-            "windlass.train.data.loader": ("TokenLoader",),
-            "windlass.train.data.tokenizer": ("Tokenizer", "load_tokenizer"),
+            "windlass.train.data.tokenizer": (
+                "Tokenizer",
+                "load_tokenizer",
+            ),
             "windlass.train.data.tokenization.writing": ("write_tokens",),
         },
     )
 
-__all__ = [
-    "DataFacts",
-    "SourceFacts",
-    "TokenLoader",
-    "Tokenizer",
-    "build_loader",
-    "describe",
-    "ingest",
-    "load_tokenizer",
-    "write_tokens",
-]
+__all__ = ["Tokenizer", "ingest", "load_tokenizer", "write_tokens"]

@@ -8,7 +8,7 @@ from math import isinf
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from windlass.config import Diagnostic, Doc, OneOrMany, Range
+from windlass.config.annotations import Diagnostic, Doc, OneOrMany, Range
 from windlass.train.targets.config import TargetConfig
 
 __all__ = ["AnyData", "AnySource", "DataConfig", "LoaderTarget", "SourceConfig", "SourceTarget", "TokenizerConfig"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from windlass.config import from_data
+from windlass.config.loading import from_data
 from windlass.core.errors import SpecError, UsageError
 from windlass.core.phrases import count
 from windlass.train.data.config import TokenizerConfig

@@ -252,10 +252,8 @@ def _experts(known: Architecture, full: Mapping[str, Any]) -> MoEConfig | None:
 
 def validated(config: ModelConfig, source: str) -> ModelConfig:
     """Return the configuration after checking its types and ranges."""
-    from windlass.config import (
-        from_data,
-        to_data,
-    )  # lazy: a start without an import does not need the config decoder
+    from windlass.config.encode import to_data
+    from windlass.config.loading import from_data  # lazy: a start without an import does not need the config decoder
 
     return from_data(ModelConfig, to_data(config, keep_defaults=True), source=source)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from windlass.config import from_data, to_data
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data
 from windlass.core.errors import PreconditionError, SpecError
 from windlass.train.checkpoint.store import open_store
 from windlass.train.data.config import TokenizerConfig

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from windlass.config import from_data
+from windlass.config.loading import from_data
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.json_text import decode_json
 from windlass.record.manifest import FOLDER_MANIFEST

@@ -20,7 +20,7 @@ from windlass.train.optim.schedule_config import (
 from windlass.train.optim.schedules import Rates, Unit, convert
 
 if TYPE_CHECKING:
-    from windlass.config import Diagnostic
+    from windlass.config.annotations import Diagnostic
 
 __all__ = ["schedule_findings"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config import Diagnostic, Doc, Range
+from windlass.config.annotations import Diagnostic, Doc, Range
 from windlass.train.duration import Duration
 from windlass.train.targets.config import TargetConfig
 

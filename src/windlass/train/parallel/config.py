@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from windlass.config import Diagnostic, Doc, Range
+from windlass.config.annotations import Diagnostic, Doc, Range
 
 __all__ = [
     "BudgetCheckpointing",

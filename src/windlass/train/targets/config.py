@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from windlass.config import Doc, JsonValue
+from windlass.config.annotations import Doc, JsonValue
 
 __all__ = ["ModelTarget", "ModuleTarget", "TargetConfig"]
 

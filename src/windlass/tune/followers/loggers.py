@@ -24,7 +24,7 @@ class FollowerCallback:
     """Callback that runs in a separate process: a follower's target, options and secrets.
 
     Attributes:
-        target: a name of `windlass.tune.followers.TARGETS`.
+        target: a name of `windlass.tune.followers.registry.TARGETS`.
         options: JSON arguments of the target.
         environment: variables for the follower's process only; secrets are passed here, never in files or arguments.
     """

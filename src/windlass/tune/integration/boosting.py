@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.tune.integration.reporting import MetricNames, pick, report_with
-from windlass.tune.trainable import Checkpoint, report
+from windlass.tune.trainable.checkpoint import Checkpoint
+from windlass.tune.trainable.session import report
 
 __all__ = ["BoostingReport", "load_model"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.integration.reporting import MetricNames, need_library, pick, report_with
-from windlass.tune.trainable import report
+from windlass.tune.trainable.session import report
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
 

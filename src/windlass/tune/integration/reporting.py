@@ -11,7 +11,8 @@ from typing import Any
 from windlass.core.errors import PreconditionError
 from windlass.core.names import nearest
 from windlass.tune.errors import BadValueError
-from windlass.tune.trainable import Checkpoint, report
+from windlass.tune.trainable.checkpoint import Checkpoint
+from windlass.tune.trainable.session import report
 
 __all__ = ["MetricNames", "need_library", "pick", "report_with"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from windlass.tune.integration.boosting import BoostingReport, Postprocess, load_model
 from windlass.tune.integration.reporting import MetricNames, need_library, report_with
-from windlass.tune.trainable import Checkpoint
+from windlass.tune.trainable.checkpoint import Checkpoint
 
 __all__ = ["TuneReportCheckpointCallback"]
 

@@ -1,6 +1,6 @@
 """Trial schedulers, which decide which trials run, stop, pause or are cloned. All are pure.
 
-    from windlass.tune.schedulers import ASHA, FIFO, PopulationBasedTraining
+    from windlass.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
 `SweepScheduler` is the protocol; subclass `FIFO` for your own algorithm.
 """
@@ -11,7 +11,6 @@ from windlass.core.lazy import lazy_names
 from windlass.tune.schedulers.protocol import CONTINUE, NOOP, ScheduledSweep, SchedulerDecision, SweepScheduler, Verdict
 
 if TYPE_CHECKING:
-    from windlass.tune.schedulers.asha_promotion import PromotionASHA
     from windlass.tune.schedulers.async_hyperband import AsyncHyperBandScheduler
     from windlass.tune.schedulers.async_hyperband import AsyncHyperBandScheduler as ASHAScheduler
     from windlass.tune.schedulers.fifo import FIFO
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from windlass.tune.schedulers.pbt import PopulationBasedTraining
     from windlass.tune.schedulers.population_based.policy import read_policy
     from windlass.tune.schedulers.population_based.replay import PopulationBasedTrainingReplay
-    from windlass.tune.schedulers.registry import ASHA, check_pairing, create_scheduler, from_settings
+    from windlass.tune.schedulers.registry import create_scheduler
     from windlass.tune.schedulers.resource_changing_scheduler import (
         DistributeResources,
         DistributeResourcesToTopJob,
@@ -34,7 +33,6 @@ else:  # a sweep needs one of them, and some need numpy
     __getattr__ = lazy_names(
         __name__,
         {
-            "windlass.tune.schedulers.asha_promotion": ("PromotionASHA",),
             "windlass.tune.schedulers.async_hyperband": (
                 "AsyncHyperBandScheduler as ASHAScheduler",
                 "AsyncHyperBandScheduler",
@@ -51,12 +49,7 @@ else:  # a sweep needs one of them, and some need numpy
             "windlass.tune.schedulers.pbt": ("PopulationBasedTraining",),
             "windlass.tune.schedulers.population_based.policy": ("read_policy",),
             "windlass.tune.schedulers.population_based.replay": ("PopulationBasedTrainingReplay",),
-            "windlass.tune.schedulers.registry": (
-                "ASHA",
-                "check_pairing",
-                "create_scheduler",
-                "from_settings",
-            ),
+            "windlass.tune.schedulers.registry": ("create_scheduler",),
             "windlass.tune.schedulers.resource_changing_scheduler": (
                 "DistributeResources",
                 "DistributeResourcesToTopJob",
@@ -66,7 +59,6 @@ else:  # a sweep needs one of them, and some need numpy
     )
 
 __all__ = [
-    "ASHA",
     "CONTINUE",
     "FIFO",
     "NOOP",
@@ -81,15 +73,12 @@ __all__ = [
     "MedianStoppingRule",
     "PopulationBasedTraining",
     "PopulationBasedTrainingReplay",
-    "PromotionASHA",
     "ResourceChangingScheduler",
     "ScheduledSweep",
     "SchedulerDecision",
     "SweepScheduler",
     "TrialScheduler",
     "Verdict",
-    "check_pairing",
     "create_scheduler",
-    "from_settings",
     "read_policy",
 ]

@@ -16,77 +16,36 @@ from windlass.tune.search.protocol import NoSuggestion, Objectives, SearchAlgori
 
 if TYPE_CHECKING:
     from windlass.tune.search.basic_variant import BasicVariantGenerator
-    from windlass.tune.search.bohb.bohb_search import TuneBOHB
     from windlass.tune.search.concurrency_limiter import ConcurrencyLimiter
-    from windlass.tune.search.optuna.bohb import BOHB
-    from windlass.tune.search.optuna.optuna_search import OptunaSearch
-    from windlass.tune.search.optuna.samplers import CMAES, GP, NSGA2, NSGA3, TPE
-    from windlass.tune.search.quasi_random import QuasiRandom
-    from windlass.tune.search.registry import (
-        as_searcher,
-        create_searcher,
-        own_objectives,
-        searcher_from,
-        searcher_settings,
-    )
+    from windlass.tune.search.registry import create_searcher
     from windlass.tune.search.repeater import Repeater
     from windlass.tune.search.searcher import Searcher
-    from windlass.tune.space import grid_search
+    from windlass.tune.space.primitives import grid_search
 else:  # most sweeps need only one of them
     __getattr__ = lazy_names(
         __name__,
         {
             "windlass.tune.search.basic_variant": ("BasicVariantGenerator",),
-            "windlass.tune.search.bohb.bohb_search": ("TuneBOHB",),
             "windlass.tune.search.concurrency_limiter": ("ConcurrencyLimiter",),
-            "windlass.tune.search.optuna.bohb": ("BOHB",),
-            "windlass.tune.search.optuna.optuna_search": ("OptunaSearch",),
-            "windlass.tune.search.optuna.samplers": (
-                "CMAES",
-                "GP",
-                "NSGA2",
-                "NSGA3",
-                "TPE",
-            ),
-            "windlass.tune.search.quasi_random": ("QuasiRandom",),
-            "windlass.tune.search.registry": (
-                "as_searcher",
-                "create_searcher",
-                "own_objectives",
-                "searcher_from",
-                "searcher_settings",
-            ),
+            "windlass.tune.search.registry": ("create_searcher",),
             "windlass.tune.search.repeater": ("Repeater",),
             "windlass.tune.search.searcher": ("Searcher",),
-            "windlass.tune.space": ("grid_search",),
+            "windlass.tune.space.primitives": ("grid_search",),
         },
     )
 
 __all__ = [
-    "BOHB",
-    "CMAES",
-    "GP",
-    "NSGA2",
-    "NSGA3",
-    "TPE",
     "BasicVariantGenerator",
     "ConcurrencyLimiter",
     "NoSuggestion",
     "Objectives",
-    "OptunaSearch",
-    "QuasiRandom",
     "Repeater",
     "SearchAlgorithm",
     "Searcher",
     "Suggestion",
     "Suggestions",
-    "TuneBOHB",
-    "as_searcher",
     "create_searcher",
     "grid_search",
-    "own_objectives",
-    "searcher_from",
-    "searcher_settings",
 ]
 
 

@@ -12,7 +12,7 @@ from windlass.tune.errors import BadValueError
 from windlass.tune.rng import draw_int
 from windlass.tune.search.defaults import SearcherDefaults, library
 from windlass.tune.search.protocol import Objectives, Suggestion
-from windlass.tune.space import Computed
+from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import NUM_BITS
 from windlass.tune.space.tree import DomainNode, Pick
 

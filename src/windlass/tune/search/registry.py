@@ -13,7 +13,8 @@ from windlass.core.phrases import count
 from windlass.tune.errors import BadValueError
 from windlass.tune.search.protocol import Objectives, SearchAlgorithm
 from windlass.tune.search.searcher import AdaptedSearcher
-from windlass.tune.space import SpaceError, from_json, import_name, imported, to_json
+from windlass.tune.space.errors import SpaceError
+from windlass.tune.space.values import from_json, import_name, imported, to_json
 
 __all__ = [
     "NAMES",

@@ -1,10 +1,8 @@
 """Domains of `windlass.tune.space`, where Ray Tune has them."""
 
-from windlass.tune.space import (
-    Categorical,
-    Domain,
-    Float,
-    Integer,
+from windlass.tune.space.computed import Computed as Function
+from windlass.tune.space.domains import Categorical, Domain, Float, Integer
+from windlass.tune.space.primitives import (
     choice,
     lograndint,
     loguniform,
@@ -18,7 +16,6 @@ from windlass.tune.space import (
     sample_from,
     uniform,
 )
-from windlass.tune.space import Computed as Function
 from windlass.tune.space.samplers import Grid, LogUniform, Normal, Quantized, Sampler, Uniform
 
 __all__ = [

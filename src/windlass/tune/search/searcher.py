@@ -17,8 +17,10 @@ from typing import Any
 from windlass.core.errors import WindlassError
 from windlass.tune.errors import BadValueError
 from windlass.tune.search.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
-from windlass.tune.space import Categorical, Computed, Domain, Float, Integer, NormalFloat, Space, import_name
-from windlass.tune.space.values import is_same, plain
+from windlass.tune.space.computed import Computed
+from windlass.tune.space.domains import Categorical, Domain, Float, Integer, NormalFloat
+from windlass.tune.space.space import Space
+from windlass.tune.space.values import import_name, is_same, plain
 from windlass.tune.trial import Metrics
 
 __all__ = ["AdaptedSearcher", "Searcher", "is_of_ray", "ray_space"]

@@ -6,7 +6,9 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.tune.space import RecursiveDependencyError, Space, grid_search
+from windlass.tune.space.errors import RecursiveDependencyError
+from windlass.tune.space.primitives import grid_search
+from windlass.tune.space.space import Space
 
 __all__ = ["RecursiveDependencyError", "generate_variants", "grid_search"]
 

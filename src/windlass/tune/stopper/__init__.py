@@ -13,8 +13,7 @@ from windlass.tune.stopper.limits import (
     TimeoutStopper,
 )
 from windlass.tune.stopper.plateaus import ExperimentPlateauStopper, TrialPlateauStopper
-from windlass.tune.stopper.protocol import Stopper, stopper_settings
-from windlass.tune.stopper.registry import as_stopper, stopper_from
+from windlass.tune.stopper.protocol import Stopper
 
 __all__ = [
     "CombinedStopper",
@@ -26,7 +25,4 @@ __all__ = [
     "Stopper",
     "TimeoutStopper",
     "TrialPlateauStopper",
-    "as_stopper",
-    "stopper_from",
-    "stopper_settings",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.tune.errors import BadValueError
-from windlass.tune.space import import_name
+from windlass.tune.space.values import import_name
 from windlass.tune.stopper.protocol import Stopper, stopper_settings
 from windlass.tune.trial import Metrics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from windlass.tune.space import import_name
+from windlass.tune.space.values import import_name
 from windlass.tune.trial import Metrics
 
 __all__ = ["Stopper", "stopper_settings"]

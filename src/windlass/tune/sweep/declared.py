@@ -9,16 +9,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from windlass.config import join_path, split_path
+from windlass.config.path import join_path, split_path
 from windlass.core.errors import Problem, SourcePlace, SpecError, UsageError, WindlassError
 from windlass.spec import Sweep
 from windlass.tune import search
 from windlass.tune.arguments import check_known
-from windlass.tune.executors.runs import check_name
+from windlass.tune.executors.runs.trial_template import check_name
 from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.schedulers.registry import create_scheduler
 from windlass.tune.search.protocol import SearchAlgorithm
-from windlass.tune.space import Space, read_space
+from windlass.tune.space.grammar import read_space
+from windlass.tune.space.space import Space
 from windlass.tune.stopper import MetricStopper
 from windlass.tune.tuner.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 

@@ -10,8 +10,9 @@ from typing import Any
 from windlass.tune.controller.restore import Extension, SweepOrigin, read_origin
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.folder import SweepFolder
-from windlass.tune.space import check_same_names
-from windlass.tune.stopper import MetricStopper, stopper_settings
+from windlass.tune.space.space import check_same_names
+from windlass.tune.stopper.limits import MetricStopper
+from windlass.tune.stopper.protocol import stopper_settings
 from windlass.tune.sweep.declared import declared_space
 from windlass.tune.sweep.record import SweepRecord, read_record
 

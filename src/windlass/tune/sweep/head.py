@@ -16,7 +16,7 @@ from typing import Any
 
 from windlass.core.errors import InternalError, NotFoundError, UsageError
 from windlass.core.names import nearest
-from windlass.plan import Plan
+from windlass.plan.plan import Plan
 from windlass.runs.home import Home
 from windlass.tune.controller.controller import Controller, HeadOutcome
 from windlass.tune.controller.requests import changed
@@ -24,8 +24,14 @@ from windlass.tune.controller.restore import read_origin
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.local.template_process import IMPORT_LIMIT_S
 from windlass.tune.executors.protocol import Executor
-from windlass.tune.executors.runs import RunsExecutor, TrialTemplate, overrides_of, read_trial_template
-from windlass.tune.executors.runs.trial_template import capacity_of, needed
+from windlass.tune.executors.runs.executor import RunsExecutor
+from windlass.tune.executors.runs.trial_template import (
+    TrialTemplate,
+    capacity_of,
+    needed,
+    overrides_of,
+    read_trial_template,
+)
 from windlass.tune.executors.slots import SlotsExecutor
 from windlass.tune.folder import SweepFolder
 from windlass.tune.space import Space

@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.launcher import Options, Run, launch, prepare
+from windlass.launcher.api import launch
+from windlass.launcher.prepare import Options, prepare
+from windlass.launcher.run import Run
 from windlass.runs.home import Home
 from windlass.spec import Checkpoints, Context, Experiment, Limit, Retry, Stall, Task
 from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Resume
-from windlass.tune.executors.runs import read_trial_template
+from windlass.tune.executors.runs.trial_template import read_trial_template
 from windlass.tune.sweep.finding import has_head
 from windlass.tune.sweep.handle import SweepHandle
 from windlass.tune.sweep.head import run_head

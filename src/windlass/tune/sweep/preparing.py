@@ -10,11 +10,11 @@ from typing import Any
 
 from windlass.core.errors import PreconditionError, Problem, SourcePlace, SpecError
 from windlass.core.names import NAME_RULE, is_name, new_run_id
-from windlass.launcher import Options, Prepared, prepare_file
+from windlass.launcher.prepare import Options, Prepared, prepare_file
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
 from windlass.spec import Sweep
-from windlass.tune.executors.runs import TrialTemplate, overrides_of
+from windlass.tune.executors.runs.trial_template import TrialTemplate, overrides_of
 from windlass.tune.space import Space
 from windlass.tune.sweep.declared import at_place
 from windlass.tune.sweep.head import setup_of

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windlass import config
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data
 from windlass.core.errors import PreconditionError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
@@ -44,7 +45,7 @@ class SweepRecord:
         data = {
             "schema": _SCHEMA,
             "name": self.name,
-            "sweep": config.to_data(self.sweep),
+            "sweep": to_data(self.sweep),
             "file": self.file,
             "place": self.place,
             "created_at": self.created_at,
@@ -64,7 +65,7 @@ def read_record(folder: Path) -> SweepRecord:
         assert isinstance(data, dict)
         return SweepRecord(
             name=data["name"],
-            sweep=config.from_data(Sweep, data["sweep"], source=str(path)),
+            sweep=from_data(Sweep, data["sweep"], source=str(path)),
             file=data["file"],
             place=data["place"],
             created_at=data["created_at"],

@@ -47,7 +47,7 @@ def make_searcher(choice: Any) -> SearchAlgorithm:
         from windlass.tune.search.basic_variant import BasicVariantGenerator  # lazy: as above
 
         return BasicVariantGenerator()
-    from windlass.tune.search import as_searcher  # lazy: as above
+    from windlass.tune.search.registry import as_searcher  # lazy: as above
 
     return copy.deepcopy(as_searcher(choice))
 

@@ -15,9 +15,11 @@ from windlass.tune.errors import BadValueError, MismatchError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
-from windlass.tune.space import SpaceError, check_same_names, describe, read_space
-from windlass.tune.stopper import as_stopper, stopper_from, stopper_settings
-from windlass.tune.stopper.registry import without_timeouts
+from windlass.tune.space.errors import SpaceError
+from windlass.tune.space.grammar import describe, read_space
+from windlass.tune.space.space import check_same_names
+from windlass.tune.stopper.protocol import stopper_settings
+from windlass.tune.stopper.registry import as_stopper, stopper_from, without_timeouts
 from windlass.tune.trainable.capabilities import check_trainable, name_of
 from windlass.tune.trainable.wrapping import unwrap
 from windlass.tune.tuner.choices import make_scheduler, make_searcher
@@ -209,7 +211,7 @@ def _scheduler(created: Mapping[str, Any], tuning: TuneConfig) -> Any:
 def _searcher(created: Mapping[str, Any], tuning: TuneConfig) -> Any:
     if tuning.search_alg is not None or created["searcher"] == {"type": "BasicVariantGenerator"}:
         return make_searcher(tuning.search_alg)
-    from windlass.tune.search import searcher_from  # lazy: as above
+    from windlass.tune.search.registry import searcher_from  # lazy: as above
 
     return searcher_from(created["searcher"])
 

@@ -15,9 +15,11 @@ from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
 from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.search.protocol import Objectives, SearchAlgorithm
-from windlass.tune.space import Categorical, Computed, Domain, describe
-from windlass.tune.stopper import Stopper, as_stopper, stopper_settings
-from windlass.tune.stopper.registry import without_timeouts
+from windlass.tune.space.computed import Computed
+from windlass.tune.space.domains import Categorical, Domain
+from windlass.tune.space.grammar import describe
+from windlass.tune.stopper.protocol import Stopper, stopper_settings
+from windlass.tune.stopper.registry import as_stopper, without_timeouts
 from windlass.tune.trainable.capabilities import can_save, check_trainable, is_class, name_of
 from windlass.tune.trainable.class_api import Trainable
 from windlass.tune.trainable.metrics import to_json_value

@@ -9,7 +9,8 @@ import pytest
 
 from tests.compat.gantry.conftest import Pushed
 from windlass.cli.program import main
-from windlass.compat.gantry import prepare, read_command_line
+from windlass.compat.gantry.invocation import read_command_line
+from windlass.compat.gantry.request import prepare
 from windlass.compat.gantry.to_experiment.experiment import ConvertedExperiment, to_experiment
 from windlass.compat.to_experiment.destination import Destination
 from windlass.core.errors import SpecError

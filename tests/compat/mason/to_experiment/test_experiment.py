@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from windlass import config
-from windlass.compat.mason import KnownAccount, read_command_line
+from windlass.compat.mason.account import KnownAccount
+from windlass.compat.mason.reading import read_command_line
 from windlass.compat.mason.to_experiment.experiment import ConvertedExperiment, to_experiment
 from windlass.compat.to_experiment.destination import Destination
+from windlass.config.emit import to_yaml
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError
 from windlass.spec import Env, Experiment, Task
 
@@ -407,8 +409,8 @@ def test_other_paths_are_not_noted(line: str) -> None:
 def test_the_experiment_is_a_file() -> None:
     for line, _, _ in STARTS.values():
         experiment = bring(line, cluster="ai2/jupiter").experiment
-        text = config.to_yaml(experiment)
-        assert config.load(Experiment, text, source="x").value == experiment
+        text = to_yaml(experiment)
+        assert load_config(Experiment, text, source="x").value == experiment
 
 
 def test_a_beaker_site_is_asked_for_what_mason_asks() -> None:

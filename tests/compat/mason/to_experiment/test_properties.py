@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compat.mason.test_table import cases, launch_of
-from windlass import config
-from windlass.compat.mason import KnownAccount, read_command_line
+from windlass.compat.mason.account import KnownAccount
+from windlass.compat.mason.reading import read_command_line
 from windlass.compat.mason.to_experiment.experiment import to_experiment
 from windlass.compat.to_experiment.destination import Destination
+from windlass.config.emit import to_yaml
+from windlass.config.loading import load_config
 from windlass.core.errors import SpecError, WindlassError
 from windlass.spec import Experiment
 
@@ -39,8 +41,8 @@ def test_every_command_line_of_the_table_has_a_meaning_elsewhere(place: Destinat
         except SpecError as error:
             refused |= {problem.code for problem in error.problems}
             continue
-        text = config.to_yaml(experiment)
-        assert config.load(Experiment, text, source="x").value == experiment, case["name"]
+        text = to_yaml(experiment)
+        assert load_config(Experiment, text, source="x").value == experiment, case["name"]
     assert refused <= CODES
 
 
@@ -58,5 +60,5 @@ def test_any_command_becomes_an_experiment_or_is_refused(words: list[str], place
         unexplained = [problem for problem in error.problems if not (problem.hint and problem.code)]
     else:
         unexplained = []
-        assert config.load(Experiment, config.to_yaml(experiment), source="x").value == experiment
+        assert load_config(Experiment, to_yaml(experiment), source="x").value == experiment
     assert unexplained == []

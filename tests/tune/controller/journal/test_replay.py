@@ -28,7 +28,7 @@ from windlass.tune.schedulers import (
 )
 from windlass.tune.search.basic_variant import BasicVariantGenerator
 from windlass.tune.space.primitives import uniform
-from windlass.tune.stopper import as_stopper
+from windlass.tune.stopper.registry import as_stopper
 
 TIME: dict[str, Any] = {"time_attr": "training_iteration"}
 SCHEDULERS: dict[str, Callable[[], SweepScheduler]] = {

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from windlass.testing.sample_trainables import Counter
-from windlass.tune import space
 from windlass.tune.controller.controller import Controller
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.local import Local
@@ -20,6 +19,7 @@ from windlass.tune.executors.protocol import Work
 from windlass.tune.schedulers.fifo import FIFO
 from windlass.tune.search.basic_variant import BasicVariantGenerator
 from windlass.tune.search.protocol import Objectives
+from windlass.tune.space.primitives import randint
 
 
 def controller(
@@ -48,7 +48,7 @@ def controller(
             num_samples=num_trials,
             max_interruptions=1000,
         ),
-        space={"num": num_steps, "by": space.randint(1, 100), "seconds": 0.003},
+        space={"num": num_steps, "by": randint(1, 100), "seconds": 0.003},
         searcher=BasicVariantGenerator(),
         scheduler=FIFO(),
         executor=Local(),

@@ -25,7 +25,7 @@ from windlass.tune.executors.protocol import (
     CanReattach,
     Work,
 )
-from windlass.tune.trainable import get_context, report
+from windlass.tune.trainable.session import get_context, report
 from windlass.tune.trial import Resources
 
 pytestmark = pytest.mark.system
@@ -202,7 +202,7 @@ def test_modules_that_start_threads_are_imported_in_the_workers(
 ) -> None:
     text = (
         "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
-        "from windlass.tune.trainable import report\n"
+        "from windlass.tune import report\n"
         "def trial(config): report({'num_threads': threading.active_count()})\n"
     )
     found = module(tmp_path, text, monkeypatch)

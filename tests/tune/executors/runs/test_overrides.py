@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass import config
+from windlass.config.loading import load_config
 from windlass.core.errors import UsageError
 from windlass.spec import Experiment
 from windlass.tune.executors.runs.trial_template import check_name, overrides_of, path_of
@@ -72,7 +72,7 @@ _VALUES = st.recursive(
 @given(_VALUES)
 def test_every_value_arrives_as_it_was(value: Any) -> None:
     (override,) = overrides_of({"lr": value})
-    found = config.load(Experiment, _TEXT, source="x", overrides=[override]).value.params["lr"]
+    found = load_config(Experiment, _TEXT, source="x", overrides=[override]).value.params["lr"]
     assert _same(found, value), (override, found)
 
 

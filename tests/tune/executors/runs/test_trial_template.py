@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from windlass import Options
 from windlass.core.errors import PreconditionError, SpecError, UnreachableError
 from windlass.core.names import is_run_id
-from windlass.launcher import Options, Prepared, prepare_file
+from windlass.launcher.prepare import Prepared, prepare_file
 from windlass.runs.home import Home
 from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome, Fit, Halt, SlotJoined, StartAttempt, Work
-from windlass.tune.executors.runs import RunsExecutor, TrialTemplate, read_trial_template
 from windlass.tune.executors.runs import executor as executor_module
-from windlass.tune.executors.runs.trial_template import capacity_of, needed
+from windlass.tune.executors.runs.executor import RunsExecutor
+from windlass.tune.executors.runs.trial_template import TrialTemplate, capacity_of, needed, read_trial_template
 from windlass.tune.trial import ONE_CPU
 
 TEXT = """\

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from windlass import Run
 from windlass.core.clock import SystemClock
-from windlass.launcher import Run
 from windlass.record import events
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home

@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import pytest
 
-from windlass.launcher import Options, prepare_file
+from windlass import Options
+from windlass.launcher.prepare import prepare_file
 from windlass.runs.home import Home
 from windlass.testing.executor_conformance import ExecutorConformance
 from windlass.tune.executors.protocol import Executor
-from windlass.tune.executors.runs import TrialTemplate
+from windlass.tune.executors.runs.trial_template import TrialTemplate
 from windlass.tune.executors.slots import SlotsExecutor
 
 _OFTEN = {

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from windlass import Options
 from windlass.core.errors import UsageError
-from windlass.launcher import Options, prepare_file
+from windlass.launcher.prepare import prepare_file
 from windlass.record.state import End as RunEnd
 from windlass.record.state import RunFacts, State
 from windlass.tune.executors.channel import ChannelClosed
@@ -31,7 +32,7 @@ from windlass.tune.executors.protocol import (
     StartAttempt,
     Work,
 )
-from windlass.tune.executors.runs import TrialTemplate
+from windlass.tune.executors.runs.trial_template import TrialTemplate
 from windlass.tune.executors.slots import SlotsExecutor, executor, slot_runs
 from windlass.tune.executors.slots.files import SlotFiles
 from windlass.tune.executors.slots.slot_runs import RunSlot

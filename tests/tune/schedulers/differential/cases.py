@@ -14,7 +14,7 @@ from tests.tune.schedulers.differential.our_side import OurSide
 from tests.tune.schedulers.differential.streams import Habits
 from windlass.tune import schedulers as ours
 from windlass.tune.rng import draw
-from windlass.tune.space import uniform
+from windlass.tune.space.primitives import uniform
 
 Both = tuple[OurSide, Any, Habits]
 

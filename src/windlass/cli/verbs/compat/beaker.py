@@ -48,7 +48,7 @@ def submit_command(file: Path, workspace: str, name: str, is_json: bool) -> None
     Checks first that its secrets exist. Never creates a second experiment, even if Beaker's reply is lost.
     """
     from windlass.backends.beaker.submit import check_secrets, secrets_in  # lazy: not for a help page
-    from windlass.compat.spec import read_spec, sent
+    from windlass.compat.spec.reading import read_spec, sent
 
     read = read_spec(file)
     spec = sent(read.data)

@@ -18,7 +18,8 @@ from windlass.core.errors import UsageError, WindlassError
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
     from windlass.backends.beaker.values import ExperimentRef
-    from windlass.compat.gantry import GantryRequest, Invocation, Launched
+    from windlass.compat.gantry.invocation import Invocation
+    from windlass.compat.gantry.request import GantryRequest, Launched
 
 __all__ = ["gantry_command"]
 
@@ -114,7 +115,7 @@ def run_command(words: tuple[str, ...]) -> int:
 
     Never prompts without a terminal. A dry run writes nothing and needs no Beaker.
     """
-    from windlass.compat.gantry import read_command_line  # lazy: the help page needs only the options
+    from windlass.compat.gantry.invocation import read_command_line  # lazy: the help page needs only the options
 
     invocation = read_command_line(words)
     for note in invocation.notes:
@@ -129,8 +130,10 @@ def run_command(words: tuple[str, ...]) -> int:
 
 
 def _show(invocation: Invocation) -> int:
-    from windlass.compat.gantry import prepare  # lazy: not for a help page
-    from windlass.compat.gantry.request import yaml_of
+    from windlass.compat.gantry.request import (
+        prepare,  # lazy: not for a help page
+        yaml_of,
+    )
 
     with _asking(invocation) as service:
         account = None
@@ -180,7 +183,7 @@ def _asking(invocation: Invocation) -> Iterator[BeakerService | None]:
 
 def _launch(invocation: Invocation) -> int:
     from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
-    from windlass.compat.gantry import launch
+    from windlass.compat.gantry.request import launch
 
     service = BeakerService()
     made: list[ExperimentRef] = []

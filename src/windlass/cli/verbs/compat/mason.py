@@ -15,9 +15,10 @@ from windlass.core.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
-    from windlass.compat.mason import MasonAccount, MasonLaunch
+    from windlass.compat.mason.account import MasonAccount
     from windlass.compat.mason.arguments import Arguments
     from windlass.compat.mason.flags import MasonFlag
+    from windlass.compat.mason.reading import MasonLaunch
 
 __all__ = ["mason_command"]
 
@@ -108,7 +109,7 @@ def mason_command(words: tuple[str, ...]) -> int:
 
 
 def _read(words: tuple[str, ...], account: MasonAccount) -> MasonLaunch:
-    from windlass.compat.mason import read_command_line  # lazy: as above
+    from windlass.compat.mason.reading import read_command_line  # lazy: as above
 
     launch = read_command_line(words, environ=os.environ, account=account)
     for note in launch.notes:
@@ -125,7 +126,7 @@ def _elsewhere(words: tuple[str, ...], arguments: Arguments) -> int:
 
 def _known(arguments: Arguments) -> MasonAccount | None:
     """Return the account given on the command line, or an unknown one; None if Beaker must be asked."""
-    from windlass.compat.mason import KnownAccount  # lazy: as above
+    from windlass.compat.mason.account import KnownAccount  # lazy: as above
 
     own = arguments.own
     if own.user:
@@ -138,8 +139,10 @@ def _known(arguments: Arguments) -> MasonAccount | None:
 
 def _show(words: tuple[str, ...], arguments: Arguments) -> int:
     """Print the request body as JSON (`--emit beaker`), or a page about it (`--emit plan`)."""
-    from windlass.compat.mason import KnownAccount  # lazy: as above
-    from windlass.compat.mason.account import has_beaker
+    from windlass.compat.mason.account import (
+        KnownAccount,  # lazy: as above
+        has_beaker,
+    )
 
     account = _known(arguments)
     if account is None and (arguments.own.is_offline or not has_beaker(os.environ)):
@@ -168,7 +171,7 @@ def _show(words: tuple[str, ...], arguments: Arguments) -> int:
 
 def _warn(launch: MasonLaunch) -> None:
     """Print what Beaker would reject in a spec that is only printed."""
-    from windlass.compat.spec import checked_spec  # lazy: imports the planner
+    from windlass.compat.spec.reading import checked_spec  # lazy: imports the planner
 
     try:
         checked_spec(launch.spec, "windlass mason")
@@ -178,8 +181,10 @@ def _warn(launch: MasonLaunch) -> None:
 
 
 def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
-    from windlass.compat.mason import KnownAccount  # lazy: as above
-    from windlass.compat.mason.account import has_beaker
+    from windlass.compat.mason.account import (
+        KnownAccount,  # lazy: as above
+        has_beaker,
+    )
 
     if arguments.own.is_offline or arguments.own.user:
         flag = "--offline" if arguments.own.is_offline else "--user"
@@ -210,7 +215,7 @@ def _print_commands(launch: MasonLaunch) -> int:
 
 def _send(launch: MasonLaunch, service: BeakerService) -> int:
     from windlass.compat.mason.launch import cache_datasets  # lazy: only for a submission
-    from windlass.compat.spec import checked_spec
+    from windlass.compat.spec.reading import checked_spec
 
     checked_spec(launch.spec, "windlass mason")  # before minutes of caching, and before any request
     _agree(launch)

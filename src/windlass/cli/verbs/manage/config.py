@@ -20,7 +20,7 @@ def config_command() -> None:
 @verb("windlass config schema > experiment.schema.json", name="schema")
 def schema_command() -> None:
     """Print the JSON Schema of experiment files (draft 2020-12)."""
-    from windlass.config import json_schema  # lazy: imports the parser
+    from windlass.config.schema_export import json_schema  # lazy: imports the parser
     from windlass.spec import Experiment
 
     emit(json.dumps(json_schema(Experiment), indent=2))

@@ -18,7 +18,7 @@ from windlass.core.phrases import ago, count, size
 
 if TYPE_CHECKING:
     from windlass.launcher.data import Data
-    from windlass.store import Version
+    from windlass.store.data_version import Version
 
 __all__ = ["data_command"]
 

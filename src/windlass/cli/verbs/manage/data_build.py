@@ -46,9 +46,10 @@ def build_command(
     names = tuple(word for word in overrides if "=" not in word and not word.startswith(("-", "~")))
     changes = tuple(word for word in overrides if word not in names)
     options = flags.options()
-    from windlass.launcher import launch, prepare  # lazy: after the cheap checks
+    from windlass.launcher.api import launch  # lazy: after the cheap checks
+    from windlass.launcher.prepare import prepare
     from windlass.launcher.stage.prepared_data import builds_alone
-    from windlass.spec import load_experiment
+    from windlass.spec.load import load_experiment
 
     loaded = load_experiment(Path(path), changes)
     experiment = builds_alone(loaded.value, names)

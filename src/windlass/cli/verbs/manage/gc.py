@@ -187,7 +187,7 @@ def _caches(
 
 def _at_site(name: str, home: Home, older_than: float | None, *, dry_run: bool, is_json: bool) -> None:
     from windlass.launcher.gc.at_site import collect_environments  # lazy: only for this option
-    from windlass.sites import find_site
+    from windlass.sites.store import find_site
 
     age_s = _DAY_S if older_than is None else older_than
     found = list(collect_environments(home, find_site(name, home.path), age_s, is_dry=dry_run))

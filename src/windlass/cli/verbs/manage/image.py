@@ -16,7 +16,7 @@ from windlass.core.phrases import ago, count, local_time, size
 from windlass.runs.home import Home
 
 if TYPE_CHECKING:
-    from windlass.pin.image import ImageRecord
+    from windlass.pin.image.records import ImageRecord
 
 __all__ = ["image_command"]
 
@@ -42,7 +42,7 @@ def image_command() -> None:
 def ls_command(named: bool, is_json: bool) -> None:
     """List images built here, with commits, runs and size."""
     from windlass.launcher.stage.image import runs_of  # lazy: here and below, not for a help page
-    from windlass.pin.image import list_records
+    from windlass.pin.image.records import list_records
 
     if named:
         _list_catalogue(is_json)

@@ -11,7 +11,7 @@ from windlass.cli.screen import emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.core.errors import UsageError
 from windlass.runs.home import Home
-from windlass.secrets import open_secrets
+from windlass.secrets.lookup import open_secrets
 
 __all__ = ["secret_command"]
 

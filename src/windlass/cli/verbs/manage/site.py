@@ -86,8 +86,7 @@ def ls_command(is_json: bool) -> None:
     """List your sites and the shipped ones."""
     from windlass.cli.render.site import check_word
     from windlass.launcher.sites.check_history import last_check
-    from windlass.sites import find_site, site_names
-    from windlass.sites.store import profile_path
+    from windlass.sites.store import find_site, profile_path, site_names
 
     home = Home.default().path
     rows: list[tuple[str, str, str, str, str]] = [(_LOCAL, "windlass", "this machine", "", "")]
@@ -122,8 +121,7 @@ def show_command(name: str, is_json: bool) -> None:
 def _show(name: str, is_json: bool) -> None:
     from windlass.cli.render.site import site_data, site_lines
     from windlass.launcher.sites.check_history import last_check
-    from windlass.sites import find_site
-    from windlass.sites.store import profile_path
+    from windlass.sites.store import find_site, profile_path
 
     home = Home.default().path
     _refuse_local(name)
@@ -167,7 +165,7 @@ def check_command(name: str, nodes: int, partition: str, python: str, timeout: f
     from windlass.backends.site_shell import shell_for
     from windlass.cli.render.site import check_data, check_lines, check_word
     from windlass.launcher.sites.check import check_site
-    from windlass.sites import find_site
+    from windlass.sites.store import find_site
     from windlass.supervise.archive import ensure_archive
 
     _refuse_local(name)

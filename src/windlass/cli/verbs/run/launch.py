@@ -15,7 +15,7 @@ from windlass.cli.verb import detach_option, json_option, verb
 from windlass.core.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
-    from windlass.launcher import Options, Prepared
+    from windlass.launcher.prepare import Options, Prepared
 
 __all__ = ["launch_command"]
 
@@ -97,7 +97,7 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
             raise UsageError(message, hint="give the value as an override: params.seed=1", code="usage")
         return launch_each(path, named, each, options, is_json=is_json)
     if command is None:
-        from windlass.launcher import prepare_file  # lazy: after the cheap checks
+        from windlass.launcher.prepare import prepare_file  # lazy: after the cheap checks
 
         prepared = prepare_file(path, named, options, log=tell)
     else:
@@ -147,7 +147,7 @@ def _prepare_command(
 ) -> Prepared:
     """Plan the one-task experiment of a command."""
     from windlass.cli.one_command import experiment_of  # lazy: not for a file
-    from windlass.launcher import prepare
+    from windlass.launcher.prepare import prepare
 
     experiment = experiment_of(command, overrides, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
     return prepare(experiment, Path.cwd(), options, overrides=overrides, log=tell)
@@ -184,7 +184,7 @@ def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
 
 
 def _start(prepared: Prepared, *, is_detached: bool, is_json: bool) -> int:
-    from windlass.launcher import launch  # lazy: after the cheap checks
+    from windlass.launcher.api import launch  # lazy: after the cheap checks
 
     run = launch(prepared, log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")

@@ -45,9 +45,9 @@ def plan_command(
     if "windlass.command" in context.meta:
         raise UsageError("`windlass plan` plans a file, not a command", hint="windlass launch -- COMMAND", code="usage")
     path = required_file(context, file)
-    from windlass.launcher import prepare_file  # lazy: after the cheap checks
+    from windlass.launcher.prepare import prepare_file  # lazy: after the cheap checks
     from windlass.launcher.preview import Preview
-    from windlass.plan import plan_page
+    from windlass.plan.page import plan_page
 
     options = flags.options(is_dry=True)
     prepared = prepare_file(path, overrides, options, log=tell, preview=Preview())

@@ -9,7 +9,7 @@ from windlass.cli.completion.runs import complete_run_overrides
 from windlass.cli.finding import found_run
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, run_argument, verb
-from windlass.launcher import launch
+from windlass.launcher.api import launch
 from windlass.launcher.rerun import Rerun, prepare_rerun
 from windlass.runs.home import Home
 

@@ -14,7 +14,7 @@ from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from windlass.tune.sweep import SweepHandle
+    from windlass.tune.sweep.handle import SweepHandle
 
 __all__ = ["sweep_command"]
 
@@ -38,7 +38,7 @@ _sweep = click.argument("sweep", metavar="SWEEP", shell_complete=complete_sweeps
 
 
 def _found(ref: str) -> SweepHandle:
-    from windlass.tune.sweep import SweepHandle  # lazy: not for a help page
+    from windlass.tune.sweep.handle import SweepHandle  # lazy: not for a help page
 
     return SweepHandle.find(ref)
 
@@ -80,7 +80,8 @@ def launch_command(
     path = required_file(context, file)
     options = flags.options()
     from windlass.cli.sweep.running import go_on  # lazy: after the cheap checks
-    from windlass.tune.sweep import SweepHandle, prepare_sweep
+    from windlass.tune.sweep.handle import SweepHandle
+    from windlass.tune.sweep.preparing import prepare_sweep
 
     made = prepare_sweep(path, overrides, options, name=name, log=tell)
     for note in made.example.plan.notes:
@@ -95,7 +96,7 @@ def launch_command(
 def ls_command(is_json: bool) -> None:
     """List sweeps, newest first."""
     from windlass.cli.render.sweep import row_data, sweep_lines  # lazy: here and below, not for a help page
-    from windlass.tune.sweep import list_sweeps
+    from windlass.tune.sweep.finding import list_sweeps
 
     rows = list_sweeps()
     if is_json:

@@ -34,7 +34,7 @@ class TrainVerb(PlanningVerb):
 
     def is_file(self, word: str) -> bool:
         """Return whether a word is the RECIPE."""
-        from windlass.train.recipes import SHIPPED  # lazy: only for words that may be a value
+        from windlass.train.recipes.shipped import SHIPPED  # lazy: only for words that may be a value
 
         return word in SHIPPED or word.endswith((".py", ".json")) or super().is_file(word)
 
@@ -168,14 +168,14 @@ def _emit_recipe(resolved: ResolvedRecipe, *, is_json: bool) -> None:
 
 
 def _emit_schema() -> None:
-    from windlass.config import json_schema  # lazy: only for this option
+    from windlass.config.schema_export import json_schema  # lazy: only for this option
     from windlass.train.recipe import Recipe
 
     emit(json.dumps(json_schema(Recipe), indent=2))
 
 
 def _emit_list(*, is_json: bool) -> None:
-    from windlass.train.recipes import SHIPPED  # lazy: only for this option
+    from windlass.train.recipes.shipped import SHIPPED  # lazy: only for this option
 
     if is_json:
         emit_json("windlass.recipes/1", {"recipes": {name: shipped.summary for name, shipped in SHIPPED.items()}})
@@ -224,8 +224,9 @@ def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 def _plan(resolved: ResolvedRecipe, settings: dict[str, str], *, is_json: bool) -> int:
     """Print the plan; raise if shapes do not divide."""
-    from windlass.train.plan import MachineSpec, plan_recipe  # lazy: only for this option
+    from windlass.train.plan.machine import MachineSpec  # lazy: only for this option
     from windlass.train.plan.page import plan_page
+    from windlass.train.plan.plan import plan_recipe
 
     plan = plan_recipe(resolved.recipe, MachineSpec.from_words(settings))
     if not _is_main():

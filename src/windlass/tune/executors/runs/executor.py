@@ -19,7 +19,9 @@ from windlass.core.errors import NotFoundError, PreconditionError, UnreachableEr
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.core.phrases import count
-from windlass.launcher import Prepared, Run, control
+from windlass.launcher import control
+from windlass.launcher.prepare import Prepared
+from windlass.launcher.run import Run
 from windlass.launcher.start import start_run
 from windlass.record.manifest import FOLDER_MANIFEST, manifest_path
 from windlass.runs.home import Home

@@ -12,14 +12,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from windlass import config
-from windlass.config import join_path, split_path
+from windlass.config.emit import to_yaml
+from windlass.config.encode import to_data
+from windlass.config.loading import from_data, load_config
+from windlass.config.path import join_path, split_path
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
-from windlass.launcher import Options, Prepared
-from windlass.plan import Plan, make_plan
+from windlass.launcher.prepare import Options, Prepared
+from windlass.plan.plan import Plan
+from windlass.plan.planner import make_plan
 from windlass.runs.home import Home
 from windlass.spec import Experiment
 
@@ -59,7 +62,7 @@ class TrialTemplate:
     def of(cls, prepared: Prepared, sweep: str) -> TrialTemplate:
         """Create a template from a planned experiment, without its `sweep:`."""
         experiment = replace(prepared.experiment, sweep=None)
-        plan = replace(prepared.plan, experiment=config.to_data(experiment))  # type: ignore[arg-type]  # JSON values
+        plan = replace(prepared.plan, experiment=to_data(experiment))  # type: ignore[arg-type]  # JSON values
         return cls(sweep=sweep, token=new_token(), plan=plan, base=prepared.base)
 
     def write(self, folder: Path) -> Path:
@@ -83,8 +86,8 @@ class TrialTemplate:
         """
         given = self._overrides(overrides)
         old = self.plan
-        text = config.to_yaml(config.from_data(Experiment, dict(old.experiment), source=f"sweep {self.sweep}"))
-        loaded = config.load(Experiment, text, source=f"the experiment of sweep {self.sweep}", overrides=given)
+        text = to_yaml(from_data(Experiment, dict(old.experiment), source=f"sweep {self.sweep}"))
+        loaded = load_config(Experiment, text, source=f"the experiment of sweep {self.sweep}", overrides=given)
         plan = make_plan(
             loaded.value,
             old.pins,

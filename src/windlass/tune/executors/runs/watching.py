@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.launcher import Run
 from windlass.launcher.remote.refresh import MirrorRefresh
+from windlass.launcher.run import Run
 from windlass.record import events
 from windlass.record.causes import Kind, cause_of, kind_of
 from windlass.record.frames import Record

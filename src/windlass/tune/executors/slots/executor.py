@@ -18,7 +18,8 @@ from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError, WindlassError
 from windlass.core.files import write_json
 from windlass.core.phrases import count
-from windlass.launcher import Prepared, control
+from windlass.launcher import control
+from windlass.launcher.prepare import Prepared
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader, read_journal
 from windlass.runs.home import Home

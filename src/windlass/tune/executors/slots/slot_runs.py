@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from windlass.core.clock import Clock
 from windlass.core.errors import UnreachableError, UsageError
-from windlass.launcher import Run
+from windlass.launcher.run import Run
 from windlass.launcher.start import start_runs
 from windlass.record.causes import Kind, cause_of, kind_of
 from windlass.record.journal import JournalWriter

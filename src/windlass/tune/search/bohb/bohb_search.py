@@ -8,7 +8,7 @@ from typing import Any
 from windlass.tune.errors import BadValueError
 from windlass.tune.search.optuna.bohb import BOHB
 from windlass.tune.search.protocol import Objectives
-from windlass.tune.space import describe, read_space
+from windlass.tune.space.grammar import describe, read_space
 
 __all__ = ["TuneBOHB"]
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.search.optuna.given import Steps
-from windlass.tune.space import Categorical, Computed, Float, Integer, NormalFloat
+from windlass.tune.space.computed import Computed
+from windlass.tune.space.domains import Categorical, Float, Integer, NormalFloat
 from windlass.tune.space.tree import DomainNode, Pick
 
 if TYPE_CHECKING:

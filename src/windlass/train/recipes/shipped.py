@@ -1,0 +1,54 @@
+"""Table of the shipped recipes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SHIPPED", "Shipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """A recipe of the table.
+
+    Attributes:
+        module: module in `windlass.train.recipes`.
+        function: name in that module.
+        summary: description in one line.
+    """
+
+    module: str
+    function: str
+    summary: str
+
+
+SHIPPED: dict[str, Shipped] = {
+    "tiny": Shipped(module="tiny", function="tiny", summary="1.3M parameters on a text file: minutes on two cores."),
+    "llama-271m": Shipped(module="llama", function="llama_271m", summary="A small Llama: the tutorial's first run."),
+    "olmo2-1b": Shipped(module="olmo", function="olmo2_1b", summary="OLMo 2 1B: pre-training, 4T tokens."),
+    "olmo2-7b": Shipped(module="olmo", function="olmo2_7b", summary="OLMo 2 7B: pre-training, 4T tokens."),
+    "olmo2-7b-midtraining": Shipped(
+        module="olmo_stages", function="olmo2_7b_midtraining", summary="OLMo 2 7B: mid-training, 50B tokens."
+    ),
+    "olmo2-32b": Shipped(module="olmo", function="olmo2_32b", summary="OLMo 2 32B: pre-training, 6.5T tokens."),
+    "olmo3-7b": Shipped(module="olmo", function="olmo3_7b", summary="OLMo 3 7B: pre-training, part one, 5T tokens."),
+    "olmo3-7b-midtraining": Shipped(
+        module="olmo_stages", function="olmo3_7b_midtraining", summary="OLMo 3 7B: mid-training, 100B tokens."
+    ),
+    "olmo3-7b-long-context": Shipped(
+        module="olmo_stages",
+        function="olmo3_7b_long_context",
+        summary="OLMo 3 7B: long context (65,536), 50B tokens.",
+    ),
+    "olmo3-32b": Shipped(module="olmo", function="olmo3_32b", summary="OLMo 3 32B: pre-training, one pass (5.5T)."),
+    "olmo3-32b-midtraining": Shipped(
+        module="olmo_stages", function="olmo3_32b_midtraining", summary="OLMo 3 32B: mid-training, 100B tokens."
+    ),
+    "olmo3-32b-long-context": Shipped(
+        module="olmo_stages",
+        function="olmo3_32b_long_context",
+        summary="OLMo 3 32B: long context (65,536), 100B tokens.",
+    ),
+    "qwen3-0.6b": Shipped(module="qwen", function="qwen3_0_6b", summary="Qwen 3 0.6B: fine-tuning on documents."),
+}
+"""Recipes by command-line name; listing them imports nothing."""
