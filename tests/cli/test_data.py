@@ -84,5 +84,5 @@ def test_mistakes_are_answered(windlass: Windlass, tmp_path: Path) -> None:
     )
     named = windlass("data", "add", "http://127.0.0.1:1/x", "--name", "a name")
     assert (named.code, named.err.splitlines()[0].split("  ")[0]) == (2, "error: invalid name for data `a name`")
-    assert "[data-version-missing]" in windlass("data", "show", "none").err
+    assert "[data-not-found]" in windlass("data", "show", "none").err
     assert windlass("data", "show", "none").code == 4

@@ -75,7 +75,7 @@ def test_all_errors_are_told_together(windlass: Windlass, project: Path) -> None
     done = windlass("plan", "e.yaml", *overrides)
     assert (done.code, done.out) == (3, "")
     codes = [line.rpartition("[")[2].rstrip("]") for line in done.err.splitlines() if line.startswith("error:")]
-    assert codes == ["dirty-tree", "data-missing", "data-missing", "environment-missing", "does-not-fit"]
+    assert codes == ["dirty-tree", "file-not-found", "file-not-found", "file-not-found", "does-not-fit"]
 
 
 def test_a_single_error_is_itself(windlass: Windlass, project: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_question_over_the_network_is_announced(
     windlass: Windlass, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(*arguments: object, **more: object) -> str:
-        raise UnreachableError("the registry example.org does not say what it is", code="registry-unreachable")
+        raise UnreachableError("the registry example.org does not say what it is", code="remote-unreachable")
 
     monkeypatch.setattr(pinning, "fetch_digest", unreachable)
     monkeypatch.setattr(image, "_engine", lambda site: None)

@@ -130,7 +130,7 @@ def shape(err: str) -> list[str]:
             ["plan", "nowhere.yaml"],
             4,
             [
-                "error: no such file: `nowhere.yaml` [file-missing]",
+                "error: no such file: `nowhere.yaml` [file-not-found]",
                 "hint: `windlass init NAME` creates an experiment file to start from",
             ],
         ),

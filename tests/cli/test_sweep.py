@@ -204,7 +204,7 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     assert "--reports has no effect" in windlass("sweep", "export", "hill", "all", "--reports").err
     stopped = windlass("sweep", "stop", "hill")
     assert (stopped.code, "hill has already finished" in stopped.err) == (0, True)
-    assert "[sweep-exists]" in windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--name", "hill").err
+    assert "[already-exists]" in windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--name", "hill").err
     assert windlass("sweep", "resume", "hill").code == 0
     extended = windlass("sweep", "extend", "hill", "--samples", "2")
     assert extended.code == 0, extended.err

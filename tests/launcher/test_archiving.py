@@ -121,7 +121,7 @@ def test_a_run_is_carried_shown_verified_and_run_again(
     assert caught.value.code == "run-imported"
     with pytest.raises(PreconditionError) as caught:
         Run.import_archive(archive)
-    assert caught.value.code == "run-exists"
+    assert caught.value.code == "already-exists"
     assert not [path for path in elsewhere.runs.iterdir() if path.name.startswith(".import")]
 
 

@@ -89,7 +89,7 @@ def test_data_that_is_not_there(bench: Bench) -> None:
     error = refusal(bench, {**MAIN, "data": {"corpus": "file:corpus.txt"}})
     assert "corpus" in error.message
     assert str(bench.code / "corpus.txt") in error.message
-    assert (error.code, error.exit_code) == ("data-missing", 4)
+    assert (error.code, error.exit_code) == ("file-not-found", 4)
 
 
 def test_data_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +104,11 @@ def test_data_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(os, "scandir", denied)
     error = refusal(bench, {**MAIN, "data": {"corpus": "file:corpus"}})
-    assert error.code == "data-unreadable"
+    assert error.code == "file-unreadable"
     assert str(bench.code / "corpus") in error.message
 
 
-@pytest.mark.parametrize(("name", "slug"), [("nowhere", "code-missing"), ("file", "code-missing")])
+@pytest.mark.parametrize(("name", "slug"), [("nowhere", "file-not-found"), ("file", "file-not-found")])
 def test_a_folder_of_code_that_is_none(name: str, slug: str, bench: Bench) -> None:
     (bench.code / "file").write_text("")
     error = refusal(bench, {**MAIN, "code": name})

@@ -137,8 +137,8 @@ def remove_the_secret(bench: Bench, prepared: Prepared) -> None:
 @pytest.mark.parametrize(
     ("spoil", "kind", "slug"),
     [
-        (change_the_data, PreconditionError, "data-changed"),
-        (remove_the_data, NotFoundError, "data-missing"),
+        (change_the_data, PreconditionError, "input-changed"),
+        (remove_the_data, NotFoundError, "file-not-found"),
         (remove_the_commit, WindlassError, ""),
         (remove_the_secret, AccessError, "secret-missing"),
     ],

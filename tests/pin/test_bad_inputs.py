@@ -121,9 +121,9 @@ CODE = [
         "{t}/repo/.git/refs is in a bare repository, which has no files to run", "use a clone of it, or an explicit revision"),
     Bad("broken repository", shell(REPO + " && echo '[nonsense' > .git/config"), lambda t: pin_code(t / "repo"), "git-failed",
         "git cannot read the repository at {t}/repo: fatal: bad config line 1 in file .git/config", "run `git status` there"),
-    Bad("missing folder", nothing, lambda t: pin_code(t / "nowhere"), "code-missing", "no such folder: {t}/nowhere",
+    Bad("missing folder", nothing, lambda t: pin_code(t / "nowhere"), "file-not-found", "no such folder: {t}/nowhere",
         "`code:` names a folder, relative to the experiment file", 4),
-    Bad("a file as folder", shell("touch f"), lambda t: pin_code(t / "f"), "code-missing", "{t}/f is not a folder",
+    Bad("a file as folder", shell("touch f"), lambda t: pin_code(t / "f"), "file-not-found", "{t}/f is not a folder",
         "`code:` names the folder of the code"),
     Bad("ignored folder", shell(REPO + " && mkdir skip && touch skip/x && echo skip > .gitignore && git add . && git commit -qm i"),
         lambda t: pin_code(t / "repo/skip"), "code-not-in-commit",
@@ -159,7 +159,7 @@ CODE = [
         "commit 111111111111 is not in the repository at {t}/repo",
         "fetch it (`git fetch --all`; `git fetch --unshallow` for a shallow clone), or launch the current tree", 4),
     Bad("a checkout over something else", shell(REPO + " && mkdir ../code && echo 9 > ../code/a.py"),
-        lambda t: checkout(pin_code(t / "repo"), t / "repo", t / "code"), "checkout-exists",
+        lambda t: checkout(pin_code(t / "repo"), t / "repo", t / "code"), "already-exists",
         re.compile(".*/code exists and is not a checkout of [0-9a-f]{12}: a.py"),  # type: ignore[arg-type]
         "remove that folder, or start a new run"),
 ]  # fmt: skip
@@ -169,7 +169,7 @@ ENVIRONMENT = [
     Bad("no project at all", shell("mkdir p"), env, "lock-missing",
         "no lock file in {t}/p: neither uv.lock nor pylock.toml nor a hashed requirements.txt",
         "add a pyproject.toml and run `uv lock --project {t}/p`"),
-    Bad("no folder", nothing, env, "environment-missing", "no such folder: {t}/p", "`env.uv` names the folder of a pyproject.toml", 4),
+    Bad("no folder", nothing, env, "file-not-found", "no such folder: {t}/p", "`env.uv` names the folder of a pyproject.toml", 4),
     Bad("lock that is no TOML", project(replace("uv.lock", "[[package]]", "[[package")), env, "lock-broken",
         "{t}/p/uv.lock is not valid TOML: ...", "restore it from git, or `uv lock --project {t}/p`"),
     Bad("lock of another shape", project(replace("uv.lock", "version = 1\n", "version = 99\n")), env, "lock-broken",
@@ -180,7 +180,7 @@ ENVIRONMENT = [
         "  uv: hint: To update the lockfile, run `uv lock`.", "uv lock --project {t}/p"),
     Bad("lock without a manifest", project(lambda folder: (folder / "pyproject.toml").unlink()), env, "manifest-missing",
         "{t}/p/uv.lock has no pyproject.toml next to it", "add the project's pyproject.toml"),
-    Bad("manifest that is no TOML", project(replace("pyproject.toml", "[project]", "[project")), env, "manifest-broken",
+    Bad("manifest that is no TOML", project(replace("pyproject.toml", "[project]", "[project")), env, "invalid-file",
         "{t}/p/pyproject.toml is not valid TOML: ...", "correct that line"),
     Bad("requirements without hashes", unlocked("requirements.txt", "tiny==1.0\nother>=1 # any\n-e ./lib\n"), env, "lock-unhashed",
         "{t}/p/requirements.txt has 3 lines without a hash: tiny==1.0, other>=1, -e ./lib",
@@ -228,23 +228,23 @@ ENVIRONMENT = [
         "`python:` needs the path of an interpreter", "python: /path/to/venv"),
 ]  # fmt: skip
 DATA = [
-    Bad("another scheme", nothing, lambda t: pin_data("d", "beaker:x", t), "data-scheme-unsupported",
+    Bad("another scheme", nothing, lambda t: pin_data("d", "beaker:x", t), "unsupported-source",
         "data `d`: unsupported source `beaker:` (`beaker:x`)", "supported: file:, run:, store:, s3:, gs:, http:, https:, hf:; or fetch it first and use the local path, or let its jobs mount it: `tasks.NAME.beaker.datasets`"),
-    Bad("no scheme", nothing, lambda t: pin_data("d", "data/x", t), "data-scheme-unsupported",
+    Bad("no scheme", nothing, lambda t: pin_data("d", "data/x", t), "unsupported-source",
         "data `d`: `data/x` has no scheme", "write `file:data/x` for a local file or folder"),
-    Bad("no path", nothing, lambda t: pin_data("d", "file:", t), "data-missing", "data `d`: `file:` does not name a path", DATA_HINT),
-    Bad("missing data", nothing, lambda t: pin_data("d", "file:x/y", t), "data-missing",
+    Bad("no path", nothing, lambda t: pin_data("d", "file:", t), "invalid-value", "data `d`: `file:` does not name a path", DATA_HINT),
+    Bad("missing data", nothing, lambda t: pin_data("d", "file:x/y", t), "file-not-found",
         "data `d`: no such file or folder: {t}/x/y", DATA_HINT, 4),
-    Bad("a link that leaves", shell("mkdir d && ln -s /etc/hostname d/l"), lambda t: pin_data("d", "file:d", t), "data-link-escapes",
+    Bad("a link that leaves", shell("mkdir d && ln -s /etc/hostname d/l"), lambda t: pin_data("d", "file:d", t), "special-file",
         "data `d`: the link {t}/d/l points outside the folder (to /etc/hostname)",
         "copy the data with `cp -rL`, or use the folder with the files themselves"),
-    Bad("a link to nothing", shell("mkdir d && ln -s gone d/l"), lambda t: pin_data("d", "file:d", t), "data-missing",
+    Bad("a link to nothing", shell("mkdir d && ln -s gone d/l"), lambda t: pin_data("d", "file:d", t), "file-not-found",
         "data `d`: broken link {t}/d/l (to {t}/d/gone)", "remove or repair the link", 4),
-    Bad("a link in a circle", shell("ln -s b a && ln -s a b"), lambda t: pin_data("d", "file:a", t), "data-unreadable",
+    Bad("a link in a circle", shell("ln -s b a && ln -s a b"), lambda t: pin_data("d", "file:a", t), "file-unreadable",
         "data `d`: cannot read {t}/a: ...", "ls -ld {t}/a", 5),
-    Bad("a pipe", shell("mkfifo p"), lambda t: pin_data("d", "file:p", t), "data-special-file",
+    Bad("a pipe", shell("mkfifo p"), lambda t: pin_data("d", "file:p", t), "special-file",
         "data `d`: {t}/p is a pipe, which cannot be pinned", "keep only files, folders and links in the data"),
-    Bad("a socket in a folder", make_socket, lambda t: pin_data("d", "file:d", t), "data-special-file",
+    Bad("a socket in a folder", make_socket, lambda t: pin_data("d", "file:d", t), "special-file",
         "data `d`: {t}/d/s is a socket, which cannot be pinned", "keep only files, folders and links in the data"),
 ]  # fmt: skip
 
@@ -299,12 +299,12 @@ def test_unreadable_folders_and_files(repo: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("windlass.pin.code.snapshot.os.access", lambda path, mode: Path(path).name != "new.py")
     with pytest.raises(WindlassError) as caught:
         pin_code(repo, snapshot=True)
-    assert (caught.value.code, caught.value.message) == ("unreadable", f"cannot read {repo}/new.py")
+    assert (caught.value.code, caught.value.message) == ("file-unreadable", f"cannot read {repo}/new.py")
     monkeypatch.setattr("windlass.pin.code.git.os.access", lambda path, mode: False)
     with pytest.raises(WindlassError) as caught:
         pin_code(repo)
     assert (caught.value.code, caught.value.exit_code, caught.value.message) == (
-        "unreadable",
+        "file-unreadable",
         5,
         f"cannot read the folder {repo}",
     )

@@ -126,7 +126,7 @@ def test_what_changed_is_named(data: Path, tmp_path: Path) -> None:
     (data / "sub/run").chmod(0o644)
     with pytest.raises(PreconditionError) as caught:
         check_data(pin, tmp_path, cache=cache)
-    assert caught.value.code == "data-changed"
+    assert caught.value.code == "input-changed"
     assert (
         caught.value.message
         == f"data `d` ({data}) differs from what was pinned: a.txt changed, sub/run changed, sub/b.txt is gone, new is new"

@@ -43,7 +43,7 @@ def test_an_output_that_changed_since_is_refused(out: Path, places: DataPlaces) 
     (out / "model/extra").write_text("")
     with pytest.raises(PreconditionError, match="differs from what its task recorded: extra, weights") as caught:
         pin_data("d", f"run:{RUN}/train/model", Path("/"), places=places)
-    assert caught.value.code == "data-changed"
+    assert caught.value.code == "input-changed"
     assert pin_data("d", f"run:{RUN}/train/log", Path("/"), places=places).size_bytes == 3
 
 
@@ -51,7 +51,7 @@ def test_a_task_that_recorded_nothing_has_no_output(out: Path, places: DataPlace
     (out.parent / "train.manifest.json").unlink()
     with pytest.raises(PreconditionError, match=f"the task `train` of {RUN} recorded no output") as caught:
         pin_data("d", f"run:{RUN}/train", Path("/"), places=places)
-    assert caught.value.code == "no-output"
+    assert caught.value.code == "not-found"
 
 
 @pytest.mark.parametrize(
@@ -107,4 +107,4 @@ def test_a_name_that_moved_leaves_the_pin_alone(places: DataPlaces, tmp_path: Pa
 def test_unknown_data_is_named(places: DataPlaces) -> None:
     with pytest.raises(NotFoundError, match="no data `corpus` in the store") as caught:
         pin_data("d", "store:corpus", Path("/"), places=places)
-    assert caught.value.code == "data-version-missing"
+    assert caught.value.code == "data-not-found"

@@ -244,5 +244,5 @@ def test_a_checkout_with_another_lock_is_refused(tmp_path: Path) -> None:
     (folder / "uv.lock").write_text((folder / "uv.lock").read_text() + "\n")
     with pytest.raises(PreconditionError, match="differs from the lock file that was pinned") as caught:
         ensure_environment(found, folder, tmp_path / "cache", log=print)
-    assert caught.value.code == "lock-changed"
+    assert caught.value.code == "input-changed"
     assert not list((tmp_path / "cache/envs").glob("*/complete.json"))

@@ -60,7 +60,7 @@ def test_two_writers_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest
     writer.append("note", message="a")
     with pytest.raises(PreconditionError, match=r"w\.wj is being written by another process") as caught:
         writer_in(tmp_path)
-    assert caught.value.code == "journal-locked"
+    assert caught.value.code == "in-use"
     writer.close()
     writer_in(tmp_path).append("note", message="b")
     assert messages(tmp_path) == ["a", "b"]

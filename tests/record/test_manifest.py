@@ -58,7 +58,7 @@ def test_a_file_of_the_user_is_never_overwritten(tmp_path: Path) -> None:
     (where / "manifest.json").write_text('{"version": 3}')
     with pytest.raises(PreconditionError, match=r"manifest\.json is in the way") as caught:
         commit_manifest(where)
-    assert caught.value.code == "manifest-in-the-way"
+    assert caught.value.code == "already-exists"
     assert (where / "manifest.json").read_text() == '{"version": 3}'
     commit_manifest(where, is_beside=True)
 

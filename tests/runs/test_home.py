@@ -35,7 +35,7 @@ def test_a_home_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
         _ = Home(tmp_path / "file" / "home").runs
     assert caught.value.message == f"cannot create {tmp_path}/file/home/runs: Not a directory"
     assert "export WINDLASS_HOME=" in caught.value.hint
-    assert caught.value.code == "home-not-writable"
+    assert caught.value.code == "not-writable"
 
 
 def test_a_home_inside_a_project_leaves_its_tree_clean(tmp_path: Path) -> None:

@@ -910,7 +910,7 @@ run: python train.py
 data: {prompts: data/prompts.jsonl}
 """,
         """\
-error: invalid data source `data/prompts.jsonl`               [data-scheme]
+error: invalid data source `data/prompts.jsonl`               [unsupported-source]
   exp.yaml:3:17   data: {prompts: data/prompts.jsonl}
 hint: did you mean `file:data/prompts.jsonl`? a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
@@ -923,7 +923,7 @@ run: python train.py
 data: {prompts: s4://bucket/prompts}
 """,
         """\
-error: unknown scheme `s4:` in the data source `s4://bucket/prompts`  [data-scheme]
+error: unknown scheme `s4:` in the data source `s4://bucket/prompts`  [unsupported-source]
   exp.yaml:3:17   data: {prompts: s4://bucket/prompts}
 hint: a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
@@ -936,7 +936,7 @@ run: python train.py
 data: {prompts: mailto:me}
 """,
         """\
-error: unknown scheme `mailto:` in the data source `mailto:me`  [data-scheme]
+error: unknown scheme `mailto:` in the data source `mailto:me`  [unsupported-source]
   exp.yaml:3:17   data: {prompts: mailto:me}
 hint: a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
@@ -949,7 +949,7 @@ run: python train.py
 data: {prompts: "file:"}
 """,
         """\
-error: the data source `file:` has no path                    [data-scheme]
+error: the data source `file:` has no path                    [unsupported-source]
   exp.yaml:3:17   data: {prompts: "file:"}
 hint: write the path, such as `file:PATH`
 """,
@@ -1522,7 +1522,7 @@ data:
   a: {from: "s4:x", build: python a.py}
 """,
         """\
-error: unknown scheme `s4:` in the data source `s4:x`         [data-scheme]
+error: unknown scheme `s4:` in the data source `s4:x`         [unsupported-source]
   exp.yaml:4:13   a: {from: "s4:x", build: python a.py}
 hint: a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,

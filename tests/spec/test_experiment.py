@@ -180,7 +180,7 @@ def test_a_missing_file_is_named_with_the_nearest(tmp_path: Path) -> None:
         load_experiment(tmp_path / "experimnt.yaml")
     assert caught.value.message == f"no such file: `{tmp_path}/experimnt.yaml`"
     assert caught.value.hint == f"did you mean `{tmp_path}/experiment.yaml`?"
-    assert caught.value.code == "file-missing"
+    assert caught.value.code == "file-not-found"
     with pytest.raises(NotFoundError) as caught:
         load_experiment(tmp_path / "nowhere" / "x.yaml")
     assert caught.value.hint == "`windlass init NAME` creates an experiment file to start from"

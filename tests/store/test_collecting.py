@@ -61,7 +61,7 @@ def test_nothing_goes_while_somebody_writes(
     monkeypatch.setattr("windlass.store.collecting._LOCK_S", 0.0)
     with store.writing(), pytest.raises(WaitTimeoutError, match="was in use by other processes") as caught:
         collect(later(store), pinned={})
-    assert caught.value.code == "store-busy"
+    assert caught.value.code == "in-use"
     assert len(store.versions()) == 3
 
 

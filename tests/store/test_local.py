@@ -42,7 +42,7 @@ def test_a_version_is_found_by_name_digest_and_beginning(store: LocalStore, data
     assert {store.resolve(text) for text in ("d", "store:d", digest, f"sha256:{digest}", digest[:8])} == {digest}
     with pytest.raises(NotFoundError, match="no data `e`") as caught:
         store.resolve("e")
-    assert caught.value.code == "data-version-missing"
+    assert caught.value.code == "data-not-found"
     assert caught.value.hint == "list data with `windlass data ls`, fetch it with `windlass data pull`"
     with pytest.raises(UsageError, match="invalid name for data"):
         store.set_alias("../x", digest)
@@ -53,7 +53,7 @@ def test_a_name_that_points_at_nothing_or_is_damaged_says_so(store: LocalStore, 
     (store.root / "versions" / f"{version.digest}.json").unlink()
     with pytest.raises(NotFoundError, match=f"the name `d` points at {version.digest[:12]}, which is not in") as caught:
         store.resolve("d")
-    assert caught.value.code == "data-version-missing"
+    assert caught.value.code == "data-not-found"
     (store.root / "aliases/d.json").write_text("{")
     for use in (lambda: store.resolve("d"), store.aliases, lambda: collect(store, pinned={})):
         with pytest.raises(PreconditionError, match=r"the name `d` in the store .* is damaged") as damaged:
@@ -113,7 +113,7 @@ def test_a_quota_refuses_new_bytes_only(data: Path, tmp_path: Path) -> None:
     (data / "c").write_text("more")
     with pytest.raises(PreconditionError, match="exceed its quota of 13B") as caught:
         store.add(data)
-    assert caught.value.code == "store-quota"
+    assert caught.value.code == "store-full"
     assert len(store.versions()) == 1
 
 

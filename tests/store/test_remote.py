@@ -99,7 +99,7 @@ def test_what_is_not_there_is_named(remote: RemoteStore, other: LocalStore) -> N
     for ref in ("corpus", "ab" * 32):
         with pytest.raises(NotFoundError) as caught:
             remote.pull(other, remote.resolve(ref))
-        assert caught.value.code == "data-version-missing"
+        assert caught.value.code == "data-not-found"
 
 
 def test_a_collection_there_keeps_names_pins_and_what_is_young(

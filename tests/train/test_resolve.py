@@ -132,7 +132,7 @@ def test_files_and_checkpoints_by_an_address(tmp_path: Path) -> None:
     assert (
         resolve(f"file://{tmp_path}").recipe == resolve(f"file://{tmp_path}/page.yaml").recipe == resolve("tiny").recipe
     )
-    assert told(f"file://{tmp_path}/none")[0][1] == "file-missing"
+    assert told(f"file://{tmp_path}/none")[0][1] == "file-not-found"
 
 
 def test_a_preset_by_name_and_a_change_on_top() -> None:
@@ -286,8 +286,8 @@ def test_a_recipe_that_is_not_there_is_told_with_the_nearest(mine: Path) -> None
     ]
     assert told("olmo2_1b")[0][2] == "did you mean `olmo2-1b`?"
     assert told("mine")[0][2] == "did you mean `mine.py`?"
-    assert told("mime.py") == [("no such file: `mime.py`", "file-missing", "did you mean `mine.py`?")]
-    assert told("nowhere.yaml")[0][1] == "file-missing"
+    assert told("mime.py") == [("no such file: `mime.py`", "file-not-found", "did you mean `mine.py`?")]
+    assert told("nowhere.yaml")[0][1] == "file-not-found"
     assert told("nowhere:recipe")[0][:2] == ("no module `nowhere`", "module-not-found")
     assert told("mine.py:recpie")[0] == (
         "`mine.py` has no `recpie`",

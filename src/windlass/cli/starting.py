@@ -43,7 +43,7 @@ def write_template(template: str, folder: Path, *, in_image: bool = False) -> li
         message = f"invalid experiment name `{name}`: {NAME_RULE}"
         raise UsageError(message, hint=f"windlass init {suggestion}", code="invalid-name")
     if folder.exists() and not folder.is_dir():
-        raise PreconditionError(f"{folder} is a file", hint="choose another name", code="file-exists")
+        raise PreconditionError(f"{folder} is a file", hint="choose another name", code="already-exists")
     package = re.sub(r"[-_.]+", "-", name)
     files = {
         _DOTTED.get(stem := path.name.removesuffix(_SUFFIX), stem): path.read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def write_template(template: str, folder: Path, *, in_image: bool = False) -> li
         raise PreconditionError(
             f"{folder} already has {', '.join(present)}; nothing was written",
             hint="choose another name, or move the existing files",
-            code="file-exists",
+            code="already-exists",
         )
     folder.mkdir(parents=True, exist_ok=True)
     for each, text in files.items():

@@ -92,13 +92,13 @@ class Data:
             raise UsageError(
                 f"`{scheme}:` is not supported as a source of data (`{source}`)",
                 hint=f"supported: a path, {', '.join(f'{each}:' for each in _FETCHED)}; for anything else, download it first and add its path",
-                code="data-scheme-unsupported",
+                code="unsupported-source",
             )
         if not path.exists():
             raise NotFoundError(
                 f"no such file or folder: {path}",
                 hint="windlass data add PATH, or an address such as s3://bucket/prefix/",
-                code="data-missing",
+                code="file-not-found",
             )
         return store.add(path, name=name, cache=self._home.cache / "digests")
 

@@ -88,5 +88,5 @@ def _output(run: RunFolder, task: str) -> Path:
     facts = run.facts().tasks[task]
     if not run.is_mirrored and not folder.is_dir():
         what = "wrote nothing" if facts.state is State.SUCCEEDED else f"is {facts.state}"
-        raise NotFoundError(f"task `{task}` of {run.id} has no output: it {what}", code="no-output")
+        raise NotFoundError(f"task `{task}` of {run.id} has no output: it {what}", code="not-found")
     return folder

@@ -140,7 +140,7 @@ def _blob(name: str, path: Path) -> str:
         content = os.fsencode(os.readlink(path)) if stat.S_ISLNK(found.st_mode) else path.read_bytes()
     except OSError as error:
         message = f"data.{name}.code: cannot read {path}: {error.strerror}"
-        raise AccessError(message, hint=f"ls -ld {path}", code="data-unreadable") from error
+        raise AccessError(message, hint=f"ls -ld {path}", code="file-unreadable") from error
     mode = "120000" if stat.S_ISLNK(found.st_mode) else "100755" if found.st_mode & stat.S_IXUSR else "100644"
     digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
     return f"{mode} {digest.hexdigest()}"

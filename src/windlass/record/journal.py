@@ -38,7 +38,7 @@ class JournalWriter:
         has_reserve: reserve 64 KiB on disk, freed when the disk is full, so that the end can still be recorded.
 
     Raises:
-        PreconditionError: another process writes the file (`journal-locked`), or it cannot be locked (`no-file-locks`).
+        PreconditionError: another process writes the file (`in-use`), or it cannot be locked (`no-file-locks`).
     """
 
     def __init__(self, folder: Path, writer: str, clock: Clock, *, has_reserve: bool = False) -> None:
@@ -70,7 +70,7 @@ class JournalWriter:
                 os.close(self._file)
                 raise
         os.close(self._file)
-        raise PreconditionError(f"{self._path} is being written by another process", code="journal-locked")
+        raise PreconditionError(f"{self._path} is being written by another process", code="in-use")
 
     def _make_reserve(self) -> None:
         try:

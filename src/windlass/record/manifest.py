@@ -117,7 +117,7 @@ def build_manifest(
         OSError: something cannot be read.
     """
     if not path.exists():
-        raise NotFoundError(f"no such file or folder: {path}", code="file-missing")
+        raise NotFoundError(f"no such file or folder: {path}", code="file-not-found")
     found = [(path.name, str(path))]
     if path.is_dir():
         found = [(name, os.path.join(str(path), name)) for name in list_entries(path, is_beside=is_beside)]
@@ -196,7 +196,7 @@ def _refuse_foreign(where: Path) -> None:
         return
     if not isinstance(content, dict) or not {"schema", "digest", "files"} <= set(content):
         hint = f"give your file another name: windlass keeps the checksums of a checkpoint in {where.name}"
-        raise PreconditionError(f"{where} is in the way", hint=hint, code="manifest-in-the-way")
+        raise PreconditionError(f"{where} is in the way", hint=hint, code="already-exists")
 
 
 def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:

@@ -64,7 +64,7 @@ class Home:
         except OSError as error:
             hint = "set WINDLASS_HOME to a writable folder: export WINDLASS_HOME=/path/to/folder"
             message = f"cannot create {path}: {error.strerror or error}"
-            raise PreconditionError(message, hint=hint, code="home-not-writable") from error
+            raise PreconditionError(message, hint=hint, code="not-writable") from error
         return path
 
 

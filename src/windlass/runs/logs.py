@@ -103,10 +103,10 @@ def _no_log(run: RunFolder, task: str, rank: int, attempt: int | None) -> NotFou
     which = f"task {task!r}, replica {rank}" + ("" if attempt is None else f", attempt {attempt}")
     message = f"run {run.id} has no log of {which}"
     if not logs:
-        return NotFoundError(message, hint="no task has started yet", code="log-not-found")
+        return NotFoundError(message, hint="no task has started yet", code="not-found")
     labels = ", ".join(f"{log.label} of attempt {log.attempt}" for log in logs[:8])
     return NotFoundError(
-        message, hint=f"existing logs: {labels}" + (", ..." if len(logs) > 8 else ""), code="log-not-found"
+        message, hint=f"existing logs: {labels}" + (", ..." if len(logs) > 8 else ""), code="not-found"
     )
 
 

@@ -29,7 +29,7 @@ def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bo
 
     Raises:
         PreconditionError: a file differs from its record (`output-changed`), or a different file exists
-            (`file-exists`).
+            (`already-exists`).
         OSError: there is not enough space, or access is denied.
     """
     manifest_file = target.with_name(target.name + FILE_SUFFIX)
@@ -56,7 +56,7 @@ def _check_free(target: Path, manifest: Manifest, manifest_file: Path) -> None:
 
 def _exists(place: Path, what: str) -> PreconditionError:
     hint = "choose another folder with --to, or move the file"
-    return PreconditionError(f"{place} {what}", hint=hint, code="file-exists")
+    return PreconditionError(f"{place} {what}", hint=hint, code="already-exists")
 
 
 def _is_there(place: Path, entry: ManifestEntry) -> bool:

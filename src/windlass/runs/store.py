@@ -143,11 +143,11 @@ def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) ->
         fsync_directory(final.parent)
     except OSError as error:
         if final.exists():
-            raise PreconditionError(f"run {run_id} already exists", code="run-exists") from error
+            raise PreconditionError(f"run {run_id} already exists", code="already-exists") from error
         raise PreconditionError(
             f"cannot create {final}: {error.strerror or error}",
             hint="free some space, or set WINDLASS_HOME to another folder",
-            code="home-not-writable",
+            code="not-writable",
         ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -101,12 +101,17 @@ def check_source(key: str, source: str) -> Iterator[Diagnostic]:
         yield (
             key,
             f"invalid data source `{source}`",
-            "data-scheme",
+            "unsupported-source",
             f"did you mean `file:{source}`? a source begins with one of {_FORMS}",
         )
     elif scheme not in DATA_SCHEMES:
         close = nearest(scheme, DATA_SCHEMES)
         hint = f"did you mean `{close}:`?" if close else f"a source begins with one of {_FORMS}"
-        yield key, f"unknown scheme `{scheme}:` in the data source `{source}`", "data-scheme", hint
+        yield key, f"unknown scheme `{scheme}:` in the data source `{source}`", "unsupported-source", hint
     elif not rest.strip("/"):
-        yield key, f"the data source `{source}` has no path", "data-scheme", f"write the path, such as `{scheme}:PATH`"
+        yield (
+            key,
+            f"the data source `{source}` has no path",
+            "unsupported-source",
+            f"write the path, such as `{scheme}:PATH`",
+        )

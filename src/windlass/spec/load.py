@@ -84,7 +84,7 @@ def _read(path: Path) -> bytes:
             f"`{path}` is a folder, not an experiment file", hint=_files_hint(path), code="file-unreadable"
         ) from error
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotFoundError(f"no such file: `{path}`", hint=_nearby_hint(path), code="file-missing") from error
+        raise NotFoundError(f"no such file: `{path}`", hint=_nearby_hint(path), code="file-not-found") from error
     except PermissionError as error:
         hint = f"make it readable: chmod u+r {path}"
         raise AccessError(f"`{path}` may not be read", hint=hint, code="file-unreadable") from error

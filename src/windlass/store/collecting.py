@@ -52,7 +52,7 @@ def collect(
         older_than_s: versions added or used more recently are kept.
 
     Raises:
-        WaitTimeoutError: the store remains in use (`store-busy`).
+        WaitTimeoutError: the store remains in use (`in-use`).
         PreconditionError: a manifest is damaged, so the objects it needs are unknown (`store-damaged`).
     """
     if not store.root.is_dir():

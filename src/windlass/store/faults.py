@@ -29,12 +29,12 @@ def remote_error(url: str, error: Exception) -> WindlassError:
         hint = _CREDENTIALS.get(scheme, "check the URL and your credentials")
         return AccessError(f"access to {url} denied ({why})", hint=hint, code="remote-forbidden")
     if isinstance(error, FileNotFoundError) or status in (404, 410):
-        return NotFoundError(f"nothing at {url}", hint="check the URL: names are case-sensitive", code="data-missing")
+        return NotFoundError(f"nothing at {url}", hint="check the URL: names are case-sensitive", code="file-not-found")
     why = f"HTTP {status}" if status else text
     return UnreachableError(
         f"request to {url} failed ({why})",
         hint="try again: the transfer continues where it stopped",
-        code="remote-failed",
+        code="remote-unreachable",
     )
 
 

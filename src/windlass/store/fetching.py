@@ -171,7 +171,7 @@ class Fetch:
                 raise UnreachableError(
                     f"{blob.url} sent {file.tell()} bytes instead of {blob.size_bytes}",
                     hint="try again",
-                    code="remote-failed",
+                    code="remote-unreachable",
                 )
             return digest.hexdigest(), file.tell()
 

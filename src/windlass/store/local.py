@@ -151,7 +151,7 @@ class LocalStore:
         """Read a version by its full digest.
 
         Raises:
-            NotFoundError: there is no such version (`data-version-missing`).
+            NotFoundError: there is no such version (`data-not-found`).
             PreconditionError: its manifest is damaged (`store-damaged`).
         """
         path = self._version_path(digest)
@@ -170,7 +170,7 @@ class LocalStore:
         """Return the digest for a name, a digest or the start of a digest; `sha256:` is optional.
 
         Raises:
-            NotFoundError: there is no match (`data-version-missing`).
+            NotFoundError: there is no match (`data-not-found`).
             UsageError: several versions match.
         """
         wanted = text.removeprefix("store:").removeprefix("sha256:")
@@ -309,7 +309,7 @@ class LocalStore:
                 raise PreconditionError(
                     f"the store {self.root} would exceed its quota of {format_size(self.quota_bytes)}",
                     hint="remove unneeded data with `windlass data gc`, or raise WINDLASS_STORE_QUOTA",
-                    code="store-quota",
+                    code="store-full",
                 )
 
         return refuse
@@ -334,7 +334,7 @@ class LocalStore:
         """Hold the store's lock, shared or exclusive; it is released if the process dies.
 
         Raises:
-            WaitTimeoutError: other processes kept holding it (`store-busy`).
+            WaitTimeoutError: other processes kept holding it (`in-use`).
         """
         self._make_root()
         descriptor = os.open(self.root / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -351,7 +351,7 @@ class LocalStore:
             raise PreconditionError(
                 f"cannot create the store {self.root}: {error.strerror or error}",
                 hint="set WINDLASS_STORE to a writable folder",
-                code="store-not-writable",
+                code="not-writable",
             ) from error
 
     def _version_path(self, digest: str) -> Path:
@@ -386,7 +386,7 @@ def _lock(descriptor: int, kind: int, timeout_s: float, root: Path) -> None:
                 raise WaitTimeoutError(
                     f"the store {root} was in use by other processes for {timeout_s:g} s",
                     hint="try again when they have finished",
-                    code="store-busy",
+                    code="in-use",
                 ) from None
             time.sleep(_PAUSE_S)
 
@@ -397,7 +397,7 @@ def _refuse_absolute(what: str, entries: list[VersionEntry]) -> None:
             raise PreconditionError(
                 f"{what}: the link {entry.path} has an absolute target ({entry.link})",
                 hint=f"make it relative: ln -sfnr {entry.link} {entry.path}",
-                code="data-link-escapes",
+                code="special-file",
             )
 
 
@@ -406,7 +406,7 @@ def _points_at_nothing(alias: Alias, store: LocalStore) -> NotFoundError:
         f"the name `{alias.name}` points at {alias.digest[:12]}, which is not in the store {store.root}",
         hint=f"fetch it from a store that has it with `windlass data pull {alias.digest}`, "
         f"or remove the name with `windlass data rm {alias.name}`",
-        code="data-version-missing",
+        code="data-not-found",
     )
 
 
@@ -417,4 +417,4 @@ def _no_version(text: str, store: LocalStore) -> NotFoundError:
     hint = (
         f"did you mean `{close}`?" if close else "list data with `windlass data ls`, fetch it with `windlass data pull`"
     )
-    return NotFoundError(f"no data `{text}` in the store {store.root}", hint=hint, code="data-version-missing")
+    return NotFoundError(f"no data `{text}` in the store {store.root}", hint=hint, code="data-not-found")

@@ -75,7 +75,7 @@ class RemoteStore:
         """Return the digest of a name or a digest.
 
         Raises:
-            NotFoundError: there is no match (`data-version-missing`).
+            NotFoundError: there is no match (`data-not-found`).
         """
         wanted = text.removeprefix("sha256:")
         if is_digest(wanted):
@@ -86,7 +86,7 @@ class RemoteStore:
             raise NotFoundError(
                 f"no data `{text}` at {self.url}",
                 hint=f"list its data: windlass data ls --store {self.url}",
-                code="data-version-missing",
+                code="data-not-found",
             )
         return alias.digest
 
@@ -98,7 +98,7 @@ class RemoteStore:
             raise NotFoundError(
                 f"no data {digest[:12]} at {self.url}",
                 hint=f"list its data: windlass data ls --store {self.url}",
-                code="data-version-missing",
+                code="data-not-found",
             ) from error
         except ValueError as error:
             raise PreconditionError(
@@ -216,7 +216,7 @@ class RemoteStore:
             if inbox.copy(path, 0o444, expected=entry.sha256) != entry.sha256:
                 store.verify(entry)  # raises the reason and moves it aside
                 raise UnreachableError(
-                    f"{path} returns different bytes at each read", hint="check the disk", code="remote-failed"
+                    f"{path} returns different bytes at each read", hint="check the disk", code="remote-unreachable"
                 )
             progress(entry.size_bytes)
 

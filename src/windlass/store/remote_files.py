@@ -50,7 +50,7 @@ class HttpBlob:
         with opened as answer:
             skipped = 0 if answer.status == 206 else offset
             if answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
-                raise UnreachableError(f"{self.url} sent a different range than requested", code="remote-failed")
+                raise UnreachableError(f"{self.url} sent a different range than requested", code="remote-unreachable")
             expected = int(answer.headers.get("Content-Length", "-1"))
             received = 0
             while piece := answer.read(_HTTP_PIECE_BYTES):

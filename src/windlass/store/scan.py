@@ -58,7 +58,7 @@ def scan(
 def unreadable(what: str, path: Path | str, error: Exception) -> AccessError:
     """Return the error for an unreadable file."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return AccessError(f"{what}: cannot read {path}: {reason}", hint=f"ls -ld {path}", code="data-unreadable")
+    return AccessError(f"{what}: cannot read {path}: {reason}", hint=f"ls -ld {path}", code="file-unreadable")
 
 
 def _walk(what: str, root: Path, folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -82,11 +82,11 @@ def _check_link(what: str, root: Path, path: str) -> None:
         raise PreconditionError(
             f"{what}: the link {path} points outside the folder (to {target})",
             hint="copy the data with `cp -rL`, or use the folder with the files themselves",
-            code="data-link-escapes",
+            code="special-file",
         )
     if not os.path.exists(path):
         raise NotFoundError(
-            f"{what}: broken link {path} (to {target})", hint="remove or repair the link", code="data-missing"
+            f"{what}: broken link {path} (to {target})", hint="remove or repair the link", code="file-not-found"
         )
 
 
@@ -97,7 +97,7 @@ def _check_regular(what: str, path: str, status: os.stat_result) -> None:
     raise PreconditionError(
         f"{what}: {path} is {kinds.get(stat.S_IFMT(status.st_mode), 'a special file')}, which cannot be pinned",
         hint="keep only files, folders and links in the data",
-        code="data-special-file",
+        code="special-file",
     )
 
 
@@ -127,7 +127,7 @@ def _digest_entry(
             raise PreconditionError(
                 f"{what}: {path} changed while it was read",
                 hint="wait until it is written completely",
-                code="data-changed",
+                code="input-changed",
             )
         digests.put(relative, status, digest, started_ns)
     assert digest is not None

@@ -94,7 +94,7 @@ class Recipe:
             yield (
                 "callbacks.checkpointer",
                 message,
-                "callback-name-taken",
+                "already-exists",
                 "use another name; `checkpoint` configures checkpoints",
             )
         for name, length in (("duration", self.duration), ("stop", self.stop)):

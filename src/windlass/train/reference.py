@@ -90,7 +90,7 @@ def _of_file(path: Path) -> ModuleType:
     if not path.is_file():
         near = nearest(path.name, [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else [])
         hint = f"did you mean `{path.with_name(near)}`?" if near else "check the path"
-        raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing")
+        raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-not-found")
     full = path.resolve()
     name = FILE_MODULE + "".join(letter if letter.isalnum() else "_" for letter in str(full))
     if name in sys.modules:

@@ -145,7 +145,7 @@ def _of_url(url: str) -> tuple[Recipe | str, str]:
         content = open_files(folder).read(name)
     except FileNotFoundError as error:
         raise NotFoundError(
-            f"no such file: `{folder}/{name}`", hint="check the address", code="file-missing"
+            f"no such file: `{folder}/{name}`", hint="check the address", code="file-not-found"
         ) from error
     return _read(content, f"{folder}/{name}")
 
@@ -175,7 +175,7 @@ def _file_missing(path: Path) -> NotFoundError:
         names = [other.name for other in path.parent.glob("*") if other.suffix == path.suffix]
         near = nearest(path.name, names)
         hint = f"did you mean `{path.with_name(near)}`?" if near else "check the path"
-    return NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing")
+    return NotFoundError(f"no such file: `{path}`", hint=hint, code="file-not-found")
 
 
 def _record_in(text: str, source: str) -> tuple[object, str] | None:

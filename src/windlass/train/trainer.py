@@ -169,7 +169,7 @@ class Trainer(Generic[T]):
             UsageError: the name is taken.
         """
         if name in self._callbacks:
-            raise UsageError(f"duplicate callback {name}", hint="use another name", code="callback-name-taken")
+            raise UsageError(f"duplicate callback {name}", hint="use another name", code="already-exists")
         callback.trainer = self
         self._callbacks[name] = callback
         ordered = sorted(self._callbacks.items(), key=lambda item: (-item[1].priority, item[0]))

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[Exception, int, str]] = {
     "no workspace": (beaker.BeakerWorkspaceNotSet("as it said"), 2, "beaker-workspace"),
     "no such thing": (beaker.BeakerImageNotFound("as it said"), 4, "beaker-not-found"),
     "no such page": (http(404), 4, "beaker-not-found"),
-    "name": (beaker.BeakerExperimentConflict("as it said"), 8, "beaker-name-taken"),
+    "name": (beaker.BeakerExperimentConflict("as it said"), 8, "already-exists"),
     "refused, gRPC": (beaker.BeakerClientError("as it said"), 8, "beaker-refused"),
     "refused, HTTP": (beaker.BeakerError("[code=400] as it said"), 8, "beaker-refused"),
     "call of a later version": (NotImplementedError("as it said"), 8, "beaker-refused"),

@@ -74,7 +74,7 @@ def test_a_name_that_is_taken_is_an_error(beaker: FakeBeaker, service: BeakerSer
     made = service.create(plain_spec("exit 0"), name="mine")
     with pytest.raises(PreconditionError) as caught:
         service.create(plain_spec("exit 0"), name="mine")
-    assert (caught.value.code, caught.value.hint) == ("beaker-name-taken", "choose another name: --name NAME")
+    assert (caught.value.code, caught.value.hint) == ("already-exists", "choose another name: --name NAME")
     assert service.create(plain_spec("exit 0"), name="mine", is_mine=True) == made
     with pytest.raises(PreconditionError) as caught:
         service.create(plain_spec("exit 1"), name="mine", is_mine=True)

@@ -51,7 +51,7 @@ def test_files_are_written_and_never_over_another(windlass: Windlass, spec: Path
     assert "name: abl\n" in before
     again = windlass("beaker", "import", str(spec), "-o", "e.yaml")
     assert (again.code, Path("e.yaml").read_text()) == (8, before)
-    assert "[file-exists]" in again.err
+    assert "[already-exists]" in again.err
     assert windlass("beaker", "export", "e.yaml", "-o", "spec.yaml").err == "wrote spec.yaml\n"
     assert windlass("beaker", "export", "e.yaml", "-o", "none/spec.yaml").code == 8
 

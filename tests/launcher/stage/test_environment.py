@@ -144,7 +144,7 @@ def test_a_site_that_may_not_be_written_is_told_before_anything_is_built(stage: 
     stage.state.write_text("in the way")
     with pytest.raises(PreconditionError) as caught:
         stage.ensure()
-    assert caught.value.code == "cache-unwritable"
+    assert caught.value.code == "not-writable"
 
 
 def test_a_wheel_too_new_for_the_driver_never_gets_there(stage: Stage) -> None:

@@ -117,7 +117,7 @@ def test_a_registry_that_does_not_answer_leaves_the_tag_to_the_site(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object) -> str:
-        raise UnreachableError("nobody answers", hint="", code="registry-unreachable")
+        raise UnreachableError("nobody answers", hint="", code="remote-unreachable")
 
     monkeypatch.setattr(pinning, "fetch_digest", refuse)
     found = pin_image(experiment(Image(name="torch:2")), NO_CODE, home, SLURM, Home(home))

@@ -74,7 +74,7 @@ def test_an_unknown_target_is_answered_with_the_nearest_stage() -> None:
 def test_a_file_without_from_is_broken(text: str) -> None:
     with pytest.raises(PreconditionError, match="Dockerfile has no FROM line") as caught:
         parse(text)
-    assert caught.value.code == "dockerfile-broken"
+    assert caught.value.code == "invalid-file"
 
 
 def test_an_argument_without_a_value_is_named_with_its_line() -> None:

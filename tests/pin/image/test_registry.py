@@ -97,7 +97,7 @@ def test_a_login_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     serve(monkeypatch, {address: [(401, basic, b""), (401, {}, b"")]}, Login(user="me", password="p"))
     with pytest.raises(AccessError, match=r"r\.io denied access to `r\.io/x:1` for the login `me`") as caught:
         fetch("r.io/x:1")
-    assert (caught.value.code, caught.value.hint) == ("registry-login", "docker login r.io")
+    assert (caught.value.code, caught.value.hint) == ("remote-forbidden", "docker login r.io")
     serve(monkeypatch, {address: [(401, basic, b"")]})
     with pytest.raises(AccessError, match="requests without a login"):
         fetch("r.io/x:1")

@@ -231,7 +231,7 @@ def test_a_broken_interpreter_is_built_again(archive: Path, recipe: EnvironmentR
 
 def test_a_changed_lock_and_a_wrong_machine_are_named(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     answer = build(archive, replace(recipe, lock_sha256="0" * 64), tmp_path / "envs")
-    assert answer["code"] == "lock-changed"
+    assert answer["code"] == "input-changed"
     answer = build(archive, replace(recipe, arch="riscv64"), tmp_path / "envs")
     assert answer["code"] == "env-arch-mismatch"
     assert answer["message"].endswith(f"is {os.uname().machine}, but the environment is for riscv64")

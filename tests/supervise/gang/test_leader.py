@@ -135,7 +135,7 @@ def test_an_entry_that_is_deleted_meanwhile_harms_nobody(scene: Scene, monkeypat
 
 def test_outputs_that_cannot_be_recorded_become_a_note(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, *, is_beside: bool) -> None:
-        raise PreconditionError("out.json is in the way", code="manifest-in-the-way")
+        raise PreconditionError("out.json is in the way", code="already-exists")
 
     monkeypatch.setattr(leader_module, "commit_manifest", refuse)
     delivery = scene.folder / "t.json"

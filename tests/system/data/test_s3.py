@@ -225,7 +225,7 @@ def test_a_lost_store_is_filled_again_from_the_source(source: str, places: DataP
     system.pipe_file(f"{path}/sub/1", b"changed")
     with pytest.raises(PreconditionError, match="differs from what was pinned") as caught:
         place_data(pin, data, places)
-    assert caught.value.code == "data-changed"
+    assert caught.value.code == "input-changed"
 
 
 def test_an_empty_prefix_is_nothing(source: str, places: DataPlaces, data: Path) -> None:

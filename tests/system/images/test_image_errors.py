@@ -56,7 +56,7 @@ def test_a_tag_of_ours_that_somebody_moved_is_refused(project: Project, at_docke
     pin, built = project.build()
     at_docker.command("docker", "tag", TINY, f"{pin.name}:k-{pin.key[:24]}")
     error = refusal(project)
-    assert (error.code, built.image_id in error.message) == ("image-moved", True)
+    assert (error.code, built.image_id in error.message) == ("input-changed", True)
 
 
 def test_an_engine_that_is_down(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_it_is_pushed_by_key_and_by_commit_and_a_key_that_somebody_pushed_over_i
     at_docker.command("docker", "image", "rm", "--force", built.image_id, name)
     with pytest.raises(WindlassError) as caught:
         project.build(at(project, registry))
-    assert (caught.value.code, name in caught.value.message) == ("image-moved", True)
+    assert (caught.value.code, name in caught.value.message) == ("input-changed", True)
 
 
 @pytest.fixture
@@ -117,11 +117,11 @@ def test_what_a_registry_refuses_or_spoils_is_not_used_and_a_cut_is_tried_again(
     faulty.fault = lambda *_: "401"
     with pytest.raises(WindlassError) as caught:
         project.build(f"env.image={name}")
-    assert (caught.value.code, caught.value.hint) == ("registry-login", f"docker login {faulty.address}")
+    assert (caught.value.code, caught.value.hint) == ("remote-forbidden", f"docker login {faulty.address}")
     faulty.fault = lambda method, path: "corrupt" if method == "GET" and "/blobs/" in path else ""
     with pytest.raises(WindlassError) as caught:
         project.build(f"env.image={name}")
-    assert caught.value.code == "image-corrupt"
+    assert caught.value.code == "digest-mismatch"
     assert at_docker.command("docker", "images", "--quiet", name) == ""
     cuts = iter(["cut"] * 2 + ["500"])
     faulty.fault = lambda method, path: next(cuts, "") if method == "GET" and "/blobs/" in path else ""
@@ -133,7 +133,7 @@ def test_a_push_that_fails_costs_no_build(project: Project, at_docker: DockerLab
     faulty.fault = lambda method, path: "401" if method == "PUT" and "/manifests/" in path else ""
     with pytest.raises(WindlassError) as caught:
         project.build(at(project, faulty.address))
-    assert caught.value.code == "registry-login"
+    assert caught.value.code == "remote-forbidden"
     assert "docker push" in caught.value.message
     faulty.fault = lambda *_: ""
     _, built = project.build(at(project, faulty.address))

@@ -83,7 +83,7 @@ def test_a_second_trainer_is_refused_and_the_first_one_ends_well(tmp_path: Path)
                 refused.append(found.value)
 
     assert trainer_in(tmp_path, Rival()).fit().is_finished
-    assert refused[0].code == "checkpoint-folder-busy"
+    assert refused[0].code == "in-use"
     assert f"{tmp_path} is in use by process {os.getpid()} on {os.uname().nodename} (since " in refused[0].message
     assert [item.step for item in list_committed(store_in(tmp_path).files)] == [4]
     assert trainer_in(tmp_path, steps=6).fit().step == 6

@@ -87,7 +87,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     a = run(tmp_path / "a.jsonl", [1.0])
     with pytest.raises(NotFoundError) as missing:
         compare_losses(a, tmp_path / "nowhere")
-    assert missing.value.code == "metrics-log"
+    assert missing.value.code == "file-not-found"
     with pytest.raises(UsageError, match="no step in common"):
         compare_losses(a, run(tmp_path / "b.jsonl", [1.0], first=9))
     with pytest.raises(UsageError, match="no metric eval/"):

@@ -35,8 +35,8 @@ def test_what_no_field_can_see(fields: dict[str, object], found: list[tuple[str,
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        (SourceConfig(path=()), [("path", "data-missing")]),
-        (SourceConfig(path=("a", "")), [("path", "data-missing")]),
+        (SourceConfig(path=()), [("path", "invalid-value")]),
+        (SourceConfig(path=("a", "")), [("path", "invalid-value")]),
         (SourceConfig(path=("a",), ratio=float("inf")), [("ratio", "invalid-value")]),
         (OTHER, []),
     ],

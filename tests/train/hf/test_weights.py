@@ -99,7 +99,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     (folder / "mine").write_text("notes")
     with pytest.raises(PreconditionError) as raised:
         export(folder)
-    assert raised.value.code == "file-exists"
+    assert raised.value.code == "already-exists"
     with pytest.raises(PreconditionError, match="holds mine; it is not an exported model"):
         export(folder, overwrite=True)
     assert (folder / "mine").exists()
@@ -129,7 +129,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("windlass.train.hf.exchange._write_shard", full)
     with pytest.raises(CheckpointError, match="No space left on device") as raised:
         export(folder, overwrite=True)
-    assert raised.value.code == "file-unwritable"
+    assert raised.value.code == "not-writable"
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
     assert (folder / "model.safetensors").read_bytes() == before
 

@@ -367,7 +367,7 @@ def test_a_sweep_that_is_there_is_not_begun_again(tmp_path: Path) -> None:
     sweep.run()
     with pytest.raises(PreconditionError) as caught:
         controller.run()
-    assert caught.value.code == "sweep-exists"
+    assert caught.value.code == "already-exists"
 
 
 def test_a_sweep_that_was_refused_for_its_metric_can_be_stopped(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_wish_that_is_refused_is_not_made_again(tmp_path: Path, monkeypatch: p
     write_pending_requests(folder, None, Extension(settings={"num_samples": 9}))
 
     def refuses(*_: object, **__: object) -> None:
-        raise PreconditionError("no", code="sweep-has-head")
+        raise PreconditionError("no", code="in-use")
 
     monkeypatch.setattr(head, "run_head", refuses)
     monkeypatch.setenv("WINDLASS_HOME", "")

@@ -86,4 +86,4 @@ def test_a_second_head_is_refused(hill: SweepStage) -> None:
     until(lambda: handle.has_head, "a head lives")
     with pytest.raises(PreconditionError) as caught:
         start_head(handle.folder, hill.home)
-    assert caught.value.code == "sweep-has-head"
+    assert caught.value.code == "in-use"

@@ -57,7 +57,7 @@ class Datasets(BeakerConnection):
         else:
             message = f"dataset `{name}` did not store the files as sent: {missing[0]} has another size"
             raise PreconditionError(
-                message, hint="check whether the file changed during the upload", code="beaker-dataset"
+                message, hint="check whether the file changed during the upload", code="digest-mismatch"
             )
         with self.asking(f"closing dataset `{name}`") as client:
             client.dataset.commit(dataset)
@@ -144,7 +144,7 @@ class Datasets(BeakerConnection):
             os.replace(part, target)
         except OSError as error:
             message = f"{target} cannot be written: {error.strerror or error}"
-            raise PreconditionError(message, hint="name another folder", code="file-unwritable") from error
+            raise PreconditionError(message, hint="name another folder", code="not-writable") from error
 
     def _append(self, dataset: str, file: BeakerFile, out: BinaryIO) -> None:
         """Append the missing rest of a file; a connection lost after some bytes arrived is not a failure."""

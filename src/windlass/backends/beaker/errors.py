@@ -63,7 +63,7 @@ def translate(error: Exception, what: str) -> WindlassError:
         return NotFoundError(f"Beaker did not find it, {what}: {words}", hint=_spelt(words), code="beaker-not-found")
     if isinstance(error, beaker.BeakerNameConflictError):
         hint = "choose another name: --name NAME"
-        return PreconditionError(f"the name is taken at Beaker, {what}: {words}", hint=hint, code="beaker-name-taken")
+        return PreconditionError(f"the name is taken at Beaker, {what}: {words}", hint=hint, code="already-exists")
     if isinstance(error, (beaker.BeakerServerError, RequestException)) or code in _PASSING:
         return UnreachableError(f"Beaker failed, {what}: {words}", hint="try again later", code="beaker-unreachable")
     return PreconditionError(f"Beaker rejected the request, {what}: {words}", hint=_REFUSED, code="beaker-refused")

@@ -43,7 +43,7 @@ class Experiments(BeakerConnection):
             is_mine: the name identifies the experiment, so an existing one that does the same work is reused.
 
         Raises:
-            PreconditionError: refused (`beaker-refused`), or the name is another experiment's (`beaker-name-taken`).
+            PreconditionError: refused (`beaker-refused`), or the name is another experiment's (`already-exists`).
             UnreachableError: it is not known whether it was created; call again with the same name.
         """
         name = name or fresh_name(spec)
@@ -168,11 +168,11 @@ class Experiments(BeakerConnection):
         if seen is None:
             hint = "choose another name: --name NAME"
             message = f"the name `{name}` is taken at Beaker by another user's experiment"
-            raise PreconditionError(message, hint=hint, code="beaker-name-taken")
+            raise PreconditionError(message, hint=hint, code="already-exists")
         if work_of(self._spec(client, seen.id)) != work_of(spec):
             hint = f"choose another name: --name NAME; look at it: windlass beaker show {seen.id}"
             message = f"the name `{name}` is taken at Beaker by experiment {seen.id}, which runs other work"
-            raise PreconditionError(message, hint=hint, code="beaker-name-taken")
+            raise PreconditionError(message, hint=hint, code="already-exists")
         return seen.id
 
     def _named(self, client: BeakerClient, name: str) -> BeakerExperiment | None:

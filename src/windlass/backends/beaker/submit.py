@@ -59,7 +59,7 @@ def _make(service: BeakerService, spec: Mapping[str, Any], workspace: str, name:
     try:
         return service.create(spec, workspace=workspace, name=name, is_mine=True)
     except PreconditionError as error:
-        found = service.find(workspace, name) if error.code == "beaker-name-taken" else None
+        found = service.find(workspace, name) if error.code == "already-exists" else None
         if found is None:
             raise
         return (

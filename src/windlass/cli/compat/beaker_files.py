@@ -125,8 +125,8 @@ def _put(text: str, output: Path | None) -> None:
             file.write(text)
     except FileExistsError as error:
         hint = "choose another file, or delete this one"
-        raise PreconditionError(f"file `{output}` already exists", hint=hint, code="file-exists") from error
+        raise PreconditionError(f"file `{output}` already exists", hint=hint, code="already-exists") from error
     except OSError as error:
         message = f"cannot write `{output}`: {error.strerror}"
-        raise PreconditionError(message, hint="choose another file", code="file-unwritable") from error
+        raise PreconditionError(message, hint="choose another file", code="not-writable") from error
     tell(f"wrote {output}")

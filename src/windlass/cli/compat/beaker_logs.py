@@ -87,7 +87,7 @@ def _open_folder(folder: Path) -> None:
         why = error.strerror or str(error)
     if why:
         message = f"cannot write to `{folder}`: {why}"
-        raise PreconditionError(message, hint="choose another folder", code="file-unwritable")
+        raise PreconditionError(message, hint="choose another folder", code="not-writable")
 
 
 class _Printer:

@@ -37,7 +37,7 @@ def export(handle: SweepHandle, target: str, *, has_reports: bool = False, pictu
     _check_options(path, has_reports=has_reports, pictures=pictures)
     if path.suffix in (*_TABLES, *_PICTURES) and not path.absolute().parent.is_dir():
         message = f"no folder {path.parent} for `{target}`"
-        raise NotFoundError(message, hint=f"mkdir -p {path.parent}", code="file-missing")
+        raise NotFoundError(message, hint=f"mkdir -p {path.parent}", code="file-not-found")
     if path.suffix == ".csv":
         return [_write_table(handle, path, has_reports=has_reports)]
     if path.suffix == ".json":

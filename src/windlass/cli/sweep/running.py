@@ -39,7 +39,7 @@ def go_on(
         raise PreconditionError(
             f"sweep {handle.name} is already running",
             hint=f"windlass sweep show {handle.name} --follow",
-            code="sweep-has-head",
+            code="in-use",
         )
     if is_detached:
         return _detach(handle, home, extra, is_json=is_json)

@@ -146,16 +146,16 @@ def read_settings(folder: Path) -> GantrySettings:
         return GantrySettings()
     except (ValueError, AttributeError, OSError) as error:
         hint = "fix its TOML syntax: https://toml.io"
-        raise PreconditionError(f"cannot read {path}: {error}", hint=hint, code="manifest-broken") from error
+        raise PreconditionError(f"cannot read {path}: {error}", hint=hint, code="invalid-file") from error
     place = SourcePlace(f"{path}: [tool.gantry]")
     if not isinstance(table, dict):
         raise PreconditionError(
-            "`tool.gantry` is not a table", hint="write [tool.gantry]", code="manifest-broken", place=place
+            "`tool.gantry` is not a table", hint="write [tool.gantry]", code="invalid-file", place=place
         )
     for key in _TEXTS:
         if not isinstance(table.get(key, ""), str):
             message = f"`{key}` is `{table[key]}`, not a string"
-            raise PreconditionError(message, hint=f'{key} = "..."', code="manifest-broken", place=place)
+            raise PreconditionError(message, hint=f'{key} = "..."', code="invalid-file", place=place)
     return GantrySettings(**{key: table[key] for key in _TEXTS if key in table}, notes=tuple(_notes(table)))
 
 

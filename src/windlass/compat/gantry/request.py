@@ -177,7 +177,7 @@ def save_spec(request: GantryRequest, path: Path, *, may_overwrite: bool) -> Non
     """
     if path.exists() and not may_overwrite:
         message = f"`--save-spec {path}`: the file already exists"
-        raise PreconditionError(message, hint="add `--yes`, or use another name", code="file-exists")
+        raise PreconditionError(message, hint="add `--yes`, or use another name", code="already-exists")
     path.write_text(yaml_of(request.spec), encoding="utf-8")
 
 

@@ -139,7 +139,7 @@ def build_branch_image(
         WindlassError: the engine or Beaker fails.
     """
     if not (folder / options.script).is_file():
-        raise NotFoundError(f"no such script: `{options.script}`", hint="check the path", code="file-missing")
+        raise NotFoundError(f"no such script: `{options.script}`", hint="check the path", code="file-not-found")
     code = _clean_code(folder, home)
     tag = image_name(code.branch, options.cuda_version)
     if store is None:
@@ -233,7 +233,7 @@ def _arguments(options: BuildOptions, code: CodePin, folder: Path) -> dict[str, 
         text = (folder / options.dockerfile).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         hint = "--dockerfile PATH names another one"
-        raise NotFoundError(f"no such Dockerfile: `{options.dockerfile}`", hint=hint, code="file-missing") from error
+        raise NotFoundError(f"no such Dockerfile: `{options.dockerfile}`", hint=hint, code="file-not-found") from error
     given = {"GIT_COMMIT": code.commit[:_SHORT], "GIT_BRANCH": code.branch, "CUDA_VERSION": options.cuda_version}
     declared = set(re.findall(r"^\s*ARG\s+(\w+)", text, re.MULTILINE | re.IGNORECASE))
     return {name: value for name, value in given.items() if name in declared}

@@ -94,7 +94,7 @@ def _here() -> str:
         return os.getcwd()
     except FileNotFoundError as error:
         message = "the current folder no longer exists"
-        raise NotFoundError(message, hint="change to another: cd", code="file-missing") from error
+        raise NotFoundError(message, hint="change to another: cd", code="file-not-found") from error
 
 
 @dataclass(frozen=True, slots=True)

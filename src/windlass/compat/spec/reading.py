@@ -59,7 +59,7 @@ def read_spec(path: Path) -> SpecFile:
             content = file.read(_MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         hint = "name a spec file: windlass beaker import SPEC.yaml"
-        raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing") from error
+        raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-not-found") from error
     except (OSError, ValueError) as error:
         raise AccessError(f"cannot read `{path}`: {error}", hint="check the path", code="file-unreadable") from error
     if len(content) > _MAX_BYTES:

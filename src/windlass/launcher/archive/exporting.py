@@ -99,7 +99,7 @@ def export_run(
     target = target.absolute()
     if target.exists():
         hint = "choose another name with -o, or remove the file"
-        raise PreconditionError(f"{target} already exists", hint=hint, code="file-exists")
+        raise PreconditionError(f"{target} already exists", hint=hint, code="already-exists")
     facts = run.facts()
     if not facts.state.is_terminal:
         hint = f"wait until it ends (windlass logs {run.id} --follow), or stop it: windlass stop {run.id}"
@@ -304,7 +304,7 @@ def _place(made: Path, target: Path) -> None:
         os.link(made, target)
     except FileExistsError as error:
         hint = "choose another name with -o"
-        raise PreconditionError(f"{target} already exists", hint=hint, code="file-exists") from error
+        raise PreconditionError(f"{target} already exists", hint=hint, code="already-exists") from error
     except OSError:  # a file system without hard links
         os.rename(made, target)
     fsync_directory(target.parent)

@@ -38,7 +38,7 @@ def import_run(path: Path, home: Home) -> RunFolder:
         OSError: there is not enough space, or access is denied.
     """
     if not path.is_file():
-        raise NotFoundError(f"no such file: {path}", hint="windlass archive import FILE", code="file-missing")
+        raise NotFoundError(f"no such file: {path}", hint="windlass archive import FILE", code="file-not-found")
     fresh = home.runs / f".import.{os.getpid()}.{os.urandom(4).hex()}"  # a name that `gc` recognizes
     fresh.mkdir(mode=0o700)
     try:
@@ -71,7 +71,7 @@ def _check_room(contents: Contents, home: Home) -> None:
         same = import_facts(RunFolder(home.runs / contents.run_id)).get("digest") == contents.digest
         message = f"run {contents.run_id} already exists" + (", imported from this archive" if same else "")
         hint = f"look at it with `windlass show {contents.run_id}`, or import into another WINDLASS_HOME"
-        raise PreconditionError(message, hint=hint, code="run-exists")
+        raise PreconditionError(message, hint=hint, code="already-exists")
     free = shutil.disk_usage(home.runs).free
     if contents.num_bytes > free:
         message = f"the archive needs {size(contents.num_bytes)}, and {home.runs} has {size(free)} free"
@@ -119,6 +119,6 @@ def _take_over(run: RunFolder, home: Home) -> RunFolder:
     except OSError as error:
         if not final.exists():
             raise
-        raise PreconditionError(f"run {run.id} already exists", code="run-exists") from error
+        raise PreconditionError(f"run {run.id} already exists", code="already-exists") from error
     fsync_directory(final.parent)
     return RunFolder(final)

@@ -90,7 +90,7 @@ def _read_lock(pin: EnvironmentPin, project: Path) -> str:
         )
     if sha256_file(path) != pin.lock_sha256:
         raise PreconditionError(
-            f"{path} differs from the lock file that was pinned", hint="plan again", code="lock-changed"
+            f"{path} differs from the lock file that was pinned", hint="plan again", code="input-changed"
         )
     return path.read_text(encoding="utf-8")
 

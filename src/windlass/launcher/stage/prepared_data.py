@@ -106,7 +106,7 @@ def check_built(plan: Plan, state: Path) -> None:
             raise PreconditionError(
                 f"data `{name}` ({place}) changed since the plan was made: {problem}",
                 hint="launch again to rebuild it",
-                code="data-changed",
+                code="input-changed",
             )
 
 

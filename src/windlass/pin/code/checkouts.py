@@ -151,7 +151,7 @@ def _check_same(repository: Repository, pin: CodePin, destination: Path) -> None
         raise PreconditionError(
             f"{destination} exists and is not a checkout of {pin.commit[:12]}: {name_some(changed)}",
             hint="remove that folder, or start a new run",
-            code="checkout-exists",
+            code="already-exists",
         )
 
 

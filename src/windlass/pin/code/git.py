@@ -261,14 +261,14 @@ def _check_folder(folder: Path) -> None:
         raise NotFoundError(
             f"no such folder: {folder}",
             hint="`code:` names a folder, relative to the experiment file",
-            code="code-missing",
+            code="file-not-found",
         )
     if not folder.is_dir():
         raise PreconditionError(
-            f"{folder} is not a folder", hint="`code:` names the folder of the code", code="code-missing"
+            f"{folder} is not a folder", hint="`code:` names the folder of the code", code="file-not-found"
         )
     if not os.access(folder, os.R_OK | os.X_OK):
-        raise AccessError(f"cannot read the folder {folder}", hint=f"chmod u+rx {folder}", code="unreadable")
+        raise AccessError(f"cannot read the folder {folder}", hint=f"chmod u+rx {folder}", code="file-unreadable")
 
 
 def _explain_missing(folder: Path, stderr: str) -> None:

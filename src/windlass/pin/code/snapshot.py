@@ -165,7 +165,7 @@ def _database(repository: Repository, *, write: bool) -> Iterator[_Database]:
         raise AccessError(
             f"cannot write into the repository's objects: {repository.objects}",
             hint="commit there, or clone the repository and launch from the clone",
-            code="repository-read-only",
+            code="not-writable",
         )
     if write:
         (repository.objects / "pack").mkdir(exist_ok=True)
@@ -270,7 +270,9 @@ def _hash_files(git: Git, names: list[str]) -> list[str]:
     for name in names:
         if not os.access(git.folder / name, os.R_OK):
             raise AccessError(
-                f"cannot read {git.folder / name}", hint="make it readable, or list it in .gitignore", code="unreadable"
+                f"cannot read {git.folder / name}",
+                hint="make it readable, or list it in .gitignore",
+                code="file-unreadable",
             )
     if not names:
         return []

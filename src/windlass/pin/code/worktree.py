@@ -99,7 +99,7 @@ def look_at(git: Git, *, is_exact: bool = False) -> WorkingTree:
         raise AccessError(
             f"cannot read all of {git.folder}: {last_lines(done.stderr, 1).removeprefix('warning: ')}",
             hint="make it readable, or list it in .gitignore",
-            code="unreadable",
+            code="file-unreadable",
         )
     lines = [line for line in done.stdout.split("\n") if line]
     told = dict(line.removeprefix("# ").split(" ", 1) for line in lines if line.startswith("# "))

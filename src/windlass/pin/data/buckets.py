@@ -27,7 +27,7 @@ def list_bucket(name: str, url: str) -> Listing:
     system, path = file_system(url)
     found = _asked(url, lambda: _find(system, path, is_prefix=url.endswith("/")))
     if not found:
-        raise NotFoundError(f"data `{name}`: nothing at {url}", hint="names are case-sensitive", code="data-missing")
+        raise NotFoundError(f"data `{name}`: nothing at {url}", hint="names are case-sensitive", code="file-not-found")
     if list(found) == [path]:
         blob = _blob(url, system, path, found[path])
         return Listing(kind="file", files=(RemoteFile(path="", blob=blob),), revision=blob.tag)
@@ -38,7 +38,7 @@ def list_bucket(name: str, url: str) -> Listing:
             raise PreconditionError(
                 f"data `{name}`: the key `{key}` is not a valid file path",
                 hint="rename it at the source",
-                code="data-special-file",
+                code="special-file",
             )
         files.append(RemoteFile(path=inner, blob=_blob(f"{url.rstrip('/')}/{inner}", system, key, info)))
     return Listing(kind="folder", files=tuple(files))

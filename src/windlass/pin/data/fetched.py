@@ -150,7 +150,7 @@ def _check_same(name: str, file: RemoteFile) -> None:
         raise PreconditionError(
             f"data `{name}`: {file.blob.url} changed while it was being read",
             hint="wait until it is completely written",
-            code="data-changed",
+            code="input-changed",
         )
 
 

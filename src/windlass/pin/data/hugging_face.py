@@ -51,13 +51,13 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
     answer = _ask(address, headers)
     commit, siblings = answer.get("sha"), answer.get("siblings", [])
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-        raise UnreachableError(f"{address} returned no commit", hint="check HF_ENDPOINT", code="remote-failed")
+        raise UnreachableError(f"{address} returned no commit", hint="check HF_ENDPOINT", code="remote-unreachable")
     prefix = f"{endpoint}/{'datasets/' if kind == 'datasets' else ''}{repository}/resolve/{commit}"
     try:
         files = [_file(each, prefix, commit, headers) for each in siblings]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         message = f"{address} did not return a list of files in the hub's format: {error!r:.200}"
-        raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-failed") from error
+        raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-unreachable") from error
     if inner:
         single = [file for file in files if file.path == inner]
         if single:
@@ -72,7 +72,7 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
         raise NotFoundError(
             f"data `{name}`: no `{inner}` in {repository} at {commit[:12]}",
             hint=f"{endpoint}/{repository}/tree/{commit} lists its files",
-            code="data-missing",
+            code="file-not-found",
         )
     return Listing(kind="folder", files=tuple(files), revision=commit)
 
@@ -93,7 +93,7 @@ def _parts(name: str, source: str) -> tuple[str, str, str, str]:
         raise PreconditionError(
             f"data `{name}`: `{source}` does not name a repository",
             hint="write `hf:ORG/NAME`, `hf:datasets/ORG/NAME`, `hf:ORG/NAME@REVISION/PATH`",
-            code="data-missing",
+            code="invalid-value",
         )
     return kind, f"{quote(organisation)}/{quote(repository)}", revision, inner
 
@@ -135,9 +135,9 @@ def _ask(address: str, headers: dict[str, str]) -> dict[str, Any]:
             answers.append(decode_json(content, max_bytes=_MAX_BYTES))
         except ValueError as error:
             message = f"{address} does not respond as the hub does: {error}"
-            raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-failed") from error
+            raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-unreachable") from error
 
     retry(address, ask)
     if not isinstance(answers[-1], dict):
-        raise UnreachableError(f"{address} does not respond as the hub does", code="remote-failed")
+        raise UnreachableError(f"{address} does not respond as the hub does", code="remote-unreachable")
     return answers[-1]

@@ -88,7 +88,7 @@ def check_data(pin: DataPin, base: Path, *, cache: Path | None = None, places: D
         cache: only used to name a folder's changed files, by its manifest there; all data is read again.
 
     Raises:
-        PreconditionError: `data-changed`, or `store-damaged`.
+        PreconditionError: `input-changed`, or `store-damaged`.
         NotFoundError: it no longer exists.
     """
     if pin.is_stored:
@@ -103,7 +103,7 @@ def check_data(pin: DataPin, base: Path, *, cache: Path | None = None, places: D
     raise PreconditionError(
         f"data `{pin.name}` ({path}) differs from what was pinned: {_explain(pin, kind, entries, digest, cache)}",
         hint="restore it, or launch the experiment again to pin the new content",
-        code="data-changed",
+        code="input-changed",
     )
 
 
@@ -115,13 +115,13 @@ def resolve_data(name: str, source: str, base: Path, *, places: DataPlaces | Non
     text = source.removeprefix("file:")
     text = text.removeprefix("//") if text.startswith("///") else text
     if not text or "\0" in text:
-        raise PreconditionError(f"data `{name}`: `{source}` does not name a path", hint=_HINT, code="data-missing")
+        raise PreconditionError(f"data `{name}`: `{source}` does not name a path", hint=_HINT, code="invalid-value")
     path = base / Path(text).expanduser()
     try:
         return path.resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(
-            f"data `{name}`: no such file or folder: {os.path.normpath(path)}", hint=_HINT, code="data-missing"
+            f"data `{name}`: no such file or folder: {os.path.normpath(path)}", hint=_HINT, code="file-not-found"
         ) from error
     except (OSError, RuntimeError) as error:
         raise unreadable(f"data `{name}`", path, error) from error
@@ -133,13 +133,13 @@ def _scheme(name: str, source: str) -> str:
         raise PreconditionError(
             f"data `{name}`: `{source}` has no scheme",
             hint=f"write `file:{source}` for a local file or folder",
-            code="data-scheme-unsupported",
+            code="unsupported-source",
         )
     if scheme.group(1) not in ("file", "run", *_STORED):
         raise PreconditionError(
             f"data `{name}`: unsupported source `{scheme.group(0)}` (`{source}`)",
             hint=f"supported: {_SUPPORTED}; or fetch it first and use the local path{_elsewhere(scheme.group(1))}",
-            code="data-scheme-unsupported",
+            code="unsupported-source",
         )
     return scheme.group(1)
 
@@ -163,7 +163,7 @@ def _check_stored(pin: DataPin, places: DataPlaces) -> None:
         raise PreconditionError(
             f"data `{pin.name}` ({path}) differs from what was pinned: {_shortened(problems)}",
             hint="launch again: changed files are fetched and placed again",
-            code="data-changed",
+            code="input-changed",
         )
 
 
@@ -215,17 +215,17 @@ def resolve_output(name: str, source: str, runs: Path) -> Path:
         raise NotFoundError(
             f"data `{name}`: no output `{folder.name}` of the run {folder.parent.parent.name} on this machine",
             hint=f"windlass show {folder.parent.parent.name}; at a site: windlass outputs fetch {folder.parent.parent.name}",
-            code="data-missing",
+            code="file-not-found",
         )
     path = folder / inner if inner else folder
     if not path.exists():
-        raise NotFoundError(f"data `{name}`: no `{inner}` in {folder}", hint=f"ls {folder}", code="data-missing")
+        raise NotFoundError(f"data `{name}`: no `{inner}` in {folder}", hint=f"ls {folder}", code="file-not-found")
     resolved = path.resolve()
     if not resolved.is_relative_to(folder.resolve()):
         raise PreconditionError(
             f"data `{name}`: `{source}` is outside of its task's output",
             hint="use a path inside it",
-            code="data-link-escapes",
+            code="special-file",
         )
     return resolved
 
@@ -234,7 +234,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
     """Raise if an output differs from what its task recorded when it succeeded.
 
     Raises:
-        PreconditionError: `no-output`, or `data-changed` with the files that differ.
+        PreconditionError: `not-found`, or `input-changed` with the files that differ.
     """
     folder, inner = _parts(name, source, runs)
     try:
@@ -243,7 +243,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
         raise PreconditionError(
             f"data `{name}`: the task `{folder.name}` of {folder.parent.parent.name} recorded no output",
             hint="only tasks that succeed record one; `windlass show` tells how this one ended",
-            code="no-output",
+            code="not-found",
         ) from error
     recorded = {
         os.path.relpath(entry.path, inner) if inner else entry.path: entry.sha256
@@ -258,7 +258,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
         raise PreconditionError(
             f"data `{name}`: {folder} differs from what its task recorded: {listed}{more}",
             hint=f"windlass verify {folder.parent.parent.name}",
-            code="data-changed",
+            code="input-changed",
         )
 
 
@@ -272,7 +272,7 @@ def _parts(name: str, source: str, runs: Path) -> tuple[Path, str]:
         raise PreconditionError(
             f"data `{name}`: `{source}` does not name an output of a run",
             hint="write `run:RUN/TASK` or `run:RUN/TASK/PATH`, such as `run:last/train/model`",
-            code="data-missing",
+            code="invalid-value",
         )
     return runs / run / "out" / parts[0], "/".join(parts[1:])
 
@@ -281,7 +281,7 @@ def place_data(pin: DataPin, base: Path, places: DataPlaces) -> Path:
     """Return the path of pinned data; stored data is placed as a read-only tree, refetched if missing. Blocks.
 
     Raises:
-        PreconditionError: it changed at its source (`data-changed`), the store is damaged, no space.
+        PreconditionError: it changed at its source (`input-changed`), the store is damaged, no space.
         WindlassError: as `pin_data`.
     """
     if not pin.is_stored:
@@ -295,7 +295,7 @@ def place_data(pin: DataPin, base: Path, places: DataPlaces) -> Path:
                 f"data `{pin.name}`: {pin.source} differs from what was pinned: "
                 f"sha256 {again.digest[:12]}..., not {pin.digest[:12]}...",
                 hint=f"`windlass data pull` it from a store that has {pin.digest[:12]}, or launch the experiment again",
-                code="data-changed",
+                code="input-changed",
             )
     version = places.store.read(pin.digest)
     places.store.touch(pin.digest)

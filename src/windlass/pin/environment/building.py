@@ -74,7 +74,7 @@ def _check_lock(pin: EnvironmentPin, code_folder: Path) -> Path:
         raise PreconditionError(
             f"{path} differs from the lock file that was pinned (sha256 {pin.lock_sha256[:12]}...)",
             hint="plan again",
-            code="lock-changed",
+            code="input-changed",
         )
     return path
 

@@ -66,7 +66,7 @@ def build_once(
         raise PreconditionError(
             f"cannot create the cache folder {place}: {error.strerror}",
             hint="set WINDLASS_HOME",
-            code="cache-unwritable",
+            code="not-writable",
         ) from error
     gate = place.with_name(place.name + ".lock")
     if is_locked(gate):

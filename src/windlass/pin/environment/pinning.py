@@ -54,7 +54,7 @@ def pin_environment(
         raise NotFoundError(
             f"no such folder: {folder}",
             hint="`env.uv` names the folder of a pyproject.toml",
-            code="environment-missing",
+            code="file-not-found",
         )
     folder = folder.absolute()
     _check_unhashed(unhashed)

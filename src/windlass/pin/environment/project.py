@@ -82,7 +82,7 @@ def read_manifest(folder: Path) -> ProjectManifest | None:
     path = folder / "pyproject.toml"
     if not path.is_file():
         return None
-    return ProjectManifest(path=path, tables=read_toml(path, code="manifest-broken", hint="correct that line"))
+    return ProjectManifest(path=path, tables=read_toml(path, code="invalid-file", hint="correct that line"))
 
 
 def check_choices(manifest: ProjectManifest, extras: Iterable[str], groups: Iterable[str]) -> None:

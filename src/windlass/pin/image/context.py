@@ -112,7 +112,7 @@ def _ignoring(text: str) -> Callable[[str], bool]:
         return ignoring(text)
     except ValueError as error:
         raise PreconditionError(
-            f"invalid pattern in {_IGNORE}: {error}", hint="correct it and commit", code="dockerfile-broken"
+            f"invalid pattern in {_IGNORE}: {error}", hint="correct it and commit", code="invalid-file"
         ) from error
 
 

@@ -146,7 +146,7 @@ def parse_dockerfile(
         raise PreconditionError(
             f"{path} has no FROM line",
             hint="start with the base image: FROM python:3.12",
-            code="dockerfile-broken",
+            code="invalid-file",
         )
     made = Dockerfile(text=text, stages=tuple(stages), target=target, args=scope, path=path)
     made.images()
@@ -161,7 +161,7 @@ def _stage(each: _Instruction, scope: Mapping[str, str], path: str) -> Stage:
         raise PreconditionError(
             f"{path}:{each.line}: {problem}",
             hint="give the argument a default (ARG NAME=value, before the first FROM), or a value in `env.image.args`",
-            code="dockerfile-broken",
+            code="invalid-file",
         )
     return Stage(name=name, base=base)
 

@@ -421,5 +421,5 @@ def _moved(name: str, now: str, before: str) -> PreconditionError:
         f"the tag `{name}` has moved: it is {now}, but {before} was pinned",
         hint="plan again to use the new image, or name the image by digest; if the tag is windlass's own, remove it and "
         "the image is built again",
-        code="image-moved",
+        code="input-changed",
     )

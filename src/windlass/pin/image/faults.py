@@ -56,7 +56,7 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
         return PreconditionError(
             f"`{what}`: the registry's content does not match the digest: {last}",
             hint="push the image again, or use another copy; nothing of this one was used",
-            code="image-corrupt",
+            code="digest-mismatch",
         )
     if _ARCH.search(said):
         return PreconditionError(
@@ -68,14 +68,14 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
         return UnreachableError(
             f"`{what}`: the connection failed repeatedly: {last}",
             hint="try again; what was downloaded is kept",
-            code="registry-unreachable",
+            code="remote-unreachable",
         )
     if _LOGIN.search(said):
         registry = _registry(reference)
         return AccessError(
             f"`{what}`: the registry rejected the login: {last}",
             hint=f"docker login {registry}".strip(),
-            code="registry-login",
+            code="remote-forbidden",
         )
     if _MISSING.search(said):
         return NotFoundError(f"`{what}`: {last}", hint="check the name and the tag", code="image-missing")

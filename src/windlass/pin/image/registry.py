@@ -44,8 +44,8 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
 
     Raises:
         NotFoundError: the registry has no such image (`image-missing`).
-        AccessError: it requires another login (`registry-login`).
-        UnreachableError: it does not respond, or not as a registry (`registry-unreachable`).
+        AccessError: it requires another login (`remote-forbidden`).
+        UnreachableError: it does not respond, or not as a registry (`remote-unreachable`).
     """
     host = _HUB_HOST if reference.registry == "docker.io" else reference.registry
     address = f"{_scheme(host)}://{host}/v2/{reference.repository}/manifests/"
@@ -148,7 +148,7 @@ def _no_access(reference: Reference, login: Login | None) -> AccessError:
     return AccessError(
         f"the registry {reference.registry} denied access to `{reference}` for {who}",
         hint=f"docker login{place}",
-        code="registry-login",
+        code="remote-forbidden",
     )
 
 
@@ -156,7 +156,7 @@ def _unreachable(reference: Reference, why: str) -> UnreachableError:
     return UnreachableError(
         f"the registry {reference.registry} did not return the digest of `{reference}`: {why}",
         hint="try again; or name the image by digest (NAME@sha256:...), which needs no registry",
-        code="registry-unreachable",
+        code="remote-unreachable",
     )
 
 

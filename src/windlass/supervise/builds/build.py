@@ -82,7 +82,7 @@ def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
         raise PreconditionError(
             f"cannot write {kept}: {error.strerror}",
             hint="set `fs.shared` in the site profile to a folder that you may write",
-            code="cache-unwritable",
+            code="not-writable",
         ) from error
     return {"missing": True, "recipe": str(kept), "arch": os.uname().machine}
 

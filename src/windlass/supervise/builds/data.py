@@ -205,7 +205,7 @@ def _check_content(name: str, content: Path) -> None:
                     raise PreconditionError(
                         f"its command created the link {os.path.relpath(full, str(content))}, which points out of ${{out}}",
                         hint="copy the file instead",
-                        code="data-link-escapes",
+                        code="special-file",
                     )
             is_empty = is_empty and each in folders
     if is_empty:

@@ -87,7 +87,7 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
         raise PreconditionError(
             f"cannot create the folder {place.parent}: {error.strerror}",
             hint="set `fs.shared` in the site profile to a folder that you may write",
-            code="cache-unwritable",
+            code="not-writable",
         ) from error
     with _alone(place, log) as is_alone:
         found = find_ready(place)

@@ -165,7 +165,7 @@ def check_lock(recipe: EnvironmentRecipe) -> Path:
         raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
     if sha256_file(path) != recipe.lock_sha256:
         raise PreconditionError(
-            f"{path} differs from the lock file that was pinned", hint="plan again", code="lock-changed"
+            f"{path} differs from the lock file that was pinned", hint="plan again", code="input-changed"
         )
     return path
 

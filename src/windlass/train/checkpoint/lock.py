@@ -114,7 +114,7 @@ def _busy(folder: Path, holder: Mapping[str, Any]) -> PreconditionError:
     return PreconditionError(
         f"{folder} is in use by {_named(holder)}",
         hint="set `checkpoint.folder` to another folder, or stop that process first",
-        code="checkpoint-folder-busy",
+        code="in-use",
     )
 
 

@@ -154,7 +154,7 @@ def read_metrics(path: str | Path) -> dict[int, dict[str, float]]:
             raise UsageError(
                 f"{file}:{number}: not a step record",
                 hint="pass a file of the `jsonl` callback",
-                code="metrics-log",
+                code="invalid-file",
             ) from error
         found.setdefault(step, {}).update(record)
     return found
@@ -173,7 +173,7 @@ def _metrics_file(path: Path) -> Path:
     raise NotFoundError(
         f"no {METRICS_FILE} at {path}",
         hint="add a callback of kind `jsonl` to the recipe, or pass its file",
-        code="metrics-log",
+        code="file-not-found",
     )
 
 

@@ -73,7 +73,7 @@ class SourceConfig:
             yield (
                 "path",
                 "a data source has an empty `path`",
-                "data-missing",
+                "invalid-value",
                 "set it to files, a folder, a glob or `hf:NAME`",
             )
         yield from _endless(self.ratio)
@@ -162,7 +162,7 @@ class DataConfig:
             message = f"source {with_ratio.index(False)} has no `ratio`, others have one"
             yield "sources", message, "shape-conflict", "set a ratio for all of them, or for none"
         if not self.sources:
-            yield "sources", "no data source", "data-missing", "add `sources: [{path: FILE}]`"
+            yield "sources", "no data source", "missing-key", "add `sources: [{path: FILE}]`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ def _count(source: AnySource, config: DataConfig, vocab_size: int) -> _Count:
         made = find_own(source, config.tokenizer, config.cache)
         if made is None:
             message = f"{source.target} has not been tokenized yet"
-            raise SpecError([Problem(message, "data-missing", hint="the first run tokenizes it")])
+            raise SpecError([Problem(message, "file-not-found", hint="the first run tokenizes it")])
         return _of_folder(made)
     inputs = find_inputs(source)
     counts = [_of_folder(Path(found.path)) for found in inputs if found.kind == "folder"]

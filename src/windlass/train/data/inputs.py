@@ -56,7 +56,7 @@ def find_inputs(source: SourceConfig) -> list[Input]:
     """Return a source's inputs in the order of its paths; a glob's or folder's inputs are sorted by name.
 
     Raises:
-        SpecError: a path does not exist (`data-missing`), or cannot be read (`data-unreadable`).
+        SpecError: a path does not exist (`file-not-found`), or cannot be read (`file-unreadable`).
     """
     problems: list[Problem] = []
     found: list[Input] = []
@@ -64,7 +64,7 @@ def find_inputs(source: SourceConfig) -> list[Input]:
         new = list(_inputs_of(path))
         if not new:
             hint = "check the path; a relative path starts at the working directory"
-            problems.append(Problem(f"no data at {path}", "data-missing", hint=hint))
+            problems.append(Problem(f"no data at {path}", "file-not-found", hint=hint))
         found += new
     problems += _unfit(source, found)
     if problems:
@@ -78,7 +78,7 @@ def _inputs_of(path: str) -> Iterable[Input]:
     if "://" in path:
         hint = "download it first, as with `data:` in an experiment, and pass its folder"
         raise SpecError(
-            [Problem(f"{path} is a URL; tokens and text are read from files", "data-unreadable", hint=hint)]
+            [Problem(f"{path} is a URL; tokens and text are read from files", "file-unreadable", hint=hint)]
         )
     place = Path(path).expanduser()
     if place.exists():

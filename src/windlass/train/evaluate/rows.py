@@ -93,7 +93,7 @@ def open_held_out(
     table = _table(corpus, data)
     if table.num_rows == 0:
         message = f"{source_name(source)} has no tokens to evaluate on"
-        raise SpecError([Problem(message, "data-missing", hint=f"set other files for `{name}`")])
+        raise SpecError([Problem(message, "data-too-small", hint=f"set other files for `{name}`")])
     collator = Collator(
         corpora=[corpus],
         tables=[table],

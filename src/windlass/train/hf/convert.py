@@ -97,7 +97,7 @@ def import_model(path: str, folder: str) -> str:
     """
     store = open_store(folder, World(device=torch.device("cpu")))
     if store.committed():
-        raise PreconditionError(f"{folder} already has checkpoints", hint="use another folder", code="file-exists")
+        raise PreconditionError(f"{folder} already has checkpoints", hint="use another folder", code="already-exists")
     with open_model(path) as source:
         weights: Mapping[str, Tensor] = dict(source)
         record = {

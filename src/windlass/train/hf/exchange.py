@@ -110,7 +110,7 @@ def export_model(
         stage.mkdir(parents=True)
     except OSError as error:
         raise PreconditionError(
-            f"cannot write {target}: {error.strerror or error}", hint="use another folder", code="file-unwritable"
+            f"cannot write {target}: {error.strerror or error}", hint="use another folder", code="not-writable"
         ) from error
     try:
         write_weights(stage, entries, max_shard_bytes=max_shard_bytes)
@@ -156,14 +156,14 @@ def _refuse_existing(target: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise PreconditionError(
-            f"{target} exists", hint="use another folder, or pass `--overwrite`", code="file-exists"
+            f"{target} exists", hint="use another folder, or pass `--overwrite`", code="already-exists"
         )
     if not target.is_dir() or (foreign := sorted(path.name for path in target.iterdir() if not _is_exported(path))):
         what = f"holds {foreign[0]}" if target.is_dir() else "is a file"
         raise PreconditionError(
             f"{target} {what}; it is not an exported model and is not replaced",
             hint="use another folder, or remove it yourself",
-            code="file-exists",
+            code="already-exists",
         )
 
 
@@ -302,7 +302,7 @@ def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_b
             raise CheckpointError(
                 f"cannot write {path}: {error.strerror or error}",
                 hint="free some space, or use another folder",
-                code="file-unwritable",
+                code="not-writable",
             ) from error
     if len(shards) > 1:
         places = {entry.name: name for name, shard in zip(names, shards, strict=True) for entry in shard}

@@ -165,7 +165,7 @@ class Controller:
         The first SIGINT or SIGTERM lets trials save and leaves the sweep restorable; a second one stops immediately.
 
         Raises:
-            PreconditionError: another head is running it (`sweep-has-head`), it already exists (`sweep-exists`), its
+            PreconditionError: another head is running it (`in-use`), it already exists (`already-exists`), its
                 replay differs from its journal, a trial can never fit, or the disk is full.
             NotFoundError: no sweep to restore (`no-such-sweep`).
             UsageError: the metric is unknown, or a configuration is not JSON.

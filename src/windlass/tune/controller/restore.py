@@ -174,5 +174,5 @@ def sweep_exists(folder: SweepFolder) -> PreconditionError:
     return PreconditionError(
         f"{folder.path} already holds a sweep",
         hint="restore it (`Tuner.restore`, `windlass sweep resume`), or choose another name",
-        code="sweep-exists",
+        code="already-exists",
     )

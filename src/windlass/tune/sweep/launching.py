@@ -85,7 +85,7 @@ def start_head(
     """
     if has_head(folder):
         raise PreconditionError(
-            f"sweep {folder.name} already has a head", hint=f"windlass sweep show {folder.name}", code="sweep-has-head"
+            f"sweep {folder.name} already has a head", hint=f"windlass sweep show {folder.name}", code="in-use"
         )
     write_pending_requests(folder, resume, extend)
     profile = read_trial_template(folder).plan.site.profile

@@ -59,7 +59,7 @@ class PreparedSweep:
             raise PreconditionError(
                 f"the sweep `{self.name}` already exists",
                 hint=f"windlass sweep resume {self.name}, or launch with another --name",
-                code="sweep-exists",
+                code="already-exists",
             ) from error
         self.template.write(folder)
         self.record.write(folder)

@@ -257,7 +257,7 @@ def test_text_that_changes_meanwhile_is_not_committed(
     with pytest.raises(TrainingError) as caught:
         ingest(many, BYTES, cache=tmp_path / "cache", num_workers=1)
     assert (caught.value.code, caught.value.message) == (
-        "text-changing",
+        "input-changed",
         f"{many.path[0]} changed while it was being read",
     )
     assert not list((tmp_path / "cache").glob("*/manifest.json"))
@@ -270,7 +270,7 @@ def test_a_full_disk_says_where(tmp_path: Path, many: SourceConfig, monkeypatch:
     monkeypatch.setattr(ingestion, "run_units", full)
     with pytest.raises(TrainingError) as caught:
         ingest(many, BYTES, cache=tmp_path / "cache", num_workers=1)
-    assert caught.value.code == "cache-unwritable"
+    assert caught.value.code == "not-writable"
     assert caught.value.message == f"cannot write tokens to {tmp_path / 'cache'}: No space left on device"
 
 

@@ -77,14 +77,14 @@ def test_a_folder_that_takes_no_files_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PreconditionError, match=r"cannot write to .*: Not a directory") as caught:
         HeadJournal(SweepFolder(tmp_path / "file" / "digits"), FakeClock())
-    assert caught.value.code == "sweep-not-writable"
+    assert caught.value.code == "not-writable"
 
 
 def test_a_second_head_is_told_who_the_first_is(tmp_path: Path) -> None:
     first = _opened(tmp_path)
     with pytest.raises(PreconditionError) as caught:
         HeadJournal(SweepFolder(tmp_path), FakeClock())
-    assert caught.value.code == "sweep-has-head"
+    assert caught.value.code == "in-use"
     assert f"process {os.getpid()} on {os.uname().nodename}" in str(caught.value)
     first.close()
     _opened(tmp_path).close()
@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     journal.append("search-ended", {"why": "b"}, 2.0)
     with pytest.raises(PreconditionError) as caught:
         journal.write()
-    assert caught.value.code == "sweep-not-writable"
+    assert caught.value.code == "not-writable"
     monkeypatch.undo()
     journal.close()
     assert [record.data["why"] for record in JournalStream(SweepFolder(tmp_path)).poll()] == ["a"]

@@ -318,7 +318,7 @@ def test_an_old_head_that_comes_back_is_refused(make: Callable[..., Head], tmp_p
     assert new.executor.reattach({"a": 1}) == {"a": 1}
     with pytest.raises(PreconditionError) as caught:
         old.until(lambda: False, "the refusal")
-    assert caught.value.code == "sweep-head-replaced"
+    assert caught.value.code == "in-use"
     old.executor.close()
     (tmp_path / "go").touch()
     assert new.end("a")[0].how is AttemptOutcome.DONE

@@ -116,7 +116,7 @@ def _check_choice(run: RunFolder, facts: RunFacts, task: str | None, rank: int |
     if rank is not None and chosen and all(rank >= each.num_replicas for each in chosen):
         most = max(each.num_replicas for each in chosen)
         raise NotFoundError(
-            f"run {run.id} has no replica {rank}", hint=f"replicas are 0 to {most - 1}", code="log-not-found"
+            f"run {run.id} has no replica {rank}", hint=f"replicas are 0 to {most - 1}", code="not-found"
         )
 
 
@@ -136,7 +136,7 @@ def _say_nothing(run: RunFolder, facts: RunFacts, attempt: int | None) -> None:
     if attempt:
         known = sorted({number for task in facts.tasks.values() for number in task.attempts})
         hint = f"its attempts: {', '.join(map(str, known))}" if known else "nothing has been started yet"
-        raise NotFoundError(f"run {run.id} has no attempt {attempt}", hint=hint, code="log-not-found")
+        raise NotFoundError(f"run {run.id} has no attempt {attempt}", hint=hint, code="not-found")
     reasons = [f"{name}: {task.reason}" for name, task in facts.tasks.items() if task.reason]
     tell(f"{run.id} has printed nothing yet; it is {facts.state}" + (f" ({reasons[0]})" if reasons else ""))
 

@@ -43,7 +43,7 @@ class JsonLines(TrainerCallback):
             raise PreconditionError(
                 f"cannot write metrics to {path}: {error.strerror or error}",
                 hint="set `path` of the `jsonl` callback",
-                code="file-unwritable",
+                code="not-writable",
             ) from error
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -81,7 +81,7 @@ def cut_after(path: Path, step: int) -> None:
                 raise PreconditionError(
                     f"{path} is not a metrics file; it was not changed",
                     hint="give the `jsonl` callback another `path`",
-                    code="metrics-log",
+                    code="already-exists",
                 )
             if not line.endswith(b"\n") or _step_of(line) > step:
                 break

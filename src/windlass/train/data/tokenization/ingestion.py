@@ -65,7 +65,7 @@ def ingest(
 
     Raises:
         SpecError: no data, or no tokenizer.
-        TrainingError: an input is invalid (`text-broken`), or changed while being read (`text-changing`).
+        TrainingError: an input is invalid (`text-broken`), or changed while being read (`input-changed`).
     """
     root = cache_folder(cache)
     plan = IngestPlan.make(source, tokenizer, root)
@@ -80,7 +80,7 @@ def ingest(
     except OSError as error:
         message = f"cannot write tokens to {root}: {error.strerror or error}"
         hint = "free some space or set `data.cache` to another folder; finished files are kept"
-        raise TrainingError(message, hint=hint, code="cache-unwritable") from error
+        raise TrainingError(message, hint=hint, code="not-writable") from error
     return folder
 
 
@@ -178,7 +178,7 @@ def _check_inputs(plan: IngestPlan) -> None:
     for before, now in zip(plan.identity, identity_of(plan.files), strict=True):
         if before != now:
             hint = "wait until it is complete, then try again"
-            raise TrainingError(f"{before[0]} changed while it was being read", hint=hint, code="text-changing")
+            raise TrainingError(f"{before[0]} changed while it was being read", hint=hint, code="input-changed")
 
 
 _EVERY_S = 10.0

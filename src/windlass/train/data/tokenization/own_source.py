@@ -53,7 +53,7 @@ def make_own(source: SourceTarget, tokenizer: TokenizerConfig, *, vocab_size: in
     except OSError as error:
         message = f"cannot write tokens to {root}: {error.strerror or error}"
         hint = "free some space or set `data.cache` to another folder"
-        raise TrainingError(message, hint=hint, code="cache-unwritable") from error
+        raise TrainingError(message, hint=hint, code="not-writable") from error
     return folder
 
 
@@ -83,7 +83,7 @@ def _make(source: SourceTarget, tokenizer: TokenizerConfig, folder: Path, vocab_
     if not manifest.files:
         shutil.rmtree(partial, ignore_errors=True)
         message = f"{source.target} yielded no documents"
-        raise SpecError([Problem(message, "data-missing", hint="yield text, or lists of token ids")])
+        raise SpecError([Problem(message, "data-too-small", hint="yield text, or lists of token ids")])
     os.rename(partial, folder)
     fsync_directory(folder.parent)
 

@@ -84,7 +84,7 @@ class IngestPlan:
         files = tuple(file for found in inputs for file in _files(found, source, root))
         if not files:
             hint = "use text, JSONL, Parquet or a dataset"
-            raise SpecError([Problem(f"{source.path[0]} has no text to tokenize", "data-missing", hint=hint)])
+            raise SpecError([Problem(f"{source.path[0]} has no text to tokenize", "data-too-small", hint=hint)])
         return cls(
             files=files, identity=identity_of(files), source=source, tokenizer=tokenizer, tokenizer_config=config
         )
@@ -157,7 +157,7 @@ def dataset_files(name: str, source: SourceConfig, cache: Path) -> list[tuple[Sp
     A part of a split (`train[:1%]`) has no files, so it is written below `cache` once.
 
     Raises:
-        SpecError: there is no such dataset (`data-missing`).
+        SpecError: there is no such dataset (`file-not-found`).
         WindlassError: the library is missing (`extra-missing`).
     """
     try:
@@ -168,7 +168,7 @@ def dataset_files(name: str, source: SourceConfig, cache: Path) -> list[tuple[Sp
         found = _load(datasets, name, source)
     except Exception as error:
         hint = "check its name, `split` and `subset`; set HF_TOKEN for a private one"
-        raise SpecError([Problem(f"cannot read the dataset {name}: {error}", "data-missing", hint=hint)]) from error
+        raise SpecError([Problem(f"cannot read the dataset {name}: {error}", "file-not-found", hint=hint)]) from error
     paths = [entry["filename"] for entry in found.cache_files]
     if paths and found._indices is None and _num_rows(paths) == len(found):
         return [("arrow", path) for path in paths]

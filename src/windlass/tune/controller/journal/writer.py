@@ -39,8 +39,8 @@ class HeadJournal:
     Call `read` first: it finds the end of the journal, where a torn tail is cut.
 
     Raises:
-        PreconditionError: another head has the lease (`sweep-has-head`), the file system has no locks, or the folder
-            is not writable (`sweep-not-writable`).
+        PreconditionError: another head has the lease (`in-use`), the file system has no locks, or the folder
+            is not writable (`not-writable`).
     """
 
     def __init__(self, folder: SweepFolder, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class HeadJournal:
             raise PreconditionError(
                 f"cannot write to the sweep's folder {folder.path}: {error.strerror}",
                 hint="choose another folder: RunConfig(storage_path=...), or WINDLASS_HOME",
-                code="sweep-not-writable",
+                code="not-writable",
             ) from error
         try:
             self._take_lease()
@@ -82,7 +82,7 @@ class HeadJournal:
         raise PreconditionError(
             f"the sweep in {self._folder.path} already has a head: {self._who()}",
             hint="`windlass sweep show` follows it; to take over, stop that process first",
-            code="sweep-has-head",
+            code="in-use",
         )
 
     def _head(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class HeadJournal:
         """Write the collected records to the file, so that they survive the end of this process.
 
         Raises:
-            PreconditionError: the disk is full or the write failed (`sweep-not-writable`); nothing was written.
+            PreconditionError: the disk is full or the write failed (`not-writable`); nothing was written.
         """
         if not self._lines:
             return
@@ -192,7 +192,7 @@ class HeadJournal:
             raise PreconditionError(
                 f"cannot write {self._path}: {os.strerror(error.errno or 0)}",
                 hint="free some space and run the same command again: the sweep resumes where it was",
-                code="sweep-not-writable",
+                code="not-writable",
             ) from error
         self.end += len(content)
         self._lines.clear()
@@ -221,7 +221,7 @@ class HeadJournal:
             os.fdatasync(self._file)
         except OSError as error:
             hint = "check the disk, then run the same command again"
-            raise PreconditionError(f"{self._path}: {error}", hint=hint, code="sweep-not-writable") from error
+            raise PreconditionError(f"{self._path}: {error}", hint=hint, code="not-writable") from error
         self._synced_at = self._clock.monotonic()
         self._is_dirty = False
         return -1.0

@@ -252,7 +252,7 @@ class RayExecutor:
             raise PreconditionError(
                 "another head has taken over this sweep's slots on Ray",
                 hint="stop this head; `windlass sweep show` names the other one",
-                code="sweep-head-replaced",
+                code="in-use",
             )
         events: list[Event] = [from_message(message) for message in slot.receive(*answer)]
         self._add_events(slot, events if slot.transfer is None else slot.transfer.receive(events))
