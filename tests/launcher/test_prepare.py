@@ -118,7 +118,7 @@ def test_a_folder_of_code_that_is_none(name: str, slug: str, bench: Bench) -> No
 
 def test_code_without_a_repository(bench: Bench) -> None:
     error = refusal(bench, MAIN, Options())
-    assert error.code == "not-a-repository"
+    assert error.code == "no-commit"
     assert str(bench.code) in error.message
     assert error.hint == "add --snapshot (stores this exact tree), or `git init` and commit"
 

@@ -164,9 +164,7 @@ def test_what_is_spoilt_after_the_plan_leaves_no_run_behind(
     assert deliveries(bench) == []
 
 
-@pytest.mark.parametrize(
-    "failure", [PreconditionError("the build failed", code="env-build-failed"), KeyboardInterrupt()]
-)
+@pytest.mark.parametrize("failure", [PreconditionError("the build failed", code="build-failed"), KeyboardInterrupt()])
 def test_an_environment_that_cannot_be_built_leaves_no_run_behind(
     failure: BaseException, bench: Bench, backend: PickyBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,7 @@ def test_a_failed_build_says_why_and_can_be_tried_again(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError) as caught:
         ensure_environment(pin, folder, tmp_path / "cache", log=print)
     log_file = tmp_path / f"cache/envs/{pin.key}.log"
-    assert caught.value.code == "env-build-failed"
+    assert caught.value.code == "build-failed"
     assert "tiny-2.0-py3-none-any.whl" in caught.value.message
     assert caught.value.message.endswith(f"log: {log_file}")
     assert log_file.exists()

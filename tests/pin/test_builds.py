@@ -126,4 +126,4 @@ def test_a_pattern_that_matches_nothing_is_refused(repository: Path) -> None:
         PreconditionError, match=r"data.tokens.code: `prepared/\*.py` matches no file of the code"
     ) as caught:
         digest(repository, "prepare", "prepared/*.py")
-    assert caught.value.code == "build-code-missing"
+    assert caught.value.code == "code-not-in-commit"

@@ -42,7 +42,7 @@ def test_a_failed_checkout_leaves_nothing(repo: Path, tmp_path: Path, sh: Shell)
     (repo / ".git/objects" / blob[:2] / blob[2:]).unlink()
     with pytest.raises(PreconditionError) as caught:
         checkout(pin, repo, tmp_path / "runs/code")
-    assert caught.value.code == "checkout-failed"
+    assert caught.value.code == "git-failed"
     assert blob in caught.value.message
     assert os.listdir(tmp_path / "runs") == []
 

@@ -111,8 +111,8 @@ def test_a_secret_that_is_a_file_is_shown_as_a_file(kind: Any, shown: str) -> No
     ("kind", "image", "code", "words"),
     [
         ("none", "a:1", "unsupported-setting", "`env.image` is `a:1`, and site `isambard` does not run containers"),
-        ("apptainer", "./Dockerfile", "image-not-built", "apptainer cannot build from a Dockerfile"),
-        ("enroot", "a:1", "image-not-imported", "enroot starts image files only"),
+        ("apptainer", "./Dockerfile", "image-unsupported", "apptainer cannot build from a Dockerfile"),
+        ("enroot", "a:1", "image-unsupported", "enroot starts image files only"),
     ],
 )
 def test_what_cannot_be_run_is_refused(kind: str, image: str, code: str, words: str) -> None:

@@ -177,7 +177,7 @@ def test_what_cannot_be_carried_over(stage: Stage, project: Callable[..., Run]) 
     assert stage.end(run) is State.SUCCEEDED
     with pytest.raises(PreconditionError, match="ran in place and was not pinned") as caught:
         prepare_rerun(run.folder, stage.home, how=Rerun(on="docker"))
-    assert caught.value.code == "rerun-unpinned"
+    assert caught.value.code == "code-not-pinned"
     pinned = project()
     with pytest.raises(SpecError, match="names no image"):
         prepare_rerun(pinned.folder, stage.home, how=Rerun(on="docker"))

@@ -12,7 +12,7 @@ from windlass.core.errors import Problem, SpecError, UnreachableError, WindlassE
 __all__ = ["Preview"]
 
 T = TypeVar("T")
-_UNPINNED = ("dirty-tree", "no-commits", "not-a-repository")
+_UNPINNED = ("dirty-tree", "no-commit")
 """Error codes that stop a launch but not a preview."""
 
 

@@ -157,7 +157,7 @@ def _check_can_move(run: RunFolder, old: Plan, site: Site) -> None:
     raise PreconditionError(
         f"cannot rerun {run.id} on `{site.name}`: its code ran in place and was not pinned",
         hint=f"commit the code and `windlass launch FILE --on {site.name}`, or pin it as it is with --snapshot",
-        code="rerun-unpinned",
+        code="code-not-pinned",
     )
 
 

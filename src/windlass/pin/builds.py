@@ -102,7 +102,7 @@ def _chosen(name: str, files: Mapping[str, str], patterns: Sequence[str]) -> set
             raise PreconditionError(
                 f"data.{name}.code: `{pattern}` matches no file of the code",
                 hint="name files or folders relative to `code`, such as `tokenise.py` or `prepare/*.py`",
-                code="build-code-missing",
+                code="code-not-in-commit",
             )
         chosen |= found
     return chosen

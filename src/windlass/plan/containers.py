@@ -37,7 +37,7 @@ def check_site_containers(experiment: Experiment, profile: Profile, diagnostics:
         return  # without a runtime, the image itself is refused
     _check_launchers(experiment, diagnostics, "use `env.uv`, or start the cluster inside your own command")
     if kind == "enroot" and not image.name.startswith("/"):
-        diagnostics.add("env.image", _NOT_A_FILE.format(image), "image-not-imported", _import_hint(str(image)))
+        diagnostics.add("env.image", _NOT_A_FILE.format(image), "image-unsupported", _import_hint(str(image)))
     reasons = {}
     if image.network != "host":
         reasons["network"] = f"{kind} uses the node's network"
@@ -101,7 +101,7 @@ def container_argv(
         raise PreconditionError(
             f"`env.image` is `{image}`, and {containers.kind} cannot build from a Dockerfile",
             hint="build the image on another machine, push it, and use its tag",
-            code="image-not-built",
+            code="image-unsupported",
         )
     shown = _shown(() if has_own_code else (cwd,), folders)
     if containers.kind == "apptainer":
@@ -147,7 +147,7 @@ def _enroot(
     uses_gpus: bool,
 ) -> tuple[str, ...]:
     if not image.startswith("/"):
-        raise PreconditionError(_NOT_A_FILE.format(image), hint=_import_hint(image), code="image-not-imported")
+        raise PreconditionError(_NOT_A_FILE.format(image), hint=_import_hint(image), code="image-unsupported")
     lines = [*map(_both_sides, (*containers.binds, *shown)), *(_both_sides(str(file), "file,bind") for file in files)]
     mounts = [each for line in lines for each in ("--mount", line)]
     words = [*sorted(variables), *(["NVIDIA_VISIBLE_DEVICES=all"] if uses_gpus else [])]

@@ -210,7 +210,7 @@ def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
     try:
         return Manifest.from_data(read_json(where))
     except FileNotFoundError as error:
-        raise NotFoundError(f"{path} has no manifest ({where.name})", code="manifest-missing") from error
+        raise NotFoundError(f"{path} has no manifest ({where.name})", code="checkpoint-damaged") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PreconditionError(f"{where} is damaged: {error}", code="manifest-damaged") from error
 

@@ -95,12 +95,12 @@ def test_no_such_commit(pushed: Pushed, ref: str, code: str) -> None:
 def test_where_there_is_nothing_to_fetch(pushed: Pushed, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert code_of(empty) == "not-a-repository"
+    assert code_of(empty) == "no-commit"
     below = pushed.folder / "below"
     below.mkdir()
     assert code_of(below) == "precondition"
     pushed.git("remote", "remove", "origin")
-    assert code_of(pushed.folder) == "no-remote"
+    assert code_of(pushed.folder) == "commit-not-pushed"
 
 
 def test_a_detached_head_has_no_branch(pushed: Pushed) -> None:

@@ -43,7 +43,7 @@ def _no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_site_without_an_engine_needs_a_registry(home: Path) -> None:
     with pytest.raises(PreconditionError, match="mine needs a registry for the image") as caught:
         pin_image(experiment(Image(dockerfile="Dockerfile")), NO_CODE, home, SLURM, Home(home))
-    assert caught.value.code == "image-needs-registry"
+    assert caught.value.code == "image-unsupported"
     assert "env.image.registry=" in caught.value.hint
 
 
@@ -57,7 +57,7 @@ def test_an_image_that_this_machine_alone_has_is_not_started_elsewhere(
             return ImageFacts(image_id=DIGEST)
 
     def refuse(reference: object) -> str:
-        raise NotFoundError(f"the registry docker.io has no image `{reference}`", hint="", code="image-missing")
+        raise NotFoundError(f"the registry docker.io has no image `{reference}`", hint="", code="image-not-found")
 
     monkeypatch.setattr(images, "_engine", lambda _: Local(kind="docker", program="docker"))
     monkeypatch.setattr(pinning, "fetch_digest", refuse)

@@ -116,7 +116,7 @@ def test_a_failing_step_is_named_with_its_last_lines(text: str, tmp_path: Path) 
     log = tmp_path / "log"
     log.write_text(text)
     error = build_failure(log, "n:k", 1)
-    assert error.code == "image-build-failed"
+    assert error.code == "build-failed"
     assert error.message.splitlines()[0] == "building the image n:k failed at `RUN make`:"
     assert "  error: no rule" in error.message.splitlines()
     assert "2" in error.message.splitlines()[-1]

@@ -7,13 +7,13 @@ from windlass.pin.image.faults import explain_fault, is_passing
 SAID = [
     ("write /var/lib/docker/tmp/x: no space left on device", "disk-full", False),
     ("filesystem layer verification failed for digest sha256:12", "digest-mismatch", False),
-    ("no matching manifest for linux/arm64 in the manifest list entries", "image-wrong-architecture", False),
+    ("no matching manifest for linux/arm64 in the manifest list entries", "wrong-architecture", False),
     ("Error response from daemon: Head x: unauthorized: authentication required", "remote-forbidden", False),
     ("denied: requested access to the resource is denied", "remote-forbidden", False),
     ("Get http://r/v2/: dial tcp 127.0.0.1:1: connect: connection refused", "remote-unreachable", True),
     ("unexpected EOF", "remote-unreachable", True),
     ("received unexpected HTTP status: 500 Internal Server Error", "remote-unreachable", True),
-    ("manifest for r/x:1 not found: manifest unknown", "image-missing", False),
+    ("manifest for r/x:1 not found: manifest unknown", "image-not-found", False),
     ("Error: something nobody has seen", "engine-failed", False),
     ("", "engine-failed", False),
 ]

@@ -104,7 +104,7 @@ def test_code_that_runs_in_place_makes_no_image(project: Path) -> None:
     source = ImageSource(dockerfile="Dockerfile", args={})
     with pytest.raises(PreconditionError, match=r"neither: train\.py") as caught:
         pin_built(source, code, project, engine=None, has_own_code=True, network="host")
-    assert caught.value.code == "image-code-in-place"
+    assert caught.value.code == "code-not-pinned"
 
 
 def test_a_project_is_called_by_its_remote_and_branch(project: Path, sh: Shell) -> None:

@@ -282,7 +282,7 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
         (
             "enroot",
             ("env.image=base:1",),
-            "image-not-imported",
+            "image-unsupported",
             "`env.image` is `base:1`, and enroot starts image files only",
             "`enroot import -o image.sqsh docker://base:1` there, then use the file's absolute path",
         ),

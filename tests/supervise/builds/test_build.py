@@ -207,7 +207,7 @@ def test_a_failed_build_says_why_and_the_next_one_clears_it(
     whole, envs = wheel.read_bytes(), tmp_path / "envs"
     wheel.unlink()
     answer = build(archive, recipe, envs)
-    assert (answer["exit"], answer["code"]) == (8, "env-build-failed")
+    assert (answer["exit"], answer["code"]) == (8, "build-failed")
     assert "installing the locked packages failed: uv exited with code" in answer["message"]
     assert "tiny-2.0-py3-none-any.whl" in answer["message"]
     assert json.loads(beside(envs / recipe.key, ".failed").read_bytes())["message"] == answer["message"]
@@ -233,7 +233,7 @@ def test_a_changed_lock_and_a_wrong_machine_are_named(archive: Path, recipe: Env
     answer = build(archive, replace(recipe, lock_sha256="0" * 64), tmp_path / "envs")
     assert answer["code"] == "input-changed"
     answer = build(archive, replace(recipe, arch="riscv64"), tmp_path / "envs")
-    assert answer["code"] == "env-arch-mismatch"
+    assert answer["code"] == "wrong-architecture"
     assert answer["message"].endswith(f"is {os.uname().machine}, but the environment is for riscv64")
 
 
@@ -398,7 +398,7 @@ def test_an_import_that_fails_after_the_build_is_an_error(archive: Path, tmp_pat
     project = make_project(tmp_path / "p", dependencies=["flash"])
     make_wheel(project / "wheels", "flash", module="raise ImportError('wrong symbol')\n")
     answer = build(archive, recipe_of(lock(project), imports=("flash",)), tmp_path / "envs")
-    assert answer["code"] == "env-build-failed"
+    assert answer["code"] == "build-failed"
     assert answer["message"].startswith("`import flash` in the new environment failed: python exited with code 1")
     assert "ImportError: wrong symbol" in answer["message"]
 

@@ -144,5 +144,5 @@ def test_a_push_that_fails_costs_no_build(project: Project, at_docker: DockerLab
 def test_what_no_registry_has(project: Project, registry: str) -> None:
     with pytest.raises(WindlassError) as caught:
         project.build(f"env.image={registry}/nobody/has:this")
-    assert caught.value.code == "image-missing"
+    assert caught.value.code == "image-not-found"
     assert "and docker does not have it" in caught.value.message

@@ -268,7 +268,7 @@ def test_a_missing_module_ends_the_run_by_its_name(slurm_stage: SlurmStage, stat
 @pytest.mark.parametrize(
     ("changes", "slug", "said"),
     [
-        ({sys.executable: "/opt/nosuch/python3"}, "python-missing", "`/opt/nosuch/python3`"),
+        ({sys.executable: "/opt/nosuch/python3"}, "python-unusable", "`/opt/nosuch/python3`"),
         ({"  kill_wait": "  bin: /opt/slurm/bin\n  kill_wait"}, "program-missing", "`scheduler.bin`"),
     ],
     ids=["python", "sbatch"],

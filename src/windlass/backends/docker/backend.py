@@ -60,4 +60,4 @@ def check_engine(program: str) -> str:
     lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
     reason = lines[-1] if lines else "it did not respond"
     hint = f"run `{program} version` to see the error"
-    raise UnreachableError(f"`{program}` cannot run containers: {reason}", hint=hint, code="engine-unreachable")
+    raise UnreachableError(f"`{program}` cannot run containers: {reason}", hint=hint, code="engine-failed")

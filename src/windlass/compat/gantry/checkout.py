@@ -138,7 +138,7 @@ def _root(folder: Path) -> Repository:
     repository = open_repository(folder)
     if repository is None or repository.toplevel is None:
         hint = "go to the root of a git repository, or name one: `--remote account/name --branch main`"
-        raise PreconditionError(f"{folder} is not in a git repository", hint=hint, code="not-a-repository")
+        raise PreconditionError(f"{folder} is not in a git repository", hint=hint, code="no-commit")
     if repository.subdir:
         hint = f"cd {repository.toplevel}"
         message = f"{folder} is not the root of its repository, where the job starts"
@@ -150,7 +150,9 @@ def _remote(git: Git) -> str:
     remotes = git.lines("remote")
     if not remotes:
         hint = "git remote add origin URL, and push"
-        raise PreconditionError("the repository has no remote for a job to fetch from", hint=hint, code="no-remote")
+        raise PreconditionError(
+            "the repository has no remote for a job to fetch from", hint=hint, code="commit-not-pushed"
+        )
     return "origin" if "origin" in remotes else remotes[0]
 
 
@@ -168,7 +170,7 @@ def _resolve(git: Git, ref: str | None, *, is_online: bool) -> str:
         return found.stdout.strip()
     if ref is None:
         message = "the repository has no commit"
-        raise PreconditionError(message, hint="git commit, and push", code="no-commits")
+        raise PreconditionError(message, hint="git commit, and push", code="no-commit")
     if _COMMIT.match(ref) and is_online:
         return ref  # the server may have it; `_check_pushed` checks
     hint = "git fetch, or use a commit that this clone has"

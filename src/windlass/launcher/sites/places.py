@@ -78,7 +78,7 @@ def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces,
         raise PreconditionError(
             f"no Python `{name}` at {shell.name}",
             hint="set `env.python` to an interpreter at the site, or use `env.uv`, which is built there",
-            code="python-missing",
+            code="python-unusable",
         )
     python = Path(answer.out.strip())
     return SiteBuild(

@@ -37,12 +37,12 @@ def pin_site_python(python: str, profile: Profile) -> EnvironmentPin:
         message = (
             f"`env.python` is the relative path `{python}`, but each run has its own code folder at {profile.name}"
         )
-        raise UsageError(message, hint=f"give its absolute path at {profile.name}", code="python-missing")
+        raise UsageError(message, hint=f"give its absolute path at {profile.name}", code="python-unusable")
     shell = shell_for(profile)
     found = shell.run(["sh", "-c", _FIND, python])
     if found.code:
         hint = f"set `env.python` to a program or virtual environment at {profile.name}, not on this machine"
-        raise NotFoundError(f"no such Python at {shell.name}: {python}", hint=hint, code="python-missing")
+        raise NotFoundError(f"no such Python at {shell.name}: {python}", hint=hint, code="python-unusable")
     path = found.out.strip().rpartition("\n")[2]
     clean = ["env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "-u", "PYTHONSTARTUP"]
     answer = shell.run([*clean, path, "-c", QUESTION, "packages"], timeout_s=_TIMEOUT_S)

@@ -49,7 +49,7 @@ def ensure_site_environment(
         account, qos: the tasks' settings; a build job in another partition does not get the QOS.
 
     Raises:
-        PreconditionError: the build failed (`env-build-failed`, `modules-failed`, `driver-too-old`, ...); no job
+        PreconditionError: the build failed (`build-failed`, `modules-failed`, `driver-too-old`, ...); no job
             of the run has been queued.
         UnreachableError: the site cannot be reached; a build in progress continues, and the next call finds it.
     """
@@ -86,7 +86,7 @@ def _read_lock(pin: EnvironmentPin, project: Path) -> str:
     path = Path(os.path.normpath(project / pin.lock_file))
     if not path.is_file():
         raise PreconditionError(
-            f"no lock file {path} in the checkout", hint="commit the lock file", code="lock-missing"
+            f"no lock file {path} in the checkout", hint="commit the lock file", code="lock-invalid"
         )
     if sha256_file(path) != pin.lock_sha256:
         raise PreconditionError(
@@ -151,7 +151,7 @@ def _last_line(answer: ShellResult, profile: Profile, shell: SiteShell) -> dict[
         raise PreconditionError(
             f"no Python `{profile.env.python}` at {shell.name}",
             hint=f"set `env.python` in the profile of `{profile.name}` to Python 3.9 or newer",
-            code="python-missing",
+            code="python-unusable",
         )
     raise PreconditionError(
         f"the builder at {shell.name} exited {answer.code}: {output}",

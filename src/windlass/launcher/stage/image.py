@@ -143,7 +143,7 @@ def _needs_registry(dockerfile: str, site: Site) -> PreconditionError:
     return PreconditionError(
         f"{site.name} needs a registry for the image that `env.image: {dockerfile}` builds",
         hint="set env.image.registry=ghcr.io/LAB/PROJECT: the image is pushed there, and jobs use it by digest",
-        code="image-needs-registry",
+        code="image-unsupported",
     )
 
 
@@ -244,7 +244,7 @@ def build_image(
     experiment = load_experiment(file, overrides).value
     if not experiment.env.image:
         hint = "add `env: {image: Dockerfile}`; `windlass init NAME --docker` writes an example"
-        raise SpecError([Problem(f"{file} has no `env.image`", "image-missing", hint=hint)])
+        raise SpecError([Problem(f"{file} has no `env.image`", "missing-key", hint=hint)])
     engine = find_engine(on)
     folder = file.absolute().parent / experiment.code
     code = pin_code(folder, snapshot=snapshot, store=home.cache / "code.git")

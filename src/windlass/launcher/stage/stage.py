@@ -231,7 +231,7 @@ def _ship(
         raise PreconditionError(
             f"cannot run code in place at {profile.name}, which is another machine",
             hint="commit the code, or send it as it is with --snapshot",
-            code="code-in-place",
+            code="code-not-pinned",
         )
     mirror = mirror_at(run, state / "runs" / run.id, profile, prepared.home)
     mirror.ship({there[name]: path for name, path in here.items()})

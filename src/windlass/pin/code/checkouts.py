@@ -137,7 +137,7 @@ def _explain(done: Completed, commit: str) -> PreconditionError:
     return PreconditionError(
         f"git could not check out {commit[:12]}: {last}",
         hint="run `git fsck`, and `git lfs fetch` if LFS is used",
-        code="checkout-failed",
+        code="git-failed",
     )
 
 

@@ -77,7 +77,7 @@ def pin_code(
         raise PreconditionError(
             f"{folder} is in a bare repository, which has no files to run",
             hint="use a clone of it, or an explicit revision",
-            code="not-a-repository",
+            code="no-commit",
         )
     return _pin_working_tree(repository, snapshot=snapshot, allow_dirty=allow_dirty, write=write)
 
@@ -129,7 +129,7 @@ def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bo
         raise PreconditionError(
             f"the repository at {repository.git.folder} has no commit yet",
             hint="commit first, or add --snapshot (stores this exact tree)",
-            code="no-commits",
+            code="no-commit",
         )
     raise _dirty(repository, seen)
 
@@ -188,7 +188,7 @@ def _pin_loose(folder: Path, *, snapshot: bool, allow_dirty: bool, write: bool, 
         raise PreconditionError(
             f"{folder} is not in a git repository, so there is no commit to pin",
             hint="add --snapshot (stores this exact tree), or `git init` and commit",
-            code="not-a-repository",
+            code="no-commit",
         )
     from windlass.pin.code.snapshot import take_snapshot  # lazy: as above
 

@@ -63,14 +63,14 @@ def read_tree(pin: CodePin, folder: Path, *, store: Path | None = None) -> Itera
         store: windlass's repository, for folders outside any repository.
 
     Raises:
-        PreconditionError: the code runs in place, so there is no tree (`image-code-in-place`).
+        PreconditionError: the code runs in place, so there is no tree (`code-not-pinned`).
     """
     if pin.kind in ("in-place", "none"):
         files = f": {name_some(pin.dirty_files)}" if pin.dirty_files else ""
         raise PreconditionError(
             f"an image is built from a commit or a snapshot, and the code in {folder} is neither{files}",
             hint="commit, or use --snapshot instead of --allow-dirty",
-            code="image-code-in-place",
+            code="code-not-pinned",
         )
     repository = open_repository(folder)
     if repository is not None and repository.aimed.has(f"{pin.commit}^{{tree}}"):

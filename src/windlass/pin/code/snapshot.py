@@ -225,7 +225,7 @@ def _refuse(folder: Path, names: list[str]) -> None:
         raise PreconditionError(
             f"{count(len(secrets), *_LIKE_CREDENTIALS)} left out of the snapshot:  {name_some(secrets)}",
             hint="list them in .gitignore (keep values that a run needs with `windlass secret set`)",
-            code="snapshot-credential",
+            code="snapshot-refused",
         )
     large = []
     for name in present:
@@ -236,7 +236,7 @@ def _refuse(folder: Path, names: list[str]) -> None:
         raise PreconditionError(
             f"{count(len(large), *_TOO_LARGE)} left out of the snapshot:  {name_some(large)}",
             hint="list them in .gitignore, and in `data:` if the run needs them",
-            code="snapshot-large-file",
+            code="snapshot-refused",
         )
 
 

@@ -225,7 +225,7 @@ def resolve_output(name: str, source: str, runs: Path) -> Path:
         raise PreconditionError(
             f"data `{name}`: `{source}` is outside of its task's output",
             hint="use a path inside it",
-            code="special-file",
+            code="invalid-value",
         )
     return resolved
 

@@ -69,7 +69,7 @@ def _build(pin: EnvironmentPin, code_folder: Path, folder: Path, log: Callable[[
 def _check_lock(pin: EnvironmentPin, code_folder: Path) -> Path:
     path = Path(os.path.normpath(code_folder / pin.lock_file))
     if not path.is_file():
-        raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
+        raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-invalid")
     if sha256_file(path) != pin.lock_sha256:
         raise PreconditionError(
             f"{path} differs from the lock file that was pinned (sha256 {pin.lock_sha256[:12]}...)",
@@ -88,7 +88,7 @@ def _interpreter(pin: EnvironmentPin, code_folder: Path) -> str:
         raise PreconditionError(
             f"Python {pin.python_version} is not installed on this machine",
             hint=f"uv python install {pin.python_version}",
-            code="python-missing",
+            code="python-unusable",
         )
     return done.stdout.strip()
 
@@ -204,7 +204,7 @@ def build_failure(what: str, code: int, log_file: Path) -> PreconditionError:
         else "read the log"
     )
     return PreconditionError(
-        f"{what} failed: uv exited with code {code}\n{said}\n  log: {log_file}", hint=hint, code="env-build-failed"
+        f"{what} failed: uv exited with code {code}\n{said}\n  log: {log_file}", hint=hint, code="build-failed"
     )
 
 
@@ -214,7 +214,7 @@ def _install(name: str, source: Path, target: Path, python: Path, stamp: str, lo
         raise PreconditionError(
             f"the local package `{name}` is not in the checkout: {source}",
             hint="move it into the repository",
-            code="local-package-missing",
+            code="code-not-in-commit",
         )
     with tempfile.TemporaryDirectory(prefix="windlass-build-") as temporary:
         copy = Path(temporary) / source.resolve().name

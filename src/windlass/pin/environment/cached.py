@@ -84,7 +84,7 @@ def build_once(
                 raise PreconditionError(
                     f"the build at {folder} exited 0 but did not create {proof}",
                     hint="the log next to it has its output",
-                    code="env-build-failed",
+                    code="build-failed",
                 )
             write_json(place / _MARKER, {**notes, "generation": folder.name})
         except BaseException:

@@ -58,22 +58,22 @@ def find_interpreter(place: Path) -> Path:
         raise NotFoundError(
             f"no Python in {place}: neither bin/python nor bin/python3",
             hint="`python:` must name a program or a virtual environment",
-            code="python-missing",
+            code="python-unusable",
         )
     if place.is_symlink() and not place.exists():
         raise PreconditionError(
             f"{place} points at {os.readlink(place)}, which does not exist",
             hint="create that virtual environment again",
-            code="python-broken",
+            code="python-unusable",
         )
     if not place.exists():
         raise NotFoundError(
             f"no such Python: {place}",
             hint="`python:` must name a program or a virtual environment",
-            code="python-missing",
+            code="python-unusable",
         )
     if not os.access(place, os.X_OK):
-        raise PreconditionError(f"{place} cannot be executed", hint=f"chmod +x {place}", code="python-broken")
+        raise PreconditionError(f"{place} cannot be executed", hint=f"chmod +x {place}", code="python-unusable")
     return place
 
 
@@ -92,7 +92,7 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
     except PreconditionError as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error.message
         raise PreconditionError(
-            f"{path} is not a program: {reason}", hint="name a Python interpreter", code="python-broken"
+            f"{path} is not a program: {reason}", hint="name a Python interpreter", code="python-unusable"
         ) from error
     return read_answer(str(path), done.code, done.stdout, done.stderr)
 
@@ -110,5 +110,5 @@ def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
         raise PreconditionError(
             f"{path} is not a working Python >= 3.9 (code {code}): {last or 'no output'}",
             hint="name a working Python interpreter or virtual environment",
-            code="python-broken",
+            code="python-unusable",
         ) from error

@@ -36,7 +36,7 @@ def locked_packages(text: str, file_name: str) -> tuple[LockedPackage, ...]:
     """Return the packages of a uv.lock, pylock.toml or requirements.txt for all extras and platforms; pure.
 
     Raises:
-        PreconditionError: `lock-broken`.
+        PreconditionError: `lock-invalid`.
     """
     if file_name.endswith(".txt"):
         return tuple(
@@ -47,7 +47,7 @@ def locked_packages(text: str, file_name: str) -> tuple[LockedPackage, ...]:
         tables = load_toml(text)
     except ValueError as error:
         raise PreconditionError(
-            f"{file_name} is not valid TOML: {error}", hint="uv lock", code="lock-broken"
+            f"{file_name} is not valid TOML: {error}", hint="uv lock", code="lock-invalid"
         ) from error
     return tuple(_read(each) for each in _tables(tables.get("package", tables.get("packages"))))
 

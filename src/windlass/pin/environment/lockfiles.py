@@ -35,7 +35,7 @@ def find_lock_file(folder: Path) -> LockFile:
     """Return the project's lock file: uv.lock (in a workspace's root), pylock.toml or a hashed requirements.txt.
 
     Raises:
-        PreconditionError: `lock-missing`, `lock-broken`, `lock-stale`, `lock-unhashed`, `lock-local`.
+        PreconditionError: `lock-invalid`, `unpinned-package`, `lock-local`.
     """
     manifest = read_manifest(folder)
     path = _find_uv_lock(folder, manifest)
@@ -61,7 +61,7 @@ def find_lock_file(folder: Path) -> LockFile:
         hint=f"uv lock --project {folder}"
         if manifest is not None
         else f"add a pyproject.toml and run `uv lock --project {folder}`",
-        code="lock-missing",
+        code="lock-invalid",
     )
 
 
@@ -72,7 +72,7 @@ def check_is_current(lock: LockFile, python: str) -> None:
         python: path of the interpreter to use; finding one would take uv longer than the check.
 
     Raises:
-        PreconditionError: `lock-broken` or `lock-stale`, with uv's message.
+        PreconditionError: `lock-invalid`, with uv's message.
     """
     if lock.kind != "uv.lock":
         return
@@ -88,10 +88,10 @@ def check_is_current(lock: LockFile, python: str) -> None:
     again = f"uv lock --project {lock.folder}"
     if "Failed to parse `uv.lock`" in done.stderr or "unsupported schema version" in done.stderr:
         raise PreconditionError(
-            f"{lock.path} is broken\n{said}", hint=f"restore it from git, or `{again}`", code="lock-broken"
+            f"{lock.path} is broken\n{said}", hint=f"restore it from git, or `{again}`", code="lock-invalid"
         )
     manifest = lock.folder / "pyproject.toml"
-    raise PreconditionError(f"{lock.path} does not match {manifest}\n{said}", hint=again, code="lock-stale")
+    raise PreconditionError(f"{lock.path} does not match {manifest}\n{said}", hint=again, code="lock-invalid")
 
 
 def _find_uv_lock(folder: Path, manifest: ProjectManifest | None) -> Path | None:
@@ -111,22 +111,22 @@ def _find_uv_lock(folder: Path, manifest: ProjectManifest | None) -> Path | None
 def _check_text(path: Path, folder: Path, manifest: ProjectManifest | None) -> None:
     if manifest is None:
         raise PreconditionError(
-            f"{path} has no pyproject.toml next to it", hint="add the project's pyproject.toml", code="manifest-missing"
+            f"{path} has no pyproject.toml next to it", hint="add the project's pyproject.toml", code="lock-invalid"
         )
-    read_toml(path, code="lock-broken", hint=f"restore it from git, or `uv lock --project {folder}`")
+    read_toml(path, code="lock-invalid", hint=f"restore it from git, or `uv lock --project {folder}`")
 
 
 def _check_pylock(path: Path) -> set[str]:
     """Return the package names of a PEP 751 lock file after checking that everything is hashed."""
     hint = "write it again: uv export --format pylock.toml -o " + path.name
-    tables = read_toml(path, code="lock-broken", hint=hint)
+    tables = read_toml(path, code="lock-invalid", hint=hint)
     packages = tables.get("packages", [])
     if not isinstance(tables.get("lock-version"), str) or not isinstance(packages, list):
-        raise PreconditionError(f"{path} has no `lock-version` and `packages`", hint=hint, code="lock-broken")
+        raise PreconditionError(f"{path} has no `lock-version` and `packages`", hint=hint, code="lock-invalid")
     names = set()
     for package in packages:
         if not isinstance(package, dict) or "name" not in package:
-            raise PreconditionError(f"{path} has a package without a name", hint=hint, code="lock-broken")
+            raise PreconditionError(f"{path} has a package without a name", hint=hint, code="lock-invalid")
         name = str(package["name"])
         names.add(normalize(name))
         if "directory" in package:
@@ -141,7 +141,7 @@ def _check_pylock(path: Path) -> set[str]:
             *([package["archive"]] if "archive" in package else []),
         ]
         if "vcs" not in package and not (files and all(each.get("hashes") for each in files)):
-            raise PreconditionError(f"{path} has no hash for `{name}`", hint=hint, code="lock-unhashed")
+            raise PreconditionError(f"{path} has no hash for `{name}`", hint=hint, code="unpinned-package")
     return names
 
 
@@ -175,7 +175,7 @@ def _check_requirements(path: Path, manifest: ProjectManifest | None) -> set[str
     if bad:
         shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
         raise PreconditionError(
-            f"{path} has {count(len(bad), 'line')} without a hash: {shown}", hint=hint, code="lock-unhashed"
+            f"{path} has {count(len(bad), 'line')} without a hash: {shown}", hint=hint, code="unpinned-package"
         )
     return names
 
@@ -194,5 +194,5 @@ def _check_names(locked: set[str], path: Path, manifest: ProjectManifest | None)
             hint=_HASHES_HINT.format(source="pyproject.toml", target=path.name)
             if path.suffix == ".txt"
             else f"uv export --format pylock.toml -o {path.name}",
-            code="lock-stale",
+            code="lock-invalid",
         )

@@ -106,7 +106,7 @@ def _make_pin(
 def _pin_interpreter(folder: Path, python: str) -> EnvironmentPin:
     if not python:
         raise PreconditionError(
-            "`python:` needs the path of an interpreter", hint="python: /path/to/venv", code="python-missing"
+            "`python:` needs the path of an interpreter", hint="python: /path/to/venv", code="python-unusable"
         )
     place = folder / Path(python).expanduser()
     return pin_of_interpreter(
@@ -170,7 +170,7 @@ def _find_python(folder: Path, wanted: str) -> str:
         f"no Python {wanted or 'that this project accepts'} on this machine\n  uv: "
         + last_lines(done.stderr, 8).replace("\n", "\n  uv: "),
         hint=f"uv python install {wanted}".rstrip(),
-        code="python-missing",
+        code="python-unusable",
     )
 
 
@@ -197,7 +197,7 @@ def _local_packages(lock: LockFile, extras: tuple[str, ...], groups: tuple[str, 
             raise PreconditionError(
                 f"uv cannot read {lock.path}: {last_lines(done.stderr)}",
                 hint=f"uv lock --project {lock.folder}",
-                code="lock-broken",
+                code="lock-invalid",
             )
         folders += [folder for folder in _exported_folders(done.stdout, lock) if folder != lock.folder]
     found = [describe_package(folder, lock.folder) for folder in folders]

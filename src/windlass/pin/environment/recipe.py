@@ -55,7 +55,7 @@ def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment,
     `module_init` and the project's folder are not part of the key: they do not affect what is installed.
 
     Raises:
-        PreconditionError: `invalid-value`, or `lock-broken`.
+        PreconditionError: `invalid-value`, or `lock-invalid`.
     """
     _check_indexes(site)
     names = {package.name for package in files.packages(pin)} | {each.partition("==")[0] for each in pin.unhashed}

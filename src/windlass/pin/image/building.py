@@ -142,7 +142,7 @@ def build(engine: ImageEngine, builder: Builder, recipe: ImageRecipe, log: Path,
     """Build the image and tag it; output goes to `log`. Blocking.
 
     Raises:
-        PreconditionError: a step failed (`image-build-failed`); the message has its last lines.
+        PreconditionError: a step failed (`build-failed`); the message has its last lines.
     """
     with _hidden(secrets) as files:
         arguments, variables = build_command(engine, builder, replace(recipe, secrets=files))
@@ -184,7 +184,7 @@ def build_failure(log: Path, name: str, code: int) -> WindlassError:
     return PreconditionError(
         f"building the image {name} failed{at}:{shown}",
         hint=f"the full output is in {log}; correct the step and commit",
-        code="image-build-failed",
+        code="build-failed",
     )
 
 

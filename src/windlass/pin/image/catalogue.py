@@ -47,5 +47,5 @@ def expand(name: str) -> str:
     raise NotFoundError(
         f"no image `{short}` in windlass's catalogue",
         hint=f"did you mean `{PREFIX}{close}`?" if close else f"available: {', '.join(entries)}",
-        code="image-missing",
+        code="image-not-found",
     )

@@ -36,7 +36,7 @@ class BuildContext:
 
 
 def read_dockerfile(tree: TreeReader, path: str) -> str:
-    """Return the Dockerfile's text at the pinned commit; raises PreconditionError (`image-file-missing`)."""
+    """Return the Dockerfile's text at the pinned commit; raises PreconditionError (`code-not-in-commit`)."""
     text = tree.text(path)
     if text is None:
         names = [
@@ -48,7 +48,7 @@ def read_dockerfile(tree: TreeReader, path: str) -> str:
         raise PreconditionError(
             f"no file `{path}` in the pinned code",
             hint=f"did you mean `{close}`?" if close else "commit it; `windlass init NAME --docker` creates an example",
-            code="image-file-missing",
+            code="code-not-in-commit",
         )
     return text
 
@@ -67,7 +67,7 @@ def read_context(tree: TreeReader, folder: str, dockerfile: str) -> BuildContext
         raise PreconditionError(
             f"the context `{folder}` of the image is not in the pinned code, or is empty",
             hint="`env.image.context` is a folder relative to the code; commit what is in it",
-            code="image-file-missing",
+            code="code-not-in-commit",
         )
     own = tree.text(f"{dockerfile}{_IGNORE}")
     text = own if own is not None else tree.text(_IGNORE if folder in ("", ".") else f"{folder}/{_IGNORE}") or ""

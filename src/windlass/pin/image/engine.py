@@ -109,7 +109,7 @@ class ImageEngine:
             raise UnreachableError(
                 f"`{self.program} {' '.join(done.argv[1:3])}` does not respond as {self.kind} does: {error!r:.200}",
                 hint=f"run it yourself, or name another program in {_VARIABLES[self.kind]}",
-                code="engine-unreachable",
+                code="engine-failed",
             ) from error
 
     def find(self, name: str) -> ImageFacts | None:
@@ -159,13 +159,13 @@ class ImageEngine:
             raise AccessError(
                 f"permission denied by the engine of `{self.program}`",
                 hint="ask to join the group `docker`, or use `--on podman`",
-                code="engine-access",
+                code="engine-failed",
             )
         if "cannot connect to the docker daemon" in text or "cannot connect to podman" in text:
             raise UnreachableError(
                 f"cannot connect to the engine of `{self.program}`: {said.strip().splitlines()[-1]}",
                 hint="start it (`systemctl start docker`), or set DOCKER_HOST",
-                code="engine-unreachable",
+                code="engine-failed",
             )
 
 

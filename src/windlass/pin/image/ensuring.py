@@ -147,7 +147,9 @@ def _pull_named(pin: ImagePin, wanted: str, maker: ImageMaker) -> ImageFacts:
     facts = maker.engine.find(wanted)
     if facts is None:
         raise PreconditionError(
-            f"`{maker.engine.kind}` pulled {wanted} but does not have the image", hint="try again", code="image-missing"
+            f"`{maker.engine.kind}` pulled {wanted} but does not have the image",
+            hint="try again",
+            code="image-not-found",
         )
     return facts
 
@@ -379,7 +381,7 @@ def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
         raise PreconditionError(
             f"the build of {_tagged(pin)} exited 0, but `{maker.engine.kind}` does not have the image",
             hint="check that the builder loads its images into this engine",
-            code="image-build-failed",
+            code="build-failed",
         )
     maker.engine.tag(facts.image_id, _tagged(pin))
     maker.engine.remove(_unfinished(pin))
@@ -412,7 +414,7 @@ def _check_platform(facts: ImageFacts, pin: ImagePin, name: str) -> None:
         raise PreconditionError(
             f"the image {name} is for {facts.platform}, not for {pin.platform}",
             hint=f"use or build one for {pin.platform}",
-            code="image-wrong-architecture",
+            code="wrong-architecture",
         )
 
 

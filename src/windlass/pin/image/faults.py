@@ -62,7 +62,7 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
         return PreconditionError(
             f"`{what}`: no image for this machine's architecture: {last}",
             hint="use an image for this architecture, or run on a machine of the image's architecture",
-            code="image-wrong-architecture",
+            code="wrong-architecture",
         )
     if is_passing(said):
         return UnreachableError(
@@ -78,7 +78,7 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
             code="remote-forbidden",
         )
     if _MISSING.search(said):
-        return NotFoundError(f"`{what}`: {last}", hint="check the name and the tag", code="image-missing")
+        return NotFoundError(f"`{what}`: {last}", hint="check the name and the tag", code="image-not-found")
     return PreconditionError(f"`{what}` failed: {last}", hint="run it yourself to see more", code="engine-failed")
 
 

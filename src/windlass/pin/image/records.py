@@ -143,7 +143,7 @@ def find_record(cache: Path, word: str) -> ImageRecord:
         hint=f"did you mean `{close}`?"
         if close
         else "`windlass image ls` lists them; `windlass image build FILE` builds one",
-        code="image-missing",
+        code="image-not-found",
     )
 
 

@@ -43,7 +43,7 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
     `timeout_s` each.
 
     Raises:
-        NotFoundError: the registry has no such image (`image-missing`).
+        NotFoundError: the registry has no such image (`image-not-found`).
         AccessError: it requires another login (`remote-forbidden`).
         UnreachableError: it does not respond, or not as a registry (`remote-unreachable`).
     """
@@ -61,7 +61,7 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
         raise NotFoundError(
             f"the registry {reference.registry} has no image `{reference}`",
             hint="check the name and the tag; an image that was never pushed exists only in its builder's engine",
-            code="image-missing",
+            code="image-not-found",
         )
     if status != 200:
         raise _unreachable(reference, f"it answered {status}")

@@ -44,14 +44,14 @@ def build_main(arguments: list[str]) -> int:
         _say({"ok": False, "message": error.message, "hint": error.hint, "code": error.code})
         return error.exit_code
     except OSError as error:
-        _say({"ok": False, "message": f"the build failed: {error}", "hint": "", "code": "env-build-failed"})
+        _say({"ok": False, "message": f"the build failed: {error}", "hint": "", "code": "build-failed"})
         return PreconditionError.exit_code
     _say({"ok": True, **answer})
     return 0
 
 
 def _on_term(number: int, frame: object) -> None:
-    raise PreconditionError("the build was terminated before it finished", hint="launch again", code="env-build-failed")
+    raise PreconditionError("the build was terminated before it finished", hint="launch again", code="build-failed")
 
 
 def _say(answer: dict[str, object]) -> None:
@@ -141,7 +141,7 @@ def _build(recipe: EnvironmentRecipe, place: Path, folder: Path) -> dict[str, ob
         raise PreconditionError(
             f"{os.uname().nodename} is {machine}, but the environment is for {recipe.arch}",
             hint="set `env: {build: compute}` in the site profile, which builds where jobs run",
-            code="env-arch-mismatch",
+            code="wrong-architecture",
         )
     _tell(f"building the environment {recipe.key[:12]} (log: {shell.log_file})")
     return build_environment(recipe, folder, shell)
@@ -171,7 +171,7 @@ def _build_overlay(recipe: EnvironmentRecipe, environment: Path, place: Path, fo
             raise PreconditionError(
                 f"the local package `{package.name}` is not in the checkout: {package.folder}",
                 hint="keep it inside the repository",
-                code="local-package-missing",
+                code="code-not-in-commit",
             )
         _tell(f"building {package.name} from the checkout")
         with tempfile.TemporaryDirectory(prefix="windlass-build-") as scratch:

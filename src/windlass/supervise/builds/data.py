@@ -212,7 +212,7 @@ def _check_content(name: str, content: Path) -> None:
         raise PreconditionError(
             "its command exited with 0 but wrote no file to ${out}",
             hint=f"pass ${{out}} to the command of data.{name}.build",
-            code="build-empty",
+            code="build-failed",
         )
 
 

@@ -88,9 +88,9 @@ class BuildShell:
         if "No space left on device" in text or "Disk quota exceeded" in text:
             hint, code = "free some space, or set `fs.shared` to another folder", "disk-full"
         elif "network was disabled" in text:
-            hint, code = "configure an index for uv, or UV_FIND_LINKS with a folder of wheels", "env-build-failed"
+            hint, code = "configure an index for uv, or UV_FIND_LINKS with a folder of wheels", "build-failed"
         else:
-            hint, code = f"read {self.log_file}", "env-build-failed"
+            hint, code = f"read {self.log_file}", "build-failed"
         return PreconditionError(f"{what} failed: {how}{output}\n  log: {self.log_file}", hint=hint, code=code)
 
     def answer(self, argv: Sequence[str]) -> str:
@@ -162,7 +162,7 @@ def check_lock(recipe: EnvironmentRecipe) -> Path:
     """
     path = Path(os.path.normpath(os.path.join(recipe.project, recipe.lock_file)))
     if not path.is_file():
-        raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
+        raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-invalid")
     if sha256_file(path) != recipe.lock_sha256:
         raise PreconditionError(
             f"{path} differs from the lock file that was pinned", hint="plan again", code="input-changed"
@@ -182,7 +182,7 @@ def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
         raise PreconditionError(
             f"Python {recipe.python_version} not found on {os.uname().nodename}, and uv cannot download it",
             hint=f"uv python install {minor} there, or load a module with it (`env.modules` in the site profile)",
-            code="python-missing",
+            code="python-unusable",
         )
     return found
 
