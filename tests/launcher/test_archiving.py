@@ -199,7 +199,7 @@ def test_what_cannot_be_exported_is_said(run: Run, stage: Stage, tmp_path: Path)
     live = stage.launch(stage.python("import time; time.sleep(600)"))
     with pytest.raises(PreconditionError) as caught:
         live.export(tmp_path / "live.tar.gz")
-    assert caught.value.code == "run-not-ended"
+    assert caught.value.code == "run-active"
     live.stop(now=True)
 
 

@@ -79,7 +79,7 @@ def test_a_run_in_motion_is_not_started_again(verb: str, bench: Bench, backend: 
         getattr(run, verb)()
     assert caught.value.message == f"run {run.id} is queued and has not ended"
     assert caught.value.hint == f"stop it (windlass stop {run.id}), or follow it: windlass logs {run.id} --follow"
-    assert caught.value.code == "run-not-ended"
+    assert caught.value.code == "run-active"
     assert backend.taken == ["main-1"]
 
 
@@ -113,7 +113,7 @@ def test_a_launch_that_died_before_all_was_in_place_has_nothing_to_go_on_with(
     records = len(bench.kinds(run))
     with pytest.raises(PreconditionError) as caught:
         run.retry()
-    assert caught.value.code == "run-incomplete"
+    assert caught.value.code == "run-damaged"
     assert len(bench.kinds(run)) == records
 
 

@@ -103,7 +103,7 @@ class TestFirstContact:
         remove = {"what": "run", "root": str(mirror.root)}
         with pytest.raises(PreconditionError, match="is active at the site") as caught:
             mirror.transport.request("clear", remove)
-        assert caught.value.code == "run-in-motion"
+        assert caught.value.code == "run-active"
         pen = JournalWriter(there.journal, "supervisor", SystemClock())
         pen.append("task-ended", task="main", job=1, attempt=1, verdict="succeeded", cause="ok", message="")
         pen.close()
@@ -149,7 +149,7 @@ class TestFirstContact:
         )
         with pytest.raises(PreconditionError, match="failed to store the zipapp: trouble") as caught:
             self.mirror(run, tmp_path / "site", archive, python).ship()
-        assert caught.value.code == "site-answer-broken"
+        assert caught.value.code == "invalid-reply"
 
     def test_a_shared_folder_that_cannot_be_is_named(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         (tmp_path / "file").write_text("")

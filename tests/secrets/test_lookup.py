@@ -133,7 +133,7 @@ def test_keyring_without_backend(tmp_path: Path, passwords: dict[tuple[str, str]
     keyring.set_keyring(Keyring())
     with pytest.raises(AccessError, match="cannot access the keyring: NoKeyringError") as caught:
         KeyringStore(tmp_path).names()
-    assert caught.value.code == "keyring-failed"
+    assert caught.value.code == "vault-unreadable"
 
 
 def test_keyring_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_removed_is_gone(vault: Vault) -> None:
 def test_near_name_is_proposed(vault: Vault) -> None:
     with pytest.raises(NotFoundError) as caught:
         vault.get("HF_TOKE")
-    assert (caught.value.code, caught.value.hint) == ("no-such-secret", "did you mean `HF_TOKEN`?")
+    assert (caught.value.code, caught.value.hint) == ("secret-not-found", "did you mean `HF_TOKEN`?")
 
 
 def test_files_are_private_and_hold_no_plain_text(vault: Vault, tmp_path: Path) -> None:

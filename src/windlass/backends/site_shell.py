@@ -242,7 +242,7 @@ def _exchanged(
         message = f"{name} did not respond to `{words}` within {timeout_s:g} s"
         raise UnreachableError(message, hint=hint, code="site-unreachable") from error
     except OverflowError as error:
-        raise PreconditionError(f"{name}: `{words}`: {error}", code="site-answer-broken") from error
+        raise PreconditionError(f"{name}: `{words}`: {error}", code="invalid-reply") from error
 
 
 def _without_secrets() -> dict[str, str]:

@@ -91,7 +91,7 @@ def run(
 
     Raises:
         PreconditionError: the program is not installed or cannot be executed, or it printed more than `limit_bytes`
-            (`output-too-large`) and has been killed.
+            (`invalid-reply`) and has been killed.
         WaitTimeoutError: it ran longer than `timeout_s`; it has been killed.
     """
     with _start(argv, cwd, env, has_input=stdin is not None) as process:
@@ -103,7 +103,7 @@ def run(
                 raise WaitTimeoutError(f"`{' '.join(argv)}` did not end within {timeout_s:g} s") from error
             if isinstance(error, OverflowError):
                 message = f"`{' '.join(argv)[:200]}` printed more than {format_size(limit_bytes)} and was ended"
-                raise PreconditionError(message, code="output-too-large") from error
+                raise PreconditionError(message, code="invalid-reply") from error
             raise
     return Completed(tuple(argv), process.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 

@@ -107,7 +107,7 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[TaskFacts], bool], *
             raise PreconditionError(
                 f"run {run.id} is {facts.state} and has not ended",
                 hint=f"stop it (windlass stop {run.id}), or follow it: windlass logs {run.id} --follow",
-                code="run-not-ended",
+                code="run-active",
             )
         wanted = {name: task.newest_job + 1 for name, task in facts.tasks.items() if is_wanted(task)}
         if not wanted:
@@ -123,7 +123,7 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[TaskFacts], bool], *
             raise PreconditionError(
                 f"run {run.id} cannot continue: its launch was interrupted before its files were staged",
                 hint="launch it again: windlass launch FILE",
-                code="run-incomplete",
+                code="run-damaged",
             )
         deliver_secrets(run, plan, home)
         with client_journal(run.journal) as journal:

@@ -222,7 +222,7 @@ def check_added(site: Site, home: Home) -> None:
         raise PreconditionError(
             f"site `{site.name}` is not added yet; windlass ships only a template for it",
             hint=f"windlass site add {site.name} --from {site.name} --ssh USER@LOGIN-NODE (on the site itself: without --ssh)",
-            code="site-not-added",
+            code="unknown-site",
         )
 
 

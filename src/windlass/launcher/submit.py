@@ -190,7 +190,7 @@ def _read_places(run: RunFolder) -> RunPaths:
     try:
         return decode(RunPaths, read_json(run.path / PLACES))
     except FileNotFoundError as error:
-        raise NotFoundError(f"run {run.id} has no {PLACES}", code="run-incomplete") from error
+        raise NotFoundError(f"run {run.id} has no {PLACES}", code="run-damaged") from error
 
 
 def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:

@@ -116,7 +116,7 @@ class RunFolder:
         try:
             content = read_json(self.path / name)
         except FileNotFoundError as error:
-            raise NotFoundError(f"run {self.id} has no {name}", code="run-incomplete") from error
+            raise NotFoundError(f"run {self.id} has no {name}", code="run-damaged") from error
         except ValueError as error:
             raise PreconditionError(f"{self.path / name} is damaged: {error}", code="run-damaged") from error
         if not isinstance(content, dict):

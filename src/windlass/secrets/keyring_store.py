@@ -101,7 +101,7 @@ def _keyring() -> Iterator[_Keyring]:
         raise AccessError(
             "WINDLASS_VAULT is `keyring`, but the package keyring is not installed",
             hint="pip install 'windlass[keyring]', or unset WINDLASS_VAULT to use the vault",
-            code="keyring-failed",
+            code="vault-unreadable",
         ) from error
     try:
         yield cast("_Keyring", keyring)
@@ -109,5 +109,5 @@ def _keyring() -> Iterator[_Keyring]:
         raise AccessError(
             f"cannot access the keyring: {type(error).__name__}",
             hint="unlock it, or unset WINDLASS_VAULT to use the vault",
-            code="keyring-failed",
+            code="vault-unreadable",
         ) from error

@@ -30,13 +30,13 @@ class SecretStore(Protocol):
         """Return the names of all secrets, sorted."""
 
     def get(self, name: str) -> bytes:
-        """Return a value. Raises NotFoundError with code `no-such-secret`."""
+        """Return a value. Raises NotFoundError with code `secret-not-found`."""
 
     def set(self, name: str, value: bytes) -> None:
         """Store or replace a value. Raises UsageError with code `invalid-value`."""
 
     def remove(self, name: str) -> None:
-        """Remove a value. Raises NotFoundError with code `no-such-secret`."""
+        """Remove a value. Raises NotFoundError with code `secret-not-found`."""
 
 
 def check_name(name: str) -> None:
@@ -70,7 +70,7 @@ def no_such_secret(name: str, names: list[str]) -> NotFoundError:
     """Return the error for an unknown secret."""
     close = nearest(name, names)
     hint = f"did you mean `{close}`?" if close else "list secrets: windlass secret ls"
-    return NotFoundError(f"no secret `{name}`", hint=hint, code="no-such-secret")
+    return NotFoundError(f"no secret `{name}`", hint=hint, code="secret-not-found")
 
 
 def _refused(name: str, problem: str, hint: str) -> UsageError:

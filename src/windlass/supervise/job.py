@@ -318,7 +318,7 @@ class JobDocument:
             data = read_json(path)
             if data["schema"] != SCHEMA:
                 raise PreconditionError(
-                    f"{path} has schema {data['schema']}, but this supervisor reads {SCHEMA}", code="job-broken"
+                    f"{path} has schema {data['schema']}, but this supervisor reads {SCHEMA}", code="plan-broken"
                 )
             data["replicas"] = tuple(ReplicaCommand(tuple(r["argv"]), r["env"]) for r in data["replicas"])
             data["secrets"] = tuple(JobSecret(**use) for use in data["secrets"])
@@ -341,4 +341,4 @@ class JobDocument:
                 data[key] = tuple(data[key])
             return cls(**data)
         except (ValueError, KeyError, TypeError) as error:
-            raise PreconditionError(f"{path} is not a valid job description: {error}", code="job-broken") from error
+            raise PreconditionError(f"{path} is not a valid job description: {error}", code="plan-broken") from error

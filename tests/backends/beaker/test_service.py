@@ -166,7 +166,7 @@ def test_a_slow_server_is_given_up_in_time(beaker: FakeBeaker, service: BeakerSe
     beaker.scenario.delay("ListSecrets", 3.0)
     with pytest.raises(UnreachableError) as caught:
         service.secrets(service.workspace().id)
-    assert caught.value.code == "beaker-slow"
+    assert caught.value.code == "beaker-unreachable"
     assert caught.value.message.startswith("Beaker did not respond within 0.5 s: listing the secrets of workspace ")
 
 

@@ -98,5 +98,5 @@ def test_a_refusal_says_which_partition_it_was(named: str, hint: str) -> None:
     profile = replace(profile, env=replace(profile.env, build_partition=named))
     with pytest.raises(PreconditionError, match="partition `gpu`") as caught:
         ensure(profile, sbatch=REFUSED)
-    assert caught.value.code == "build-not-queued"
+    assert caught.value.code == "slurm-refused"
     assert caught.value.hint.endswith(hint)

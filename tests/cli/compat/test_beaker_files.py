@@ -76,7 +76,7 @@ def test_every_problem_of_a_spec_is_said_with_its_line(windlass: Windlass, spec:
     spec.write_text("version: v2\ntasks:\n- image: {}\n  replicas: 0\n")
     result = windlass("beaker", "import", str(spec))
     assert (result.code, result.out) == (3, "")
-    assert result.err.count("[beaker-spec]") == 2
+    assert result.err.count("[beaker-refused]") == 2
     assert "My Spec.yaml:4:13" in result.err
 
 

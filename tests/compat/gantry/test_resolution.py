@@ -127,9 +127,9 @@ def test_ports_differ_by_name() -> None:
 @pytest.mark.parametrize(
     ("settings", "code", "hint"),
     [
-        ({"clusters": ["lab/onr"]}, "no-cluster", "did you mean `lab/one`?"),
-        ({"clusters": ["sessions"]}, "no-cluster", ""),
-        ({"tags": ["a", "c"]}, "no-cluster", "name another cluster, or fewer tags and GPU types"),
+        ({"clusters": ["lab/onr"]}, "unknown-queue", "did you mean `lab/one`?"),
+        ({"clusters": ["sessions"]}, "unknown-queue", ""),
+        ({"tags": ["a", "c"]}, "unknown-queue", "name another cluster, or fewer tags and GPU types"),
         ({"beaker_image": "me/none"}, "beaker-not-found", "`--docker-image` is for public images"),
         ({"datasets": ["none:/d"]}, "beaker-not-found", "check its name"),
         ({"group_names": ["other/none"]}, "beaker-not-found", "ask its owner to create it"),
@@ -153,5 +153,5 @@ def test_what_is_not_there_is_refused(settings: dict[str, Any], code: str, hint:
 def test_somebody_must_pay() -> None:
     with pytest.raises(WindlassError) as refused:
         resolved(GantryAccount(budget=False))
-    assert refused.value.code == "no-budget"
+    assert refused.value.code == "beaker-workspace"
     assert resolved(GantryAccount(budget=False), budget="lab/b").spec["budget"] == "lab/b"

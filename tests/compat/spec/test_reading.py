@@ -54,12 +54,12 @@ def read(tmp_path: Path, text: str) -> list[str]:
     ("text", "expected"),
     [
         ("", ["0 no-tasks"]),
-        ("[]", ["1 beaker-spec"]),
-        ("version: v3\ntasks: 1", ["1 beaker-spec"]),
+        ("[]", ["1 beaker-refused"]),
+        ("version: v3\ntasks: 1", ["1 beaker-refused"]),
         ("version: v2\n---\nversion: v2", ["2 yaml-syntax"]),
         ("version: v2\ntasks: [", ["3 yaml-syntax"]),
         ('{"version": "v2", "tasks": [', ["2 yaml-syntax"]),
-        ("version: v2", ["1 beaker-spec"]),
+        ("version: v2", ["1 beaker-refused"]),
     ],
 )
 def test_what_is_no_spec_is_refused_with_its_line(tmp_path: Path, text: str, expected: list[str]) -> None:

@@ -15,7 +15,7 @@ def refused(**task: Any) -> list[str]:
 def refused_spec(spec: Any) -> list[str]:
     with pytest.raises(SpecError) as caught:
         checked_spec(spec)
-    assert all(problem.code == "beaker-spec" for problem in caught.value.problems)
+    assert all(problem.code == "beaker-refused" for problem in caught.value.problems)
     return [problem.message for problem in caught.value.problems]
 
 

@@ -257,7 +257,7 @@ def test_a_refused_build_job_is_told(stage: Stage) -> None:
     shell.answer = ShellResult(1, "", "sbatch: error: invalid partition specified: nope\n")
     with pytest.raises(PreconditionError) as caught:
         stage.ensure(shell=shell, build="compute", build_partition="nope")
-    assert caught.value.code == "build-not-queued"
+    assert caught.value.code == "slurm-refused"
     assert (
         "rejected the job that builds the environment: Slurm at lab rejected the job: no partition `nope`"
         in caught.value.message

@@ -158,7 +158,7 @@ def test_resources_that_never_fit_are_refused_at_once(tmp_path: Path) -> None:
     shape = Resources(bundles=({"CPU": 64.0},))
     with pytest.raises(PreconditionError) as caught:
         Sweep(tmp_path, world(), settings=settings(resources=shape)).run()
-    assert caught.value.code == "trial-never-fits"
+    assert caught.value.code == "does-not-fit"
     assert "64 CPU" in str(caught.value)
 
 

@@ -70,7 +70,7 @@ def test_a_record_is_read_back_and_a_damaged_one_named(home: Path) -> None:
     (folder / "sweep.json").write_text("{}")
     with pytest.raises(PreconditionError) as caught:
         read_record(folder)
-    assert caught.value.code == "sweep-damaged"
+    assert caught.value.code == "run-damaged"
     (folder / "sweep.json").unlink()
     with pytest.raises(PreconditionError) as caught:
         read_record(folder)

@@ -75,7 +75,7 @@ class Deadline:
     def too_slow(self) -> UnreachableError:
         """Return the error for a request without a response in time."""
         message = f"Beaker did not respond within {self.limit_s:g} s: {self.what}"
-        return UnreachableError(message, hint="try again later", code="beaker-slow")
+        return UnreachableError(message, hint="try again later", code="beaker-unreachable")
 
     def note_away(self, address: str, why: object) -> None:
         """Record that the server is unreachable; raises UnreachableError after too long an outage."""

@@ -127,7 +127,7 @@ class Experiments(BeakerConnection):
             reason: added to the description, because Beaker's call takes no reason.
 
         Raises:
-            UnreachableError: it did not end within five minutes (`beaker-slow`).
+            UnreachableError: it did not end within five minutes (`beaker-unreachable`).
         """
         with self.asking(f"cancelling experiment {experiment}", _CANCEL_S) as client:
             seen = _seen(client.workload.get(experiment))

@@ -115,4 +115,4 @@ def _known(folder: Path) -> Submission | None:
         assert isinstance(said, dict)
         return Submission(backend_id=said["id"], locator=said["locator"], folder=folder)
     except (ValueError, KeyError, AssertionError) as error:
-        raise PreconditionError(f"{path} is damaged: {error}", code="job-broken") from error
+        raise PreconditionError(f"{path} is damaged: {error}", code="plan-broken") from error

@@ -36,13 +36,13 @@ def submit(rendered: Rendered) -> Submission:
 
 
 def read_dictionary(path: Path) -> dict[str, object]:
-    """Return the object in a JSON file; raises PreconditionError (`job-broken`) when the file is damaged."""
+    """Return the object in a JSON file; raises PreconditionError (`plan-broken`) when the file is damaged."""
     try:
         value = read_json(path)
     except ValueError as error:
-        raise PreconditionError(f"{path} is damaged: {error}", code="job-broken") from error
+        raise PreconditionError(f"{path} is damaged: {error}", code="plan-broken") from error
     if not isinstance(value, dict):
-        raise PreconditionError(f"{path} is damaged", code="job-broken")
+        raise PreconditionError(f"{path} is damaged", code="plan-broken")
     return value
 
 

@@ -116,5 +116,5 @@ def ensure_build_queued(job: BuildJob, profile: Profile, shell: SiteShell, varia
         raise PreconditionError(
             f"`{profile.name}` rejected the job that builds the environment: {error.message}",
             hint=f"{error.hint}; `env.build_partition` of the profile {remedy}",
-            code="build-not-queued",
+            code="slurm-refused",
         ) from error

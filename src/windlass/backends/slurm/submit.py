@@ -93,7 +93,7 @@ def known_submission(folder: Path) -> Submission | None:
         assert isinstance(said, dict)
         return Submission(backend_id=said["id"], locator=said["locator"], folder=folder)
     except (ValueError, KeyError, AssertionError) as error:
-        raise PreconditionError(f"{folder / _SUBMITTED} is damaged: {error}", code="job-broken") from error
+        raise PreconditionError(f"{folder / _SUBMITTED} is damaged: {error}", code="plan-broken") from error
 
 
 def _queue(commands: SlurmClient, document: JobDocument, folder: Path, found: Mapping[int, str]) -> dict[int, str]:

@@ -59,7 +59,7 @@ def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
         if not any(_is_named(cluster, pattern, account.organization) for cluster in known):
             close = nearest(pattern, [cluster.full_name for cluster in known])
             hint = f"did you mean `{close}`?" if close else "`windlass beaker` lists the clusters; patterns need `*`"
-            raise NotFoundError(f"no cluster `{pattern}`", hint=hint, code="no-cluster")
+            raise NotFoundError(f"no cluster `{pattern}`", hint=hint, code="unknown-queue")
     checks: list[tuple[Sequence[str], Callable[[GantryCluster], bool]]] = [
         (wishes.patterns, lambda each: any(_is_named(each, one, account.organization) for one in wishes.patterns)),
         (wishes.tags, lambda each: set(wishes.tags) <= set(each.tags)),
@@ -69,7 +69,7 @@ def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
         known = [cluster for cluster in known if is_fulfilled(cluster)] if wish else known
     if not known:
         hint = "name another cluster, or fewer tags and GPU types"
-        raise NotFoundError(f"no cluster has all of: {wishes}", hint=hint, code="no-cluster")
+        raise NotFoundError(f"no cluster has all of: {wishes}", hint=hint, code="unknown-queue")
     return tuple(cluster.full_name for cluster in known)
 
 

@@ -100,7 +100,7 @@ class _Resolution:
             return
         if recipe.budget is None and not account.has_budget():
             message = f"the workspace {account.workspace} has no budget"
-            raise PreconditionError(message, hint="add `--budget ORG/NAME`", code="no-budget")
+            raise PreconditionError(message, hint="add `--budget ORG/NAME`", code="beaker-workspace")
         self._secrets = frozenset(account.secrets())
 
     def image(self) -> dict[str, str]:

@@ -111,7 +111,7 @@ def _start_ray(line: BashLine, index: int, asked: RequestedNodes) -> LaunchedLin
     is_followed = index + 1 < len(line.commands) and line.joint(index) in ("&&", ";", "")
     if not is_followed:
         hint = f"write `source {script} && python train.py`; windlass starts Ray itself"
-        raise SpecError([Problem(f"no separate command follows `source {script}`", "mason-ray-setup", None, hint)])
+        raise SpecError([Problem(f"no separate command follows `source {script}`", "mason-usage", None, hint)])
     pairs = (word.value.partition("=") for word in line.commands[index].assignments)
     lifted = {name: escaped(value) for name, _, value in pairs}
     notes = [f"`source {script}` is removed: `cluster: ray` starts Ray on all nodes and stops it after the training"]
@@ -181,7 +181,7 @@ def _said(sizes: list[int]) -> str:
 
 def _refusal(flag: str, there: int, hint: str) -> SpecError:
     message = f"`{flag}` needs more than the {there} GPUs per node of the site"
-    return SpecError([Problem(message, "mason-sizes", None, hint)])
+    return SpecError([Problem(message, "does-not-fit", None, hint)])
 
 
 # --- accelerate and torchrun --------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def _procs_of(launcher: str, count: BashFlag, owned: list[BashFlag], asked: Requ
         there = asked.there or 1
         hint = f"the site's nodes have {there} GPUs: write --gpus {there} --num_nodes {-(-asked.nodes * asked.gpus // there)}"
         raise SpecError(
-            [Problem(f"{message}, which cannot be distributed over nodes of another size", "mason-sizes", None, hint)]
+            [Problem(f"{message}, which cannot be distributed over nodes of another size", "does-not-fit", None, hint)]
         )
     return number
 
@@ -255,7 +255,7 @@ def _check_nodes(launcher: str, owned: list[BashFlag], asked: RequestedNodes) ->
         lowest = flag.value.partition(":")[0]
         if flag.name == name and lowest.isdecimal() and int(lowest) != asked.nodes:
             message = f"`--{name.replace('-', '_')} {flag.value}` contradicts --num_nodes {asked.nodes}"
-            raise SpecError([Problem(message, "mason-sizes", None, f"remove it, or write --num_nodes {lowest}")])
+            raise SpecError([Problem(message, "does-not-fit", None, f"remove it, or write --num_nodes {lowest}")])
 
 
 def _with_procs(line: BashLine, spot: _Spot, procs: int) -> BashLine:

@@ -363,7 +363,7 @@ class StepWatch:
         hard, soft = self._silence(now, self.timeout_s, _SETTLING_S), self._silence(now, self.soft_s, _SOFT_SETTLING_S)
         if hard is not None:
             message = f"no step for {hard:.0f} s"
-            raise Stuck(message, hint="raise `step_timeout` if the steps are slow", code="no-steps")
+            raise Stuck(message, hint="raise `step_timeout` if the steps are slow", code="experiment-failed")
         if soft is not None and now - self.warned > _WARN_AGAIN_S:
             self.warned = now
             self.tell(f"warning: no step for {soft:.0f} s")

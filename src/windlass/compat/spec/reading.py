@@ -80,7 +80,7 @@ def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, A
     try:
         node = node_of_data(spec, source)
     except ValueError as error:
-        raise SpecError([Problem(str(error), "beaker-spec", SourcePlace(source), "use plain JSON data")]) from error
+        raise SpecError([Problem(str(error), "beaker-refused", SourcePlace(source), "use plain JSON data")]) from error
     raise_any(problems_of(node))
     return cast(dict[str, Any], data_of_node(node))
 

@@ -56,7 +56,7 @@ def problems_of(spec: Node) -> list[Problem]:
     """Return all problems of a spec; empty if Beaker should accept it."""
     if not isinstance(spec, MappingNode):
         message = f"a spec is a mapping, not {kind_of(spec)}"
-        return [Problem(message, "beaker-spec", spec.place, "begin with `version: v2` and `tasks:`")]
+        return [Problem(message, "beaker-refused", spec.place, "begin with `version: v2` and `tasks:`")]
     newer = list(_version(spec))
     if newer:
         return newer  # the keys of a newer version may have other meanings
@@ -105,25 +105,25 @@ def _version(spec: MappingNode) -> Iterator[Problem]:
     if isinstance(version, ScalarNode) and version.value is not None and version.value not in _VERSIONS:
         message = f"the spec has version `{version.text}`; this windlass reads {' and '.join(_VERSIONS)}"
         hint = "write `version: v2`, or update windlass: pip install -U windlass"
-        yield Problem(message, "beaker-spec", version.place, hint)
+        yield Problem(message, "beaker-refused", version.place, hint)
 
 
 def _tasks(spec: MappingNode) -> Iterator[Problem]:
     tasks = _get(spec, "tasks")
     if tasks is None or _is_null(tasks) or (isinstance(tasks, SequenceNode) and not tasks.items):
-        yield Problem("the spec has no task", "beaker-spec", (tasks or spec).place, "add `tasks:` with one entry")
+        yield Problem("the spec has no task", "beaker-refused", (tasks or spec).place, "add `tasks:` with one entry")
         return
     if not isinstance(tasks, SequenceNode):
         return  # reported with its type
     names: dict[str, Node] = {}
     for at, task in enumerate(tasks.items):
         if not isinstance(task, MappingNode):
-            yield Problem(f"tasks.{at} must be a mapping, not {kind_of(task)}", "beaker-spec", task.place, "")
+            yield Problem(f"tasks.{at} must be a mapping, not {kind_of(task)}", "beaker-refused", task.place, "")
             continue
         name = _text(_get(task, "name"))
         if name and name in names:
             message = f"two tasks are named `{name}`"
-            yield Problem(message, "beaker-spec", _get(task, "name").place, "give each its own name")  # type: ignore[union-attr]  # it has a name
+            yield Problem(message, "beaker-refused", _get(task, "name").place, "give each its own name")  # type: ignore[union-attr]  # it has a name
         names[name] = task
     for at, task in enumerate(tasks.items):
         if isinstance(task, MappingNode):
@@ -153,14 +153,14 @@ def _ranges(task: MappingNode, path: str) -> Iterator[Problem]:
     if isinstance(priority, ScalarNode) and isinstance(priority.value, str) and priority.value not in keys.PRIORITIES:
         close = nearest(priority.value, keys.PRIORITIES)
         hint = f"did you mean `{close}`?" if close else f"use one of: {', '.join(keys.PRIORITIES[:-1])}"
-        yield Problem(f"unknown priority `{priority.value}`", "beaker-spec", priority.place, hint)
+        yield Problem(f"unknown priority `{priority.value}`", "beaker-refused", priority.place, hint)
     start = _get(task, "synchronizedStartTimeout")
     if isinstance(start, ScalarNode) and start.value is not None and _is_kind(start, "duration"):
         nanoseconds = parse_duration_ns(start.value)
         if not 0 < nanoseconds <= _MAX_START_NS:
             message = f"{path}synchronizedStartTimeout is `{start.text}`; Beaker accepts more than 0 and at most 48h"
             hint = "a number without a unit is in nanoseconds; write `10m`"
-            yield Problem(message, "beaker-spec", start.place, hint)
+            yield Problem(message, "beaker-refused", start.place, hint)
 
 
 def _within(node: MappingNode, key: str, path: str, low: float, high: float | None) -> Iterator[Problem]:
@@ -173,7 +173,7 @@ def _within(node: MappingNode, key: str, path: str, low: float, high: float | No
         return
     if not (scalar.value >= low and (high is None or scalar.value <= high)):
         legal = f"between {low:g} and {high:g}" if high is not None else f"at least {low:g}"
-        yield Problem(f"{path}{key} is `{scalar.text}`", "beaker-spec", scalar.place, f"allowed: {legal}")
+        yield Problem(f"{path}{key} is `{scalar.text}`", "beaker-refused", scalar.place, f"allowed: {legal}")
 
 
 def _retry(spec: MappingNode) -> Iterator[Problem]:
@@ -189,20 +189,20 @@ def _variables(task: MappingNode, path: str) -> Iterator[Problem]:
     for at, variable in enumerate(variables.items if isinstance(variables, SequenceNode) else ()):
         where = f"{path}envVars.{at}"
         if not isinstance(variable, MappingNode):
-            yield Problem(f"{where} must be a mapping, not {kind_of(variable)}", "beaker-spec", variable.place, "")
+            yield Problem(f"{where} must be a mapping, not {kind_of(variable)}", "beaker-refused", variable.place, "")
             continue
         yield from _shape(variable, keys.ENV_VAR, f"{where}.")
         name = _text(_get(variable, "name"))
         if not name:
-            yield Problem(f"{where} has no name", "beaker-spec", variable.place, "write `name: VARIABLE`")
+            yield Problem(f"{where} has no name", "beaker-refused", variable.place, "write `name: VARIABLE`")
         elif name in seen:
             message = f"duplicate variable `{name}` in {path}envVars"
-            yield Problem(message, "beaker-spec", variable.place, "keep one of them")
+            yield Problem(message, "beaker-refused", variable.place, "keep one of them")
         seen.add(name)
         given = [key for key in ("value", "secret") if not _is_null(_get(variable, key))]
         if len(given) == 2:
             message = f"the variable `{name}` has a value and a secret"
-            yield Problem(message, "beaker-spec", variable.place, "keep one of them")
+            yield Problem(message, "beaker-refused", variable.place, "keep one of them")
 
 
 def _one_of(node: MappingNode, key: str, names: tuple[str, ...], path: str) -> Iterator[Problem]:
@@ -214,7 +214,7 @@ def _one_of(node: MappingNode, key: str, names: tuple[str, ...], path: str) -> I
         found = f"has {' and '.join(given)}" if given else "is missing"
         message = f"{path}{key} {found}; it takes exactly one of {', '.join(names)}"
         place = node.place if inner is None else inner.place
-        yield Problem(message, "beaker-spec", place, f"write `{key}: {{{names[0]}: NAME}}`")
+        yield Problem(message, "beaker-refused", place, f"write `{key}: {{{names[0]}: NAME}}`")
 
 
 def _shape(node: MappingNode, known: Mapping[str, str], path: str) -> Iterator[Problem]:
@@ -228,7 +228,7 @@ def _shape(node: MappingNode, known: Mapping[str, str], path: str) -> Iterator[P
             at = next(at for at, item in enumerate(found.items) if not _is_word(item, kind))
             where, found = f"{where}.{at}", found.items[at]
         message = f"{where} must be {_KINDS[kind]}, not {kind_of(found)}"
-        yield Problem(message, "beaker-spec", found.place, _hint(found, kind))
+        yield Problem(message, "beaker-refused", found.place, _hint(found, kind))
 
 
 def _hint(node: Node, kind: str) -> str:
@@ -304,7 +304,7 @@ def check_datasets(task: MappingNode, path: str, names: Mapping[str, Node]) -> I
     ):
         where = f"{path}datasets.{at}"
         if not isinstance(dataset, MappingNode):
-            yield Problem(f"{where} must be a mapping, not {kind_of(dataset)}", "beaker-spec", dataset.place, "")
+            yield Problem(f"{where} must be a mapping, not {kind_of(dataset)}", "beaker-refused", dataset.place, "")
             continue
         yield from _texts(dataset, where)
         yield from _mount(dataset, where, mounts)
@@ -316,17 +316,17 @@ def _texts(dataset: MappingNode, where: str) -> Iterator[Problem]:
         found = dataset.find(key)
         if found is not None and not (isinstance(found.node, ScalarNode) and isinstance(found.node.value, str | None)):
             message = f"{where}.{key} must be text, not {kind_of(found.node)}"
-            yield Problem(message, "beaker-spec", found.node.place, "")
+            yield Problem(message, "beaker-refused", found.node.place, "")
     mode = _text_of(dataset, "mode")
     if mode and mode not in _MODES:
-        yield Problem(f"{where}.mode is `{mode}`", "beaker-spec", dataset.place, "use `readonly` or `readwrite`")
+        yield Problem(f"{where}.mode is `{mode}`", "beaker-refused", dataset.place, "use `readonly` or `readwrite`")
 
 
 def _mount(dataset: MappingNode, where: str, mounts: dict[str, str]) -> Iterator[Problem]:
     mount = _text_of(dataset, "mountPath")
     if not mount.startswith("/"):
         message = f"{where}.mountPath is `{mount}`" if mount else f"{where} has no mountPath"
-        yield Problem(message, "beaker-spec", dataset.place, "write an absolute path, such as `/data`")
+        yield Problem(message, "beaker-refused", dataset.place, "write an absolute path, such as `/data`")
         return
     place = str(PurePosixPath(mount.lower()))
     for other, written in mounts.items():
@@ -334,7 +334,7 @@ def _mount(dataset: MappingNode, where: str, mounts: dict[str, str]) -> Iterator
         if second.is_relative_to(first):
             message = f"{where}.mountPath `{mount}` overlaps `{written}`"
             hint = "use paths that do not contain each other; letter case is ignored"
-            yield Problem(message, "beaker-spec", dataset.place, hint)
+            yield Problem(message, "beaker-refused", dataset.place, hint)
             break
     mounts.setdefault(place, mount)
 
@@ -347,18 +347,20 @@ def _source(dataset: MappingNode, where: str, task: MappingNode, names: Mapping[
     if len(given) != 1:
         has = f"has {' and '.join(given)}" if given else "has none"
         message = f"{where}.source takes exactly one of {', '.join(keys.SOURCE)}; it {has}"
-        yield Problem(message, "beaker-spec", dataset.place, "keep one of them" if given else "add one of them")
+        yield Problem(message, "beaker-refused", dataset.place, "keep one of them" if given else "add one of them")
         return
     ((kind, value),) = given.items()  # may be a kind that only a newer Beaker knows
     if kind in keys.SOURCE and not value:
-        yield Problem(f"{where}.source.{kind} must be text", "beaker-spec", dataset.place, "write its name")
+        yield Problem(f"{where}.source.{kind} must be text", "beaker-refused", dataset.place, "write its name")
     if kind in _READ_ONLY and _text_of(dataset, "mode") == "readwrite":
         message = f"{where}.mode is `readwrite`, but a `{kind}` source is read-only"
-        yield Problem(message, "beaker-spec", dataset.place, "remove the mode")
+        yield Problem(message, "beaker-refused", dataset.place, "remove the mode")
     if kind == "result" and (value not in names or names[value] is task):
         close = nearest(value, (name for name in names if names[name] is not task))
         message = f"{where} waits for the result of `{value}`, which is not another task of this spec"
-        yield Problem(message, "beaker-spec", dataset.place, f"did you mean `{close}`?" if close else "name the task")
+        yield Problem(
+            message, "beaker-refused", dataset.place, f"did you mean `{close}`?" if close else "name the task"
+        )
 
 
 def _is_empty(node: Node) -> bool:

@@ -103,7 +103,7 @@ def export_run(
     facts = run.facts()
     if not facts.state.is_terminal:
         hint = f"wait until it ends (windlass logs {run.id} --follow), or stop it: windlass stop {run.id}"
-        raise PreconditionError(f"run {run.id} is {facts.state} and has not ended", hint=hint, code="run-not-ended")
+        raise PreconditionError(f"run {run.id} is {facts.state} and has not ended", hint=hint, code="run-active")
     away = _bring_outputs(run, home, facts)
     fresh = _fresh_beside(target)
     try:

@@ -188,7 +188,7 @@ class BeakerTransport:
     def _take_in(self, dataset: str, file: BeakerFile, *, is_whole: bool) -> None:
         name = PurePosixPath(file.path).relative_to(f"{RESULTS}/{self._run.id}")
         if ".." in name.parts:
-            raise PreconditionError(f"`{file.path}` is outside the run's folder", code="site-answer-broken")
+            raise PreconditionError(f"`{file.path}` is outside the run's folder", code="invalid-reply")
         target = self._staging / name
         have = target.stat().st_size if target.exists() else 0
         if have == file.size or (have > file.size and not is_whole):

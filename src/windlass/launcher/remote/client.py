@@ -141,7 +141,7 @@ class RemoteClient:
                 if is_last:
                     reason = (raw.err.strip().splitlines() or [f"`{command}` ended with {raw.code}"])[-1]
                     message_ = f"{self.shell.name} sent an invalid answer: {reason}"
-                    raise PreconditionError(message_, hint="try again", code="site-answer-broken") from error
+                    raise PreconditionError(message_, hint="try again", code="invalid-reply") from error
                 self.ensure_archive()
                 continue
             if "error" in header:
@@ -187,7 +187,7 @@ class RemoteClient:
         if answer.code or words != ["stored"]:
             reason = (answer.err.strip().splitlines() or [answer.out.strip()])[-1]
             message = f"{self.shell.name} failed to store the zipapp: {reason}"
-            raise PreconditionError(message, hint="try again", code="site-answer-broken")
+            raise PreconditionError(message, hint="try again", code="invalid-reply")
 
     def _check_python(self) -> None:
         answer = self.shell.run([self._python, "-I", "-c", _ASK_VERSION])

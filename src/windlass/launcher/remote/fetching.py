@@ -105,7 +105,7 @@ def _bring(
     for (entry, offset, length), piece in zip(turn, pieces, strict=True):
         if len(piece) != length:
             message = f"{transport.name}: {entry.path} changed during the transfer"
-            raise UnreachableError(message, hint="try again after the run has ended", code="site-answer-broken")
+            raise UnreachableError(message, hint="try again after the run has ended", code="invalid-reply")
         path = _local(entry, name, fresh)
         if offset == 0:
             path.unlink(missing_ok=True)

@@ -126,7 +126,7 @@ class Mirror:
             if before == self._at_site:
                 break
         raise PreconditionError(
-            f"{self.transport.name} does not store more records of {self.run.id}", code="site-answer-broken"
+            f"{self.transport.name} does not store more records of {self.run.id}", code="invalid-reply"
         )
 
     def _behind(self) -> list[tuple[str, int, bytes]]:

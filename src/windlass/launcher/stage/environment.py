@@ -156,7 +156,7 @@ def _last_line(answer: ShellResult, profile: Profile, shell: SiteShell) -> dict[
     raise PreconditionError(
         f"the builder at {shell.name} exited {answer.code}: {output}",
         hint=f"check that `{profile.env.python}` at the site is Python 3.9 or newer",
-        code="site-answer-broken",
+        code="invalid-reply",
     )
 
 

@@ -145,7 +145,7 @@ def _check_comparable(run: RunFolder, wanted: Reexecution) -> None:
         raise PreconditionError(
             f"{run.id} is {facts.state}: there are no results to compare with",
             hint=f"check only its record: windlass verify {run.id} --quick",
-            code="nothing-to-verify",
+            code="nothing-to-compare",
         )
     recorded = {task: outputs.read_manifest(run.out(task)) for task in facts.outputs if _has_manifest(run, task)}
     names = [name for task, manifest in recorded.items() for name in json_names(run.out(task), manifest)]
@@ -158,7 +158,7 @@ def _check_comparable(run: RunFolder, wanted: Reexecution) -> None:
         raise PreconditionError(
             f"{run.id} has no output files here to compare with",
             hint=f"compare a metric with --tolerance {name}=0, or check only the record with --quick",
-            code="nothing-to-verify",
+            code="nothing-to-compare",
         )
 
 

@@ -97,7 +97,7 @@ def _zstd(*arguments: str) -> None:
     if done.code:
         output = done.stderr.strip().replace("\n", "; ")
         raise PreconditionError(
-            f"zstd failed: {output}", hint="check the archive and the free space", code="zstd-failed"
+            f"zstd failed: {output}", hint="check the archive and the free space", code="archive-damaged"
         )
 
 

@@ -65,7 +65,7 @@ def _read(source: str) -> EnvironmentRecipe:
     try:
         return EnvironmentRecipe.from_json(Path(source).read_bytes(), source)
     except OSError as error:
-        raise PreconditionError(f"cannot read the recipe {source}: {error.strerror}", code="job-broken") from error
+        raise PreconditionError(f"cannot read the recipe {source}: {error.strerror}", code="plan-broken") from error
 
 
 def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:

@@ -158,7 +158,7 @@ class EnvironmentRecipe:
                 raise PreconditionError(
                     f"{source} has schema {data['schema']}, but this builder reads {_SCHEMA}",
                     hint="launch again",
-                    code="job-broken",
+                    code="plan-broken",
                 )
             data["overrides"] = tuple(PackageOverride(**each) for each in data["overrides"])
             data["patches"] = tuple(StartupPatch(**each) for each in data["patches"])
@@ -168,7 +168,7 @@ class EnvironmentRecipe:
             return cls(**data)
         except (ValueError, KeyError, TypeError) as error:
             raise PreconditionError(
-                f"{source} is not a valid recipe: {error}", hint="launch again", code="job-broken"
+                f"{source} is not a valid recipe: {error}", hint="launch again", code="plan-broken"
             ) from error
 
     def facts(self) -> dict[str, object]:

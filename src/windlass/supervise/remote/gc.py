@@ -92,7 +92,7 @@ def _check_over(root: Path) -> None:
             f"no run in {root}", hint="check whether its folder was removed at the site", code="run-gone-at-site"
         )
     if not _state(root).is_terminal:
-        raise PreconditionError(f"{root.name} is active at the site", hint="stop it first", code="run-in-motion")
+        raise PreconditionError(f"{root.name} is active at the site", hint="stop it first", code="run-active")
 
 
 def _state(root: Path) -> State:

@@ -51,7 +51,7 @@ def explained(error: Exception) -> WindlassError:
     if isinstance(error, WindlassError):
         return error
     if not isinstance(error, OSError):
-        return UnreachableError(str(error), hint="the connection may have broken; try again", code="site-answer-broken")
+        return UnreachableError(str(error), hint="the connection may have broken; try again", code="invalid-reply")
     place = error.filename or error.filename2 or "the shared folder"
     if error.errno in _FULL:
         message = f"cannot write {place}: {os.strerror(error.errno or 0)}"

@@ -118,7 +118,7 @@ def receive_secrets(source: BinaryIO) -> dict[str, Any]:
     path = Path(header["path"])
     if not path.is_absolute() or path.parent.name != "delivery":
         raise PreconditionError(
-            f"{path} is not in a `delivery` folder, refusing to write secrets there", code="job-broken"
+            f"{path} is not in a `delivery` folder, refusing to write secrets there", code="plan-broken"
         )
     if not pieces:
         remove_delivery(path)

@@ -123,7 +123,7 @@ class SlotAllocation:
             raise PreconditionError(
                 f"a trial needs {_shown(resources)}, which never fits: {room.why}",
                 hint="request less per trial, or run the sweep where there is more",
-                code="trial-never-fits",
+                code="does-not-fit",
             )
         if room.fit is Fit.LATER:
             self.why = room.why

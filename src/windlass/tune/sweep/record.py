@@ -77,4 +77,4 @@ def read_record(folder: Path) -> SweepRecord:
             code="sweep-not-declared",
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
-        raise PreconditionError(f"{path} is damaged: {error}", code="sweep-damaged") from error
+        raise PreconditionError(f"{path} is damaged: {error}", code="run-damaged") from error

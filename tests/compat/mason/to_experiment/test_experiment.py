@@ -341,12 +341,12 @@ def test_what_only_beaker_knows_gets_a_note(flag: str, said: str) -> None:
         ("-- cat /weka/team/x", FOUR, "mason-path", "`/weka/team/x` in the command"),
         ("--env A=/weka/team/x -- true", LOCAL, "mason-path", "in --env A"),
         ("--beaker_datasets /models:01A -- cat /models/m", LOCAL, "mason-path", "`/models/m`"),
-        (f"-- {SETUP} '||' python t.py", LOCAL, "mason-ray-setup", "ray_node_setup.sh"),
-        (f"-- {SETUP}", LOCAL, "mason-ray-setup", "ray_node_setup.sh"),
-        (f"--gpus 8 -- {SETUP} '&&' python t.py --num_learners_per_node 8 6", FOUR, "mason-sizes", "`--num_learners_per_node 8 6`"),
-        (f"--gpus 8 -- {SETUP} '&&' python t.py --vllm_tensor_parallel_size 8", FOUR, "mason-sizes", "tensor_parallel"),
-        ("--num_nodes 2 --gpus 8 -- accelerate launch --num_processes 6 t.py", FOUR, "mason-sizes", "6 processes"),
-        ("--num_nodes 2 --gpus 8 -- torchrun --nnodes 4 t.py", LOCAL, "mason-sizes", "--num_nodes 2"),
+        (f"-- {SETUP} '||' python t.py", LOCAL, "mason-usage", "ray_node_setup.sh"),
+        (f"-- {SETUP}", LOCAL, "mason-usage", "ray_node_setup.sh"),
+        (f"--gpus 8 -- {SETUP} '&&' python t.py --num_learners_per_node 8 6", FOUR, "does-not-fit", "`--num_learners_per_node 8 6`"),
+        (f"--gpus 8 -- {SETUP} '&&' python t.py --vllm_tensor_parallel_size 8", FOUR, "does-not-fit", "tensor_parallel"),
+        ("--num_nodes 2 --gpus 8 -- accelerate launch --num_processes 6 t.py", FOUR, "does-not-fit", "6 processes"),
+        ("--num_nodes 2 --gpus 8 -- torchrun --nnodes 4 t.py", LOCAL, "does-not-fit", "--num_nodes 2"),
     ],
 )  # fmt: skip
 def test_refusals(line: str, place: Destination, code: str, message: str) -> None:

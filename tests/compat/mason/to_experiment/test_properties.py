@@ -22,7 +22,7 @@ PLACES = (
     Destination(name="lab", kind="slurm", gpus={"": 4}, paths={"/weka": "/scratch"}),
     Destination(name="mine", kind="beaker", gpus={"ai2/jupiter": 8}, present=("/weka/oe-adapt-default",)),
 )
-CODES = {"mason-path", "mason-sizes", "mason-ray-setup"}
+CODES = {"mason-path", "does-not-fit", "mason-usage"}
 WORDS = (
     *("python", "t.py", "open_instruct/finetune.py", "accelerate", "launch", "torchrun", "--num_processes", "8", "--nnodes"),
     *("--machine_rank=0", "source", "configs/ray_node_setup.sh", "&&", "||", ";", "|", "A=1", "$X", "${rank}", "'a b'"),

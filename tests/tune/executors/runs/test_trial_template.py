@@ -43,7 +43,7 @@ def test_a_blueprint_is_read_back(prepared: Prepared, tmp_path: Path) -> None:
 def test_a_damaged_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError) as caught:
         read_trial_template(tmp_path)
-    assert caught.value.code == "sweep-damaged"
+    assert caught.value.code == "run-damaged"
     (tmp_path / "experiment.json").write_text('{"sweep": 1}')
     with pytest.raises(PreconditionError):
         read_trial_template(tmp_path)

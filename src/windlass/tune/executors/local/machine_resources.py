@@ -121,7 +121,7 @@ def _some_gpus(gpus: tuple[str, ...], number: float) -> tuple[str, ...]:
         raise UsageError(
             f"options.resources.GPU is {number}, and this machine has {len(gpus)}",
             hint="give a whole number, at most the GPUs of this machine",
-            code="resources-not-here",
+            code="does-not-fit",
         )
     return gpus[: int(number)]
 

@@ -135,7 +135,7 @@ def read_trial_template(folder: Path) -> TrialTemplate:
         raise PreconditionError(
             f"cannot read the trials' experiment in {path}: {error}",
             hint="windlass sweep launch FILE starts a new sweep",
-            code="sweep-damaged",
+            code="run-damaged",
         ) from error
 
 

@@ -153,7 +153,7 @@ def _work(files: SlotFiles) -> Work:
             importlib.import_module(module)
         return rebuild_work(data)
     except (OSError, ValueError, AssertionError) as error:
-        raise PreconditionError(f"{files.work} cannot be read: {error}", code="sweep-damaged") from error
+        raise PreconditionError(f"{files.work} cannot be read: {error}", code="run-damaged") from error
     except (ImportError, AttributeError) as error:
         raise PreconditionError(
             f"this slot cannot import the trainable: {error}",
