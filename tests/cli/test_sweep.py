@@ -60,7 +60,7 @@ def write(code: Path, sweep: dict[str, Any] | None, **spec: Any) -> None:
             "two places name the metric",
         ),
         ({"first": {"lrr": 0.1}}, "searcher-option", "did you mean `lr`"),
-        ({"trainable": "nowhere:Trainer"}, "trainable-not-found", "no module `nowhere`"),
+        ({"trainable": "nowhere:Trainer"}, "module-not-found", "no module `nowhere`"),
     ],
 )
 def test_a_sweep_that_makes_no_sense_is_refused_at_its_place(
@@ -109,7 +109,7 @@ def test_no_such_sweep(windlass: Windlass, home: Path, verb: str) -> None:
     more = ["x.csv"] if verb == "export" else []
     result = windlass("sweep", verb, "hull", *more)
     assert result.code == 4
-    assert "[no-such-sweep]" in result.err
+    assert "[sweep-not-found]" in result.err
     assert "did you mean `hill`?" in result.err
 
 
@@ -161,7 +161,7 @@ def test_options_that_exclude_each_other(windlass: Windlass, home: Path) -> None
 def test_trials_that_are_runs_do_not_fit_into_this_process(windlass: Windlass, code: Path) -> None:
     write(code, SWEEP)
     result = windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--in-process")
-    assert (result.code, "[sweep-in-process]" in result.err) == (2, True)
+    assert (result.code, "[sweep-unsupported]" in result.err) == (2, True)
 
 
 @pytest.mark.system
@@ -187,9 +187,9 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     assert "trial 00002  score 2.7" in best
     assert "exp.yaml tasks.main.grace=2s params.lr=0.9" in best, "as it was, what the launch was given included"
     assert "too steep" in windlass("sweep", "why", "hill", "2").out
-    assert "[no-such-trial]" in windlass("sweep", "why", "hill", "77").err
+    assert "[sweep-not-found]" in windlass("sweep", "why", "hill", "77").err
     assert "[unknown-metric]" in windlass("sweep", "best", "hill", "--metric", "scroe").err
-    assert "[sweep-metric]" in windlass("sweep", "best", "hill", "--metric", "time_total_s").err
+    assert "[unknown-metric]" in windlass("sweep", "best", "hill", "--metric", "time_total_s").err
     target = tmp_path / "trials.csv"
     assert windlass("sweep", "export", "hill", str(target)).code == 0
     assert len(target.read_text().splitlines()) == 4

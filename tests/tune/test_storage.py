@@ -84,7 +84,7 @@ def test_a_torn_one_is_refused(tmp_path: Path, how: str) -> None:
     damage_local(path, how)
     with pytest.raises(PreconditionError) as refused, local_folder(path):
         pass
-    assert refused.value.code == "checkpoint-torn"
+    assert refused.value.code == "checkpoint-damaged"
     assert path in refused.value.message
 
 
@@ -95,7 +95,7 @@ def test_a_torn_one_in_a_bucket_is_refused(name: str) -> None:
     fsspec.filesystem("memory").rm_file(f"/torn/c/00003/000007-2/{name}")
     with pytest.raises((PreconditionError, NotFoundError)) as refused, local_folder(path):
         pass
-    assert refused.value.code == ("checkpoint-missing" if name == FOLDER_MANIFEST else "checkpoint-torn")
+    assert refused.value.code == ("no-checkpoint" if name == FOLDER_MANIFEST else "checkpoint-damaged")
 
 
 def test_delete_removes_and_may_be_repeated(root: str) -> None:
@@ -104,7 +104,7 @@ def test_delete_removes_and_may_be_repeated(root: str) -> None:
         delete(path)
     with pytest.raises(NotFoundError) as refused, local_folder(path):
         pass
-    assert refused.value.code == "checkpoint-missing"
+    assert refused.value.code == "no-checkpoint"
 
 
 def test_folders_that_were_never_reported_are_checkpoints_too(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} has no manifest ({where.name})", code="checkpoint-damaged") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PreconditionError(f"{where} is damaged: {error}", code="manifest-damaged") from error
+        raise PreconditionError(f"{where} is damaged: {error}", code="checkpoint-damaged") from error
 
 
 def differences(path: Path, manifest: Manifest, *, reads: bool = True) -> list[tuple[str, str]]:

@@ -215,7 +215,7 @@ def _vocab_size(recipe: Recipe, model: nn.Module) -> int | None:
     if found is None and isinstance(recipe.data, DataConfig):
         message = f"model: unknown vocabulary size of {recipe.model.target}; the data is checked against it"
         hint = "give it a parameter `vocab_size`, or set that attribute on the module"
-        raise SpecError([Problem(message, "vocabulary-too-small", hint=hint)])
+        raise SpecError([Problem(message, "tokenizer-mismatch", hint=hint)])
     return found
 
 

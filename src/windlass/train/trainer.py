@@ -347,7 +347,7 @@ def _warm_start(trainer: Trainer[Any], source: CheckpointSource) -> str:
         raise CheckpointError(
             f"{wanted.path} has no trainer state to load",
             hint="set `checkpoint.load.trainer=null` to start at the first step",
-            code="no-such-state",
+            code="checkpoint-incomplete",
         )
     state = trainer.module.state_dict()
     path, _ = warm_start(state, wanted.path, optim=wanted.optim, is_strict=wanted.is_strict)

@@ -115,8 +115,8 @@ def local_folder(path: str) -> Iterator[str]:
     """Yield a folder with a committed checkpoint: its own if it is local, else a copy for this block.
 
     Raises:
-        NotFoundError: it does not exist (`checkpoint-missing`).
-        PreconditionError: it is incomplete or was changed (`checkpoint-torn`).
+        NotFoundError: it does not exist (`no-checkpoint`).
+        PreconditionError: it is incomplete or was changed (`checkpoint-damaged`).
     """
     if not is_url(path):
         _check(Path(_local(path)), path)
@@ -181,7 +181,7 @@ def _missing(path: str) -> NotFoundError:
     return NotFoundError(
         f"no checkpoint at {path}",
         hint="it may have been dropped by `num_to_keep`, or deleted manually; restart the trial",
-        code="checkpoint-missing",
+        code="no-checkpoint",
     )
 
 
@@ -189,7 +189,7 @@ def _torn(path: str, what: str) -> PreconditionError:
     return PreconditionError(
         f"the checkpoint {path} is incomplete: {what}",
         hint="use an earlier checkpoint of this trial, or restart it",
-        code="checkpoint-torn",
+        code="checkpoint-damaged",
     )
 
 

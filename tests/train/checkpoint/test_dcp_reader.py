@@ -138,7 +138,7 @@ def test_hostile_metadata_is_refused_and_does_nothing(
     (tmp_path / ".metadata").write_bytes(content)
     with pytest.raises(CheckpointError, match=problem) as caught:
         read_dcp(str(tmp_path))
-    assert caught.value.code == "checkpoint-unsafe"
+    assert caught.value.code == "foreign-checkpoint"
     assert os.listdir(tmp_path) == [".metadata"]
 
 

@@ -98,5 +98,5 @@ def test_an_error_of_a_worker_is_the_error_of_the_call(
     monkeypatch.setattr(tokenizing, "_PROGRAM", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(TrainingError) as caught:
         ingest(source, TokenizerConfig(path="bytes"), cache=tmp_path / "another", num_workers=2)
-    assert caught.value.code == "worker-died"
+    assert caught.value.code == "worker-failed"
     assert "exited with code -9" in caught.value.message

@@ -79,7 +79,7 @@ def test_a_label_mask_takes_out_labels_not_tokens() -> None:
 def test_a_token_outside_the_vocabulary_is_named_with_its_file() -> None:
     with pytest.raises(TrainingError) as caught:
         batch_of(make_corpus([5, 3, 9, 4], num_parts=2), "chunk", vocab=14)
-    assert caught.value.code == "vocabulary-too-small"
+    assert caught.value.code == "tokenizer-mismatch"
     assert caught.value.message == "part 0 has token 14; the vocabulary has 14"
     batch_of(make_corpus([5, 3, 9, 4], num_parts=2), "chunk", vocab=15)
 

@@ -137,7 +137,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     write_tokens(tmp_path, [[1, 2]], vocab_size=10, tokenizer="mine")
     with pytest.raises(TrainingError) as caught:
         open_corpus(SourceConfig(path=(str(tmp_path),)), TokenizerConfig(path="bytes"), vocab_size=300)
-    assert caught.value.code == "tokenizer-differs"
+    assert caught.value.code == "tokenizer-mismatch"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_tokens_of_an_unknown_tokenizer_must_fit_the_one_that_is_named(
     write_tokens(tmp_path / "a", documents, vocab_size=400, eos_id=eos_id)
     with pytest.raises(TrainingError) as caught:
         open_corpus(SourceConfig(path=(str(tmp_path / "a"),)), TokenizerConfig(path="bytes"), vocab_size=400)
-    assert (caught.value.message, caught.value.code) == (f"{tmp_path / 'a'} {problem}", "tokenizer-differs")
+    assert (caught.value.message, caught.value.code) == (f"{tmp_path / 'a'} {problem}", "tokenizer-mismatch")
     assert "data.tokenizer.path" in caught.value.hint
     open_corpus(SourceConfig(path=(str(tmp_path / "a"),)), TokenizerConfig(eos_id=eos_id), vocab_size=400)
 

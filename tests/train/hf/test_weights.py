@@ -241,7 +241,7 @@ def test_warm_start(tmp_path: Path) -> None:
     assert all(map(torch.equal, decoder(CONFIG).parameters(), model.parameters()))
     with pytest.raises(CheckpointError) as raised:
         warm_start(state, f"hf:{folder}", optim=True)
-    assert raised.value.code == "no-such-state"
+    assert raised.value.code == "checkpoint-incomplete"
     other = Decoder(MODELS["qwen3-moe"])
     elsewhere = export_model(other.config, ModuleWeights(other), tmp_path / "other")
     with pytest.raises(CheckpointError, match=r"blocks\.0\.ffn\.gate\.weight is missing"):

@@ -88,7 +88,7 @@ def test_code_made_on_the_fly_must_be_given_again() -> None:
     scheduler = PopulationBasedTraining(custom_explore_fn=lambda config: config)
     with pytest.raises(PreconditionError) as caught:
         from_settings(scheduler.settings())
-    assert caught.value.code == "code-not-importable"
+    assert caught.value.code == "module-not-found"
     assert "test_settings:test_code_made_on_the_fly" in str(caught.value)
 
 
@@ -133,7 +133,7 @@ def test_a_scheduler_that_compares_needs_a_metric() -> None:
     for scheduler in (HyperBandScheduler(), ResourceChangingScheduler(HyperBandScheduler())):
         with pytest.raises(UsageError, match="HyperBandScheduler compares trials, but no metric is named") as caught:
             check_pairing(scheduler, searcher="grid", learns=False, metric=None)
-        assert caught.value.code == "sweep-metric"
+        assert caught.value.code == "unknown-metric"
 
 
 def test_metric_and_mode_are_taken_once() -> None:

@@ -140,7 +140,7 @@ def test_a_plug_in_must_be_given_again() -> None:
     with pytest.raises(PreconditionError) as caught:
         searcher_from(settings)
     assert "Counting, again" in caught.value.message
-    assert caught.value.code == "code-not-importable"
+    assert caught.value.code == "module-not-found"
 
 
 def test_an_answer_that_is_no_configuration_is_told() -> None:

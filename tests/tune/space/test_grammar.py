@@ -84,8 +84,8 @@ def test_a_person_writes_short_words() -> None:
         ({"lr": {"choice": 3}}, "`lr`: choice needs a list of values, not 3", "choice: [3]", "invalid-space"),
         ({"lr": {"choice": []}}, "`lr`: choice([]) has no values", "list at least one", "invalid-space"),
         ({"lr": {"eval": 3}}, "`lr`: eval needs an expression in text, not 3", "", "invalid-space"),
-        ({"lr": {"sample_from": "no_such_module:f"}}, "`lr`: cannot import 'no_such_module:f': No module named 'no_such_module'", "make it importable, or pass param_space again", "code-not-importable"),
-        ({"lr": {"sample_from": "<lambda> (a.py:3)"}}, "`lr` is computed by <lambda> (a.py:3), which cannot be imported", "pass param_space again, or define the function at the top level of a module", "code-not-importable"),
+        ({"lr": {"sample_from": "no_such_module:f"}}, "`lr`: cannot import 'no_such_module:f': No module named 'no_such_module'", "make it importable, or pass param_space again", "module-not-found"),
+        ({"lr": {"sample_from": "<lambda> (a.py:3)"}}, "`lr` is computed by <lambda> (a.py:3), which cannot be imported", "pass param_space again, or define the function at the top level of a module", "module-not-found"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_with_the_value_and_its_place(data: Any, message: str, hint: str, code: str) -> None:
@@ -131,4 +131,4 @@ def test_objects_are_named_or_refused_at_once() -> None:
     with pytest.raises(SpaceError) as caught:
         to_json({"a": [{"b": object()}]})
     assert caught.value.message.startswith("`config/a/0/b` is <object object at ")
-    assert caught.value.code == "not-json"
+    assert caught.value.code == "not-serialisable"

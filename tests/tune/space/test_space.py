@@ -119,7 +119,7 @@ def test_a_failing_function_is_named_with_its_place() -> None:
         SpaceError, match=r"`m/x`: sample_from\(.*test_space.py:\d+\)\) failed: AttributeError"
     ) as caught:
         drawn({"m": {"x": sample_from(lambda c: c.no_such)}})
-    assert caught.value.code == "user-function-failed"
+    assert caught.value.code == "user-code-failed"
     assert "no_such" in caught.value.message
 
 

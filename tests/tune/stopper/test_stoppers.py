@@ -156,7 +156,7 @@ def test_a_function_that_fails_names_itself_and_what_was_reported() -> None:
     stopper = FunctionStopper(lambda trial_id, result: result["acuracy"] > 0.9)
     with pytest.raises(UsageError) as caught:
         stopper("00003", {"accuracy": 0.5, "loss": 1.0})
-    assert caught.value.code == "user-function-failed"
+    assert caught.value.code == "user-code-failed"
     assert "<lambda> failed at a report of trial 00003: KeyError('acuracy')" in caught.value.message
     assert "`accuracy`, `loss`" in caught.value.hint
 
@@ -207,7 +207,7 @@ def test_a_lambda_must_be_given_again() -> None:
     with pytest.raises(PreconditionError) as caught:
         stopper_from(settings)
     assert "<lambda>" in caught.value.message
-    assert caught.value.code == "code-not-importable"
+    assert caught.value.code == "module-not-found"
 
 
 # ------------------------------------------------------------------------------------------------ beside Ray Tune

@@ -134,6 +134,6 @@ def test_without_a_metric_none_is_the_best(tmp_path: Path) -> None:
     handle = SweepHandle(tmp_path / "sweep")
     with pytest.raises(UsageError, match="has no metric to compare trials by") as caught:
         handle.best()
-    assert caught.value.code == "sweep-metric"
+    assert caught.value.code == "unknown-metric"
     assert "--metric loss" in caught.value.hint
     assert handle.best("loss", "min").id == "00000"

@@ -83,7 +83,7 @@ def test_other_values_are_refused_by_name(metrics: dict[str, Any], name: str) ->
     with pytest.raises(UsageError) as refused:
         flatten_metrics(metrics)
     assert name in refused.value.message
-    assert refused.value.code == "not-json"
+    assert refused.value.code == "not-serialisable"
 
 
 def test_arrays_are_refused_with_what_to_do() -> None:

@@ -28,7 +28,7 @@ from windlass.tune.trainable.session import get_checkpoint, get_context, report
 def test_outside_of_a_trial_is_an_error(call: Any, name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} was called outside of a trial") as refused:
         call()
-    assert refused.value.code == "outside-of-a-trial"
+    assert refused.value.code == "invalid-call"
 
 
 def module_function(config: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ def test_the_file_goes_with_the_head_and_a_later_worker_says_so() -> None:
     received = pickle.loads(sent)
     with pytest.raises(NotFoundError) as caught:
         received({"x": 1})
-    assert caught.value.code == "parameters-missing"
+    assert caught.value.code == "invalid-call"
     assert not os.path.exists(os.path.dirname(caught.value.message.rpartition(" ")[2]))
 
 
@@ -125,7 +125,7 @@ def test_only_trainables_are_wrapped(wrap: Any) -> None:
 def test_a_function_of_resources_that_fails_is_named() -> None:
     with pytest.raises(UsageError) as caught:
         resources_of(train, lambda config: {"cpu": config["nope"]}, {"x": 1})
-    assert caught.value.code == "user-function-failed"
+    assert caught.value.code == "user-code-failed"
     assert "<lambda> (test_wrapping.py:" in str(caught.value)
     assert "KeyError: 'nope'" in str(caught.value)
     assert "'x'" in caught.value.hint

@@ -41,9 +41,9 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
         {"metric": "loss", "mode": "min", "search_alg": tune.OptunaSearch(metric="score", mode="max")},
         "conflicting-options",
     ),
-    "no metric": (bowl, {"scheduler": ASHAScheduler()}, "sweep-metric"),
-    "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "sweep-metric"),
-    "no mode for TPE": (bowl, {"metric": "loss", "search_alg": tune.TPE()}, "sweep-metric"),
+    "no metric": (bowl, {"scheduler": ASHAScheduler()}, "unknown-metric"),
+    "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "unknown-metric"),
+    "no mode for TPE": (bowl, {"metric": "loss", "search_alg": tune.TPE()}, "unknown-metric"),
     "two modes": (
         bowl,
         {"metric": "loss", "mode": "min", "scheduler": ASHAScheduler(mode="min")},

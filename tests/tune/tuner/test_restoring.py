@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert tune.Tuner.can_restore(path)
     with pytest.raises(NotFoundError) as missing:
         tune.Tuner.restore(tmp_path / "nothing", bowl)
-    assert missing.value.code == "no-such-sweep"
+    assert missing.value.code == "sweep-not-found"
     with pytest.raises(PreconditionError, match="the sweep sweep ran the trainable bowl, not Counting"):
         tune.Tuner.restore(path, Counting)
     with pytest.raises(UsageError, match="the sweep sweep has a different space"):
@@ -207,7 +207,7 @@ def test_a_space_of_other_names_is_refused(space: dict[str, Any], name: str, tmp
     path = swept(tmp_path)
     with pytest.raises(UsageError, match=f"`{name}` of the") as caught:
         tune.Tuner.extend(path, bowl, num_samples=9, param_space=space, tune_config=here(), run_config=SILENT)
-    assert caught.value.code == "space-names"
+    assert caught.value.code == "sweep-differs"
 
 
 def test_an_extension_that_changes_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

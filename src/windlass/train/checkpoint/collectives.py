@@ -119,7 +119,7 @@ class Collectives:
 def _to_data(error: Exception) -> list[str]:
     if not isinstance(error, WindlassError):
         hint = "another process failed; see its output"
-        error = CheckpointError(f"{type(error).__name__}: {error}", hint=hint, code="checkpoint-failed")
+        error = CheckpointError(f"{type(error).__name__}: {error}", hint=hint, code="worker-failed")
     return [error.message, error.hint, error.code]
 
 

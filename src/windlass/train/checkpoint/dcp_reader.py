@@ -125,7 +125,7 @@ def read_dcp(folder: str) -> DcpCheckpoint:
     """Open a folder or URL with torch's `.metadata`; tensors are read later, one by one.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or it holds more than metadata (`checkpoint-unsafe`).
+        CheckpointError: there is none, it is damaged, or it holds more than metadata (`foreign-checkpoint`).
     """
     files = open_files(folder)
     try:
@@ -209,7 +209,7 @@ def _refused(files: Files, problem: str) -> CheckpointError:
     return CheckpointError(
         f"cannot read the checkpoint {files.path}: {problem}",
         hint="only plain tensors are loaded from foreign checkpoints; download it again from a source you trust",
-        code="checkpoint-unsafe",
+        code="foreign-checkpoint",
     )
 
 

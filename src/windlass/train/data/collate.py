@@ -126,7 +126,7 @@ class Collator:
                 raise TrainingError(
                     f"{corpus.where(start + column)} has token {tokens_BS[number, column]}; the vocabulary has {self.vocab_size}",
                     hint="use the tokenizer and dtype of the file, or raise `model.vocab_size`",
-                    code="vocabulary-too-small",
+                    code="tokenizer-mismatch",
                 )
             column -= count
 

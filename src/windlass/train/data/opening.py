@@ -116,7 +116,7 @@ def _check_vocabulary(tokenizer: TokenizerConfig, vocab_size: int) -> None:
     size = load_tokenizer(tokenizer).vocab_size
     if size > vocab_size:
         message = f"the tokenizer {tokenizer.path} has {size} ids; the model's vocabulary has {vocab_size}"
-        raise SpecError([Problem(message, "vocabulary-too-small", hint=f"set `model.vocab_size` to at least {size}")])
+        raise SpecError([Problem(message, "tokenizer-mismatch", hint=f"set `model.vocab_size` to at least {size}")])
 
 
 def _open_folder(folder: Path, tokenizer: TokenizerConfig, vocab_size: int) -> Corpus:
@@ -125,11 +125,11 @@ def _open_folder(folder: Path, tokenizer: TokenizerConfig, vocab_size: int) -> C
     if manifest.max_id >= vocab_size:
         message = f"{folder} has token {manifest.max_id}; the vocabulary has {vocab_size}"
         hint = "use a model for its tokenizer, or raise `model.vocab_size`"
-        raise TrainingError(message, hint=hint, code="vocabulary-too-small")
+        raise TrainingError(message, hint=hint, code="tokenizer-mismatch")
     if tokenizer.path and manifest.tokenizer and load_tokenizer(tokenizer).identity != manifest.tokenizer:
         message = f"{folder} was made with a different tokenizer than {tokenizer.path}"
         hint = "set the tokenizer that it was made with, or tokenize the text again"
-        raise TrainingError(message, hint=hint, code="tokenizer-differs")
+        raise TrainingError(message, hint=hint, code="tokenizer-mismatch")
     if not manifest.tokenizer:
         _check_tokenizer(str(folder), tokenizer, max_id=manifest.max_id, eos_id=manifest.eos_id)
     parts = [_part(folder, file, manifest) for file in manifest.files]
@@ -148,7 +148,7 @@ def _check_tokenizer(name: str, tokenizer: TokenizerConfig, *, max_id: int | Non
     else:
         return
     hint = "set `data.tokenizer.path` to the tokenizer that made it, or to '' with `data.tokenizer.eos_id`"
-    raise TrainingError(f"{name} {problem}", hint=hint, code="tokenizer-differs")
+    raise TrainingError(f"{name} {problem}", hint=hint, code="tokenizer-mismatch")
 
 
 def _part(folder: Path, file: TokenFile, manifest: TokenManifest) -> CorpusPart:

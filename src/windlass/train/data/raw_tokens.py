@@ -40,7 +40,7 @@ def open_raw_tokens(
 
     Raises:
         TrainingError: a file is missing, truncated, or of another type or vocabulary (`tokens-broken`,
-            `vocabulary-too-small`); the message names it.
+            `tokenizer-mismatch`); the message names it.
     """
     if masks and len(masks) != len(paths):
         message = f"{name} has {counted(len(paths), 'token file')} and {counted(len(masks), 'label mask')}"
@@ -159,5 +159,5 @@ def _check_ids(path: Path, sample_T: np.ndarray, vocab_size: int) -> int:
     if lowest < 0 or highest >= vocab_size:
         message = f"{path} has token {lowest if lowest < 0 else highest}; the vocabulary has {vocab_size}"
         hint = "use the tokenizer and dtype of the file, or raise `model.vocab_size`"
-        raise TrainingError(message, hint=hint, code="vocabulary-too-small")
+        raise TrainingError(message, hint=hint, code="tokenizer-mismatch")
     return highest

@@ -77,7 +77,7 @@ def _with_ids(files: Mapping[str, bytes], config: bytes, source: str) -> Compani
     try:
         stated = decode_object(config)
     except ValueError as error:
-        problem = Problem(f"cannot read {source}: {error}", "hf-files", hint="copy it again")
+        problem = Problem(f"cannot read {source}: {error}", "foreign-checkpoint", hint="copy it again")
         raise SpecError([problem]) from error
     return Companions(files=files, ids={name: stated[name] for name in _IDS if name in stated})
 

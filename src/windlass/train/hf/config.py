@@ -103,12 +103,14 @@ def read_config(folder: Path) -> ModelConfig:
     try:
         data = read_json(path)
     except FileNotFoundError as error:
-        problem = Problem(f"{folder} has no config.json", "hf-files", hint="pass the folder of a model")
+        problem = Problem(f"{folder} has no config.json", "foreign-checkpoint", hint="pass the folder of a model")
         raise SpecError([problem]) from error
     except (OSError, ValueError) as error:
-        raise SpecError([Problem(f"cannot read {path}: {error}", "hf-files", hint="copy it again")]) from error
+        raise SpecError(
+            [Problem(f"cannot read {path}: {error}", "foreign-checkpoint", hint="copy it again")]
+        ) from error
     if not isinstance(data, dict):
-        raise SpecError([Problem(f"{path} is not a mapping", "hf-files", hint="copy it again")])
+        raise SpecError([Problem(f"{path} is not a mapping", "foreign-checkpoint", hint="copy it again")])
     return from_hf(data, source=str(path))
 
 

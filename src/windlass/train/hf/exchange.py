@@ -235,11 +235,13 @@ class FileWeights:
                 self._files[name] = file
         except FileNotFoundError as error:
             raise CheckpointError(
-                f"{path} is listed in {INDEX} but missing", hint="copy the whole folder again", code="hf-files"
+                f"{path} is listed in {INDEX} but missing",
+                hint="copy the whole folder again",
+                code="foreign-checkpoint",
             ) from error
         except (SafetensorError, OSError) as error:
             raise CheckpointError(
-                f"{path} is not a valid safetensors file: {error}", hint="copy it again", code="hf-files"
+                f"{path} is not a valid safetensors file: {error}", hint="copy it again", code="foreign-checkpoint"
             ) from error
 
     def close(self) -> None:
@@ -266,7 +268,7 @@ def _weight_files(folder: Path) -> Sequence[Path]:
             return [folder / name for name in names]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
-                f"{index} is not a valid index of weights: {error!r}", hint="copy it again", code="hf-files"
+                f"{index} is not a valid index of weights: {error!r}", hint="copy it again", code="foreign-checkpoint"
             ) from error
     if single.is_file():
         return [single]
@@ -275,9 +277,11 @@ def _weight_files(folder: Path) -> Sequence[Path]:
             raise CheckpointError(
                 f"the weights in {folder} are in {name}, a pickle, which can run code",
                 hint="load it with transformers once and save_pretrained(..., safe_serialization=True)",
-                code="hf-files",
+                code="foreign-checkpoint",
             )
-    raise CheckpointError(f"{folder} has no {SINGLE} and no {INDEX}", hint="pass the model's folder", code="hf-files")
+    raise CheckpointError(
+        f"{folder} has no {SINGLE} and no {INDEX}", hint="pass the model's folder", code="foreign-checkpoint"
+    )
 
 
 def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_bytes: int) -> tuple[Path, ...]:

@@ -63,7 +63,7 @@ class StoredCheckpoint:
                 raise CheckpointError(
                     f"{self.source}/{CONFIG_FILE} describes no model",
                     hint="use a checkpoint of a recipe, or add the model as `model` to this file",
-                    code="checkpoint-no-model",
+                    code="checkpoint-incomplete",
                 )
             self._model_config = from_data(ModelConfig, data["model"], source=f"{self.source}/{CONFIG_FILE}")
         return self._model_config

@@ -49,7 +49,7 @@ def _take_optimizer(targets: Mapping[str, Tensor], source: object, name: str, *,
     found = source.optim_shapes() if isinstance(source, _HasOptimizer) else {}
     if not found and is_needed:
         raise CheckpointError(
-            f"{name} has no optimiser state", hint="set `checkpoint.load.optim=null`", code="no-such-state"
+            f"{name} has no optimiser state", hint="set `checkpoint.load.optim=null`", code="checkpoint-incomplete"
         )
     if found and isinstance(source, _HasOptimizer) and (is_needed or _fits(targets, found)):
         fill(targets, _OptimizerWeights(source), name, what=OPTIMIZER_STATE)

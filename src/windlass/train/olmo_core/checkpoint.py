@@ -152,7 +152,7 @@ def _read_config(files: Files, path: str) -> tuple[Mapping[str, Any], str]:
     except FileNotFoundError as error:
         message = f"{place.path} has no config.json; the model of {path} is unknown"
         hint = "OLMo-core's ConfigSaver writes one; use a checkpoint that has it"
-        raise CheckpointError(message, hint=hint, code="checkpoint-no-model") from error
+        raise CheckpointError(message, hint=hint, code="checkpoint-incomplete") from error
     except ValueError as error:
         problem = Problem(f"cannot read {source}: {error}", "unsupported-architecture", hint="copy it again")
         raise SpecError([problem]) from error

@@ -57,7 +57,7 @@ def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, pa
     known = [size for size in sizes if size is not None]
     if total is not None and len(known) == len(sizes) and known and sum(known) >= total:
         message = f"the parts before the last fill the whole run of {duration}"
-        yield f"{path}.lengths", message, "schedule-too-long", "shorten them, or raise `duration`"
+        yield f"{path}.lengths", message, "invalid-schedule", "shorten them, or raise `duration`"
 
 
 def _periods(schedule: WSDSConfig, duration: Duration, rates: Rates, path: str) -> Iterator[Diagnostic]:
@@ -73,13 +73,13 @@ def _periods(schedule: WSDSConfig, duration: Duration, rates: Rates, path: str) 
         if falls is not None and before + falls > size:
             what = "the warm-up and the decay do" if before else "the decay does"
             message = f"{what} not fit into a period of {schedule.periods[place]}"
-            yield f"{path}.periods.{place}", message, "schedule-too-long", "make the period longer"
+            yield f"{path}.periods.{place}", message, "invalid-schedule", "make the period longer"
     known = [size for size in sizes if size is not None]
     if total is None or len(known) != len(sizes):
         return
     if sum(known) > total:
         message = f"the periods are longer than the run of {duration}"
-        yield f"{path}.periods", message, "schedule-too-long", "shorten them, or raise `duration`"
+        yield f"{path}.periods", message, "invalid-schedule", "shorten them, or raise `duration`"
     elif sum(known) < total and not schedule.final:
         message = f"the periods end before the run of {duration}; the rate is 0 from there on"
         yield f"{path}.periods", message, "invalid-value", "add a period, or lower `duration`"
@@ -97,13 +97,13 @@ def _parts(
         return
     if warmup > total and not isinstance(schedule, (ConstantConfig, InverseSqrtConfig)):
         message = f"a warm-up of {schedule.warmup} is longer than {what} of {length}"
-        yield f"{path}.warmup", message, "schedule-too-long", "shorten the warm-up"
+        yield f"{path}.warmup", message, "invalid-schedule", "shorten the warm-up"
     elif isinstance(schedule, (WSDConfig, PowerConfig)) and schedule.decay is not None:
         decay = _length(schedule.decay, length, rates)
         if decay is not None and warmup + decay > total:
             with_warmup = f" after a warm-up of {schedule.warmup}" if warmup else ""
             message = f"a decay of {schedule.decay}{with_warmup} does not fit into {what} of {length}"
-            yield f"{path}.decay", message, "schedule-too-long", "shorten the decay"
+            yield f"{path}.decay", message, "invalid-schedule", "shorten the decay"
 
 
 def _length(length: Duration, like: Duration, rates: Rates) -> float | None:

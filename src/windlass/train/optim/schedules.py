@@ -66,7 +66,7 @@ def _known(rate: float | None, length: Duration, unit: str, what: str) -> float:
     if rate is None:
         message = f"{length} cannot be converted to {unit}: unknown {what}"
         hint = "write all lengths of the schedule and of the run in one unit, steps or tokens"
-        raise SpecError([Problem(message, "mixed-durations", None, hint)])
+        raise SpecError([Problem(message, "invalid-schedule", None, hint)])
     return rate
 
 

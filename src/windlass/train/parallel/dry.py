@@ -92,7 +92,7 @@ def fake_world(size: int, device: torch.device) -> Iterator[World]:
     """
     if dist.is_initialized():
         message = "cannot apply a plan within a process group"
-        raise SpecError([Problem(message, "busy-process", hint="make the plan in a separate process")])
+        raise SpecError([Problem(message, "invalid-call", hint="make the plan in a separate process")])
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)

@@ -167,7 +167,7 @@ class Controller:
         Raises:
             PreconditionError: another head is running it (`in-use`), it already exists (`already-exists`), its
                 replay differs from its journal, a trial can never fit, or the disk is full.
-            NotFoundError: no sweep to restore (`no-such-sweep`).
+            NotFoundError: no sweep to restore (`sweep-not-found`).
             UsageError: the metric is unknown, or a configuration is not JSON.
         """
         if self._is_restored and not self.folder.head_journal.exists():

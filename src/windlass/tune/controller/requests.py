@@ -108,7 +108,7 @@ class RequestHandler:
         """Carry out a request.
 
         Raises:
-            NotFoundError: unknown trial (`no-such-trial`).
+            NotFoundError: unknown trial (`sweep-not-found`).
             UsageError: unknown request.
         """
         facts = event.facts
@@ -139,7 +139,7 @@ class RequestHandler:
     def _trial(self, name: str) -> Trial:
         found = self._state.table.trials.get(name)
         if found is None:
-            raise NotFoundError(f"this sweep has no trial `{name}`", code="no-such-trial")
+            raise NotFoundError(f"this sweep has no trial `{name}`", code="sweep-not-found")
         return found
 
     def _reopen(self) -> None:
@@ -191,12 +191,12 @@ def changed(settings: SweepSettings, facts: Mapping[str, Any]) -> SweepSettings:
     """Return the settings with the changes of an extension.
 
     Raises:
-        UsageError: unknown setting (`unknown-setting`).
+        UsageError: unknown setting (`sweep-differs`).
     """
     facts = dict(facts)
     for name in facts:
         if name in ("name", "objectives", "seed") or name not in SweepSettings.__slots__:
-            raise UsageError(f"a sweep's `{name}` cannot be changed", code="unknown-setting")
+            raise UsageError(f"a sweep's `{name}` cannot be changed", code="sweep-differs")
     if "keep" in facts:
         facts["keep"] = RetentionPolicy(**facts["keep"])
     if "resources" in facts:

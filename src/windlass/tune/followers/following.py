@@ -71,7 +71,7 @@ class SweepFollower:
         """Follow until the sweep ends or loses its head; blocks. Without `follows`, write the current journal.
 
         Raises:
-            NotFoundError: the folder holds no sweep (`no-such-sweep`).
+            NotFoundError: the folder holds no sweep (`sweep-not-found`).
             WindlassError: the target cannot be used.
         """
         if not self.folder.head_journal.exists():

@@ -18,7 +18,7 @@ def draw_pareto(history: History, metrics: Sequence[str] = (), modes: Sequence[s
     """Draw every trial by two metrics, with a line through the front.
 
     Raises:
-        MetricError: the sweep has one metric, and no second one is given (`sweep-metric`).
+        MetricError: the sweep has one metric, and no second one is given (`unknown-metric`).
         BestTrialError: no trial has both metrics (`sweep-no-best`).
     """
     names = tuple(metrics) or history.objectives.metrics

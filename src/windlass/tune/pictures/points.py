@@ -51,7 +51,7 @@ def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObje
     """Return the metric to draw: the given one, the sweep's first, or the only reported one.
 
     Raises:
-        MetricError: none of these exists (`sweep-metric`).
+        MetricError: none of these exists (`unknown-metric`).
     """
     names = metric_names(history.trials.values())
     own = dict(zip(history.objectives.metrics, history.objectives.is_max, strict=True))

@@ -24,7 +24,7 @@ def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture
     """Draw a panel per changed parameter; the orange line is the schedule of the best trial.
 
     Raises:
-        BestTrialError: no trial cloned another (`sweep-no-clones`).
+        BestTrialError: no trial cloned another (`sweep-no-best`).
     """
     exploits = lineage(history)
     names = _changed_names(exploits)
@@ -32,7 +32,7 @@ def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture
         raise BestTrialError(
             "no trial took over another one, so there is no schedule",
             hint="this picture is for population based training (PBT, PB2)",
-            code="sweep-no-clones",
+            code="sweep-no-best",
         )
     objective = objective_of(history, metric, mode)
     best = best_of(points_of(history, objective), objective).trial

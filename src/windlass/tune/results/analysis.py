@@ -90,7 +90,7 @@ class ExperimentAnalysis:
         """Return a row per trial that reported: its newest result, or the one with its best value of a metric.
 
         Raises:
-            MetricError: a mode without a metric, or an invalid mode (`sweep-metric`).
+            MetricError: a mode without a metric, or an invalid mode (`unknown-metric`).
         """
         if mode and not metric:
             raise MetricError(f"mode {mode!r} without a metric", hint="pass the metric too: dataframe('loss', 'min')")
@@ -189,7 +189,7 @@ class ExperimentAnalysis:
             filter_nan_and_inf: ignore trials whose score is NaN or infinite.
 
         Raises:
-            MetricError: the metric or mode is missing or invalid (`sweep-metric`).
+            MetricError: the metric or mode is missing or invalid (`unknown-metric`).
         """
         if len(self.trials) == 1:
             return self.trials[0]

@@ -10,7 +10,7 @@ __all__ = ["BestTrialError", "MetricError", "TrialError", "TrialMissingError"]
 class MetricError(UsageError, ValueError):
     """Missing, unknown or invalid metric or mode."""
 
-    default_code = "sweep-metric"
+    default_code = "unknown-metric"
 
 
 class BestTrialError(NotFoundError, RuntimeError):
@@ -22,7 +22,7 @@ class BestTrialError(NotFoundError, RuntimeError):
 class TrialMissingError(NotFoundError, KeyError):
     """Unknown trial of a sweep."""
 
-    default_code = "no-such-trial"
+    default_code = "sweep-not-found"
 
     def __str__(self) -> str:
         return self.message

@@ -56,7 +56,7 @@ class ResultGrid(Sequence[Result]):
             filter_nan_and_inf: ignore trials whose score is NaN or infinite.
 
         Raises:
-            MetricError: the metric or mode is missing or invalid (`sweep-metric`).
+            MetricError: the metric or mode is missing or invalid (`unknown-metric`).
             BestTrialError: no trial has a score (`sweep-no-best`).
         """
         best = self.analysis.get_best_trial(metric, mode, scope, filter_nan_and_inf)
@@ -86,7 +86,7 @@ class ResultGrid(Sequence[Result]):
             modes: `min` or `max` for each; default: those of the sweep.
 
         Raises:
-            MetricError: the numbers of metrics and modes differ, or are 0 (`sweep-metric`).
+            MetricError: the numbers of metrics and modes differ, or are 0 (`unknown-metric`).
         """
         objectives = self.analysis.history.objectives
         names = tuple(metrics or objectives.metrics)

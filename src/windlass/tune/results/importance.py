@@ -35,7 +35,7 @@ def importances(
         mode: default: the sweep's.
 
     Raises:
-        MetricError: no metric, or an unknown method (`sweep-metric`).
+        MetricError: no metric, or an unknown method (`unknown-metric`).
         BestTrialError: fewer than four trials have a finite score (`sweep-no-best`).
         PreconditionError: the method needs Optuna, which is not installed (`extra-missing`).
 
@@ -65,7 +65,7 @@ def scored_points(
     """Return the drawn values and score (less is better) of each trial with a finite score.
 
     Raises:
-        MetricError: no metric is named (`sweep-metric`).
+        MetricError: no metric is named (`unknown-metric`).
     """
     objectives = history.objectives
     name = metric or (objectives.metrics[0] if objectives.metrics else "")

@@ -84,7 +84,7 @@ class Result:
 
         Raises:
             BestTrialError: the trial has no checkpoint (`sweep-no-best`).
-            MetricError: no report of a checkpoint has the metric, or the mode is unknown (`sweep-metric`).
+            MetricError: no report of a checkpoint has the metric, or the mode is unknown (`unknown-metric`).
         """
         found = self.best_checkpoints
         if not found:

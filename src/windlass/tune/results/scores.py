@@ -29,7 +29,7 @@ def check_mode(mode: str) -> str:
     """Return a valid mode.
 
     Raises:
-        MetricError: it is not `min` or `max` (`sweep-metric`).
+        MetricError: it is not `min` or `max` (`unknown-metric`).
     """
     if mode not in MODES:
         raise MetricError(f"mode {mode!r} is not one of min, max", hint="pass mode='min' or mode='max'")
@@ -75,7 +75,7 @@ def best_trial(
     """Return the first trial with the best score; None if no trial has one.
 
     Raises:
-        MetricError: unknown scope or mode (`sweep-metric`).
+        MetricError: unknown scope or mode (`unknown-metric`).
     """
     check_mode(mode)
     if scope not in SCOPES:
@@ -105,7 +105,7 @@ def front_of(history: History, metrics: Sequence[str], modes: Sequence[str], sco
     """Return the Pareto front of trials with finite scores, best by the first metric first; keeps ties.
 
     Raises:
-        MetricError: a mode is unknown (`sweep-metric`).
+        MetricError: a mode is unknown (`unknown-metric`).
     """
     signs = [1.0 if check_mode(mode) == "min" else -1.0 for mode in modes]
     points: list[tuple[tuple[float, ...], TrialHistory]] = []

@@ -33,7 +33,7 @@ def find_trial(history: History, trial: str) -> TrialHistory:
     """Return a trial by its id or number.
 
     Raises:
-        TrialMissingError: it does not exist (`no-such-trial`).
+        TrialMissingError: it does not exist (`sweep-not-found`).
     """
     found = history.trials.get(trial) or history.trials.get(f"{trial:0>5}")
     if found is None:
@@ -51,7 +51,7 @@ def explain(history: History, trial: str) -> list[str]:
     it waits, if it does.
 
     Raises:
-        TrialMissingError: the trial does not exist (`no-such-trial`).
+        TrialMissingError: the trial does not exist (`sweep-not-found`).
     """
     found = find_trial(history, trial)
     entries = sorted(_entries(history, found), key=lambda entry: entry[0])

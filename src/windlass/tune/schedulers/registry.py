@@ -94,14 +94,14 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
     """Make the scheduler that `settings()` described, without any results yet.
 
     Raises:
-        PreconditionError: its code cannot be imported here, and must be passed again (`code-not-importable`).
+        PreconditionError: its code cannot be imported here, and must be passed again (`module-not-found`).
     """
     name = str(settings["type"])
     if name not in _MODULES and ":" not in name:
         raise PreconditionError(
             f"the scheduler of this sweep, {name}, did not record how to make it again",
             hint="pass the scheduler again when you restore the sweep",
-            code="code-not-importable",
+            code="module-not-found",
         )
     kind = _kind(name) if name in _MODULES else imported(name)
     return kind(**{key: from_form(value, from_settings) for key, value in settings.items() if key != "type"})
@@ -117,7 +117,7 @@ def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, met
 
     Raises:
         UsageError: a learning searcher with population based training (`searcher-option`); no metric for a scheduler
-            that compares trials (`sweep-metric`).
+            that compares trials (`unknown-metric`).
     """
     name = type(scheduler).__name__
     if learns and getattr(scheduler, "forbids_learning", False):
@@ -132,7 +132,7 @@ def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, met
         raise BadValueError(
             f"{type(inner).__name__} compares trials, but no metric is named",
             hint='name it once, for example TuneConfig(metric="loss", mode="min")',
-            code="sweep-metric",
+            code="unknown-metric",
         )
 
 

@@ -158,7 +158,7 @@ class DistributeResourcesToTopJob(DistributeResources):
         metric = self.metric or scheduler.metric or sweep.metric
         if metric == "-":
             hint = "name it in TuneConfig, in the scheduler, or pass metric= and mode= here"
-            raise BadValueError("DistributeResourcesToTopJob has no metric", hint=hint, code="sweep-metric")
+            raise BadValueError("DistributeResourcesToTopJob has no metric", hint=hint, code="unknown-metric")
         is_max = (self.mode or scheduler.mode) == "max" if self.mode or scheduler.mode else sweep.is_max
         sign = -1.0 if is_max else 1.0
         ranked = sorted(sweep.live(), key=lambda one: (sign * scheduler.newest(one).get(metric, math.inf), one.number))

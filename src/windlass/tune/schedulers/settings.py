@@ -50,7 +50,7 @@ def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
     """Read back `to_form`; `made` makes an object from its type and arguments.
 
     Raises:
-        PreconditionError: it names code that cannot be imported (`code-not-importable`).
+        PreconditionError: it names code that cannot be imported (`module-not-found`).
     """
     if isinstance(form, list):
         return [from_form(item, made) for item in form]
@@ -83,7 +83,7 @@ def imported(path: str) -> Any:
         raise PreconditionError(
             f"the scheduler of this sweep needs {path}, which cannot be imported here",
             hint="pass the scheduler again when you restore the sweep, or move the code into a module",
-            code="code-not-importable",
+            code="module-not-found",
         ) from None
     return found
 

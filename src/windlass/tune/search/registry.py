@@ -205,5 +205,5 @@ def _needs_code(kind: str, why: str) -> PreconditionError:
     return PreconditionError(
         f"cannot make the searcher of this sweep, {kind}, again: {why}",
         hint="pass it again with search_alg=",
-        code="code-not-importable",
+        code="module-not-found",
     )

@@ -153,7 +153,7 @@ def _function(name: Any, place: str) -> Any:
         raise SpaceError(
             f"`{place}` is computed by {name}, which cannot be imported",
             hint="pass param_space again, or define the function at the top level of a module",
-            code="code-not-importable",
+            code="module-not-found",
         )
     return imported(name)
 

@@ -97,7 +97,7 @@ class _Making:
             raise SpaceError(
                 f"`{leaf.name}`: {domain} failed: {type(error).__name__}: {error}",
                 hint="the function is called with the configuration",
-                code="user-function-failed",
+                code="user-code-failed",
             ) from error
         finally:
             self._open.pop()

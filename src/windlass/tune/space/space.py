@@ -206,7 +206,7 @@ def check_same_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Check that a new space has the same names as the old one.
 
     Raises:
-        SpaceError: a name was added or removed (`space-names`).
+        SpaceError: a name was added or removed (`sweep-differs`).
     """
     _check_names(Space(old).root, Space(new).root, "")
 
@@ -222,7 +222,7 @@ def _check_names(old: Node, new: Node, place: str) -> None:
                 f"`{inner}` of the {'new' if name in now else 'old'} space is not in the "
                 f"{'old' if name in now else 'new'} one",
                 hint="a sweep keeps its names when it is continued; start a new one with points_to_evaluate",
-                code="space-names",
+                code="sweep-differs",
             )
         _check_names(before[name], now[name], inner)
 

@@ -62,7 +62,7 @@ def to_json(value: Any, place: str = "config") -> Any:
     raise SpaceError(
         f"`{place}` is {_short(value)}, which cannot be written into the sweep's journal",
         hint="use plain values in the space; pass objects to the trainable with tune.with_parameters",
-        code="not-json",
+        code="not-serialisable",
     )
 
 
@@ -122,7 +122,7 @@ def imported(name: str) -> Any:
         raise SpaceError(
             f"cannot import {name!r}: {error}",
             hint="make it importable, or pass param_space again",
-            code="code-not-importable",
+            code="module-not-found",
         ) from error
 
 

@@ -147,7 +147,7 @@ class FunctionStopper(NoopStopper):
             raise BadValueError(
                 f"the stop function {_name_of(self.function)} failed at a report of trial {trial_id}: {error!r}",
                 hint=f"the report has {reported}; use result.get(name) for metrics that only some reports have",
-                code="user-function-failed",
+                code="user-code-failed",
             ) from error
 
     def credit(self, trial_id: str) -> int:

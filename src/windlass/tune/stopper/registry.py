@@ -103,6 +103,6 @@ def stopper_from(settings: Mapping[str, Any]) -> Stopper:
         raise PreconditionError(
             f"cannot make the stopper of this sweep, {arguments.get('function', kind)}, again: {error}",
             hint="pass it again with stop=",
-            code="code-not-importable",
+            code="module-not-found",
         ) from error
     return stopper

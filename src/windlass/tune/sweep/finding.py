@@ -87,10 +87,10 @@ def find_sweep(ref: str, home: Home | None = None) -> Path:
             f"`{ref}` is a run, not a sweep",
             f"windlass show {run}; stop, resume, retry and logs take it too",
         )
-        raise NotFoundError(message, hint=hint, code="no-such-sweep")
+        raise NotFoundError(message, hint=hint, code="sweep-not-found")
     close = nearest(ref, names)
     hint = f"did you mean `{close}`?" if close else "`windlass sweep ls` lists them"
-    raise NotFoundError(f"no sweep `{ref}`", hint=hint, code="no-such-sweep")
+    raise NotFoundError(f"no sweep `{ref}`", hint=hint, code="sweep-not-found")
 
 
 def _run_of(home: Home, ref: str) -> str:

@@ -62,7 +62,7 @@ class SweepHandle:
         name = f"{int(ref):05d}" if ref.isdigit() else ref
         if name not in trials:
             there = f"trials are 0 to {len(trials) - 1}" if trials else "it has no trials yet"
-            raise NotFoundError(f"sweep {self.name} has no trial `{ref}`", hint=there, code="no-such-trial")
+            raise NotFoundError(f"sweep {self.name} has no trial `{ref}`", hint=there, code="sweep-not-found")
         return trials[name]
 
     def best(self, metric: str = "", mode: str = "") -> TrialHistory:
@@ -75,7 +75,7 @@ class SweepHandle:
         Raises:
             NotFoundError: no trial reported the metric (`unknown-metric`).
             UsageError: it is not a metric of the sweep and no mode was given, or neither the sweep nor the caller
-                names a metric (`sweep-metric`).
+                names a metric (`unknown-metric`).
         """
         history = self.history
         modes = dict(zip(history.objectives.metrics, history.objectives.is_max, strict=True))
@@ -84,7 +84,7 @@ class SweepHandle:
         known = f"reported are: {', '.join(reported)}" if reported else "no trial has reported yet"
         if not metric:
             message = f"the sweep {self.name} has no metric to compare trials by"
-            raise UsageError(message, hint=f"pass one: --metric loss --mode min; {known}", code="sweep-metric")
+            raise UsageError(message, hint=f"pass one: --metric loss --mode min; {known}", code="unknown-metric")
         scored = [
             (value, trial)
             for trial in history.trials.values()
@@ -94,7 +94,7 @@ class SweepHandle:
             raise NotFoundError(f"no trial of {self.name} has a `{metric}`", hint=known, code="unknown-metric")
         if not mode and metric not in modes:
             message = f"`{metric}` is not a metric of the sweep {self.name}: unknown mode"
-            raise UsageError(message, hint="pass --mode min or --mode max", code="sweep-metric")
+            raise UsageError(message, hint="pass --mode min or --mode max", code="unknown-metric")
         pick = max if mode == "max" or (not mode and modes[metric]) else min
         return pick(scored, key=lambda pair: pair[0])[1]
 

@@ -162,7 +162,7 @@ def _executor(record: SweepRecord, home: Home, *, in_process: bool, log: Log) ->
             raise UsageError(
                 "trials that are runs cannot run in this process",
                 hint="name a `trainable` in the sweep, or follow one trial: windlass logs RUN --follow",
-                code="sweep-in-process",
+                code="sweep-unsupported",
             )
         return RunsExecutor(home=home, log=log)
     if in_process:
@@ -181,7 +181,7 @@ def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
     """Limit the time of an import; only in the main thread, because other threads cannot be interrupted.
 
     Raises:
-        UsageError: it took longer (`trainable-not-importable`).
+        UsageError: it took longer (`user-code-failed`).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -198,7 +198,7 @@ def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
         raise UsageError(
             f"importing {what} took longer than {limit_s:g} s; it was here:\n{str(late).rstrip()}",
             hint="move slow work from the module's top level into the function or `setup`",
-            code="trainable-not-importable",
+            code="user-code-failed",
         ) from None
     finally:
         signal.signal(signal.SIGALRM, before)
@@ -214,7 +214,7 @@ def find_trainable(name: str) -> Any:
     """Import the class or function `MODULE:NAME`.
 
     Raises:
-        NotFoundError: the module or name does not exist (`trainable-not-found`).
+        NotFoundError: the module or name does not exist (`module-not-found`).
         UsageError: it is neither a class nor a function, or its module is not imported in time.
     """
     module_name, _, path = name.partition(":")
@@ -223,12 +223,12 @@ def find_trainable(name: str) -> Any:
         with time_limit(f"the module `{module_name}`"):
             found: Any = importlib.import_module(module_name)
     except ImportError as error:
-        raise NotFoundError(f"no module `{module_name}`: {error}", hint=hint, code="trainable-not-found") from error
+        raise NotFoundError(f"no module `{module_name}`: {error}", hint=hint, code="module-not-found") from error
     for part in path.split("."):
         if not hasattr(found, part):
             close = nearest(part, vars(found))
             hint = f"did you mean `{module_name}:{close}`?" if close else "write `MODULE:NAME`"
-            raise NotFoundError(f"`{module_name}` has no `{part}`", hint=hint, code="trainable-not-found")
+            raise NotFoundError(f"`{module_name}` has no `{part}`", hint=hint, code="module-not-found")
         found = getattr(found, part)
     if not callable(found):
         hint = "name a function of the configuration, or a subclass of tune.Trainable"

@@ -55,7 +55,7 @@ def launch_sweep(
         raise UsageError(
             "a detached sweep cannot run its trials in this process",
             hint="leave out detach, or in_process",
-            code="sweep-in-process",
+            code="sweep-unsupported",
         )
     made = path if isinstance(path, PreparedSweep) else prepare_sweep(Path(path), overrides, options, name=name)
     handle = SweepHandle(made.create())

@@ -89,7 +89,7 @@ def to_json_value(value: object, where: str, hint: str) -> Any:
     raise BadValueError(
         f"{where} is {value!r:.100}, a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot hold",
         hint=hint,
-        code="not-json",
+        code="not-serialisable",
     )
 
 

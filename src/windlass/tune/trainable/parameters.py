@@ -83,7 +83,7 @@ def _load(path: str) -> dict[str, Any]:
         except OSError as error:
             message = f"the objects of with_parameters are missing on this machine: {path}"
             hint = "call ray.init() first, so that workers on other machines get them through Ray"
-            raise NotFoundError(message, hint=hint, code="parameters-missing") from error
+            raise NotFoundError(message, hint=hint, code="invalid-call") from error
         body, *buffers = _pieces(memoryview(mapped))
         _loaded[path] = pickle.loads(body, buffers=buffers)  # noqa: S301 - written by the head of this sweep
     return _loaded[path]

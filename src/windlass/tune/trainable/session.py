@@ -102,7 +102,7 @@ def _session(caller: str) -> Session:
         raise BadValueError(
             f"tune.{caller} was called outside of a trial",
             hint="call it in the function that is passed to Tuner, not in a process that a trial started",
-            code="outside-of-a-trial",
+            code="invalid-call",
         )
     return _current
 

@@ -92,7 +92,7 @@ def resources_of(
     """Return the resources of a trial, from the sweep, else from the class, else one CPU.
 
     Raises:
-        UsageError: the user's function failed (`user-function-failed`), or the form of its result is invalid.
+        UsageError: the user's function failed (`user-code-failed`), or the form of its result is invalid.
     """
     ask = shape if shape is not None else getattr(trainable, "default_resource_request", None)
     return read_shape(_answer(ask, config) if callable(ask) else ask)
@@ -111,7 +111,7 @@ def _answer(ask: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any
         raise BadValueError(
             f"the resources function {name} failed with {type(error).__name__}: {error}",
             hint=f"the configuration has {', '.join(map(repr, config)) or 'no names'}",
-            code="user-function-failed",
+            code="user-code-failed",
         ) from error
 
 

@@ -26,7 +26,7 @@ def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tup
 
     Raises:
         BadValueError: a metric or mode is given twice (`conflicting-options`; a searcher may repeat TuneConfig), or a
-            decision depends on a metric without a mode (`sweep-metric`).
+            decision depends on a metric without a mode (`unknown-metric`).
     """
     stated = ("TuneConfig", config.metrics, config.modes)
     searching, scheduling = _of_searcher(searcher), _of_scheduler(scheduler)
@@ -39,7 +39,7 @@ def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tup
     decides = _decides(scheduler, searcher)
     if metrics and decides and not modes:
         message = f"{where} names the metric {metrics[0]!r} without a mode, and {decides} compares trials by it"
-        raise BadValueError(message, hint="add mode='min' or mode='max'", code="sweep-metric")
+        raise BadValueError(message, hint="add mode='min' or mode='max'", code="unknown-metric")
     if modes and decides and not metrics:
         metrics = (ANONYMOUS_METRIC,)
     if not (metrics and modes):

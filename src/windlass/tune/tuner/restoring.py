@@ -59,7 +59,7 @@ def make_restored(
         is_extended: whether the space may change.
 
     Raises:
-        NotFoundError: the folder holds no sweep (`no-such-sweep`).
+        NotFoundError: the folder holds no sweep (`sweep-not-found`).
         PreconditionError: the sweep has a different trainable or different settings.
         UsageError: a setting that only works for a new sweep (`unsupported-setting`).
     """

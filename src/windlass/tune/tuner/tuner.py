@@ -78,7 +78,7 @@ class Tuner:
             run_config: its stop condition if that needs code, its callbacks and its view.
 
         Raises:
-            NotFoundError: the folder holds no sweep (`no-such-sweep`).
+            NotFoundError: the folder holds no sweep (`sweep-not-found`).
             PreconditionError: the trainable differs, or code must be passed again.
         """
         if (resume_errored and restart_errored) or (resume_config is not None and (resume_errored or restart_errored)):
@@ -113,7 +113,7 @@ class Tuner:
             max_concurrent_trials: maximum number of running trials; 0 for as many as fit.
 
         Raises:
-            SpaceError: the space has different names (`space-names`).
+            SpaceError: the space has different names (`sweep-differs`).
         """
         TuneConfig(  # raises for invalid values
             num_samples=1 if num_samples is None else num_samples,
@@ -188,5 +188,5 @@ class Tuner:
             UsageError: it has been neither run nor restored.
         """
         if self._results is None:
-            raise BadValueError("the sweep has not run yet", hint="call fit() first", code="not-run-yet")
+            raise BadValueError("the sweep has not run yet", hint="call fit() first", code="invalid-call")
         return self._results

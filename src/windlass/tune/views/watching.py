@@ -35,7 +35,7 @@ def watch(
         follows: False shows it once.
 
     Raises:
-        NotFoundError: the folder holds no sweep (`no-such-sweep`).
+        NotFoundError: the folder holds no sweep (`sweep-not-found`).
     """
     clock = clock or SystemClock()
     journal = JournalStream(SweepFolder(Path(folder)))

@@ -117,7 +117,7 @@ def test_what_json_cannot_hold_is_refused_and_not_counted(tmp_path: Path) -> Non
     journal = _opened(tmp_path)
     with pytest.raises(UsageError) as caught:
         journal.append("trial-suggested", {"config": {"model": object()}}, 1.0)
-    assert caught.value.code == "not-json"
+    assert caught.value.code == "not-serialisable"
     assert journal.seq == 0
     journal.close()
 
@@ -166,6 +166,6 @@ def test_what_json_cannot_hold_is_named_with_its_place(tmp_path: Path) -> None:
     journal = _opened(tmp_path)
     with pytest.raises(UsageError) as caught:
         journal.append("trial-suggested", {"trial": "0", "config": {"a": 1, "net": {"act": [1, len]}}}, 0.0)
-    assert caught.value.code == "not-json"
+    assert caught.value.code == "not-serialisable"
     assert "`config/net/act/1` is <built-in function len>" in str(caught.value)
     journal.close()

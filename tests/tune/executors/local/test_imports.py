@@ -61,7 +61,7 @@ def test_an_import_that_hangs_has_a_limit(hanging: Any, tmp_path: Path) -> None:
     trainable, mark = hanging
     with pytest.raises(UsageError, match=r"took longer than 5 s") as caught:
         tuner(trainable, tmp_path, import_limit_s=5).fit()
-    assert caught.value.code == "trainable-not-importable"
+    assert caught.value.code == "user-code-failed"
     assert "import_limit_s=10" in caught.value.hint
     until(lambda: is_gone(mark), "the process that hung is gone")
 

@@ -180,7 +180,7 @@ def test_a_module_that_fails_in_a_fresh_process_is_refused_with_its_traceback(
     found = module(tmp_path, text, monkeypatch)
     with pytest.raises(UsageError) as refused, local(tmp_path / "s", found.trial):
         pass
-    assert refused.value.code == "trainable-not-importable"
+    assert refused.value.code == "user-code-failed"
     assert "ZeroDivisionError" in refused.value.message
 
 

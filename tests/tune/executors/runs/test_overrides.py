@@ -87,4 +87,4 @@ def _same(one: Any, other: Any) -> bool:
 def test_what_is_no_json_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         overrides_of({"lr": object()})
-    assert caught.value.code == "not-json"
+    assert caught.value.code == "not-serialisable"

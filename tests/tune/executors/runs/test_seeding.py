@@ -59,4 +59,4 @@ def test_bytes_are_copied_where_links_are_not_possible(tmp_path: Path, monkeypat
 def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError) as caught:
         seed(RunFolder(tmp_path / "r"), tmp_path / "nothing", "train")
-    assert caught.value.code == "checkpoint-missing"
+    assert caught.value.code == "no-checkpoint"

@@ -42,7 +42,7 @@ def run_unit(unit: Unit, settings: WorkerSettings, tokenizer: Tokenizer) -> Unit
             writer.add([_marked(ids, tokenizer) for ids in _encode(texts, tokenizer)])
         if writer.max_id >= tokenizer.vocab_size:
             message = f"the tokenizer returned the id {writer.max_id}; its vocabulary has {tokenizer.vocab_size}"
-            raise TrainingError(message, hint="check `data.tokenizer`", code="vocabulary-too-small")
+            raise TrainingError(message, hint="check `data.tokenizer`", code="tokenizer-mismatch")
         file = writer.commit(is_durable=False) if writer.num_tokens else None  # synced with the manifest
         return UnitResult(number=unit.number, file=file, max_id=writer.max_id)
 
@@ -123,7 +123,7 @@ def run_units(
     """Yield results as they complete, in any order; closing the generator stops all workers.
 
     Raises:
-        TrainingError: a worker raised it, or a worker died (`worker-died`).
+        TrainingError: a worker raised it, or a worker died (`worker-failed`).
         OSError: a worker raised it, such as for a full disk.
     """
     num_workers = min(num_workers, len(units))
@@ -192,7 +192,7 @@ class _Worker:
             code = self._child.wait()
             message = f"a tokenizing process of {unit.spans[0].path} exited with code {code}"
             hint = "code -9 often means out of memory: lower `data.num_workers`; finished files are kept"
-            raise TrainingError(message, hint=hint, code="worker-died")
+            raise TrainingError(message, hint=hint, code="worker-failed")
         answer: dict[str, Any] = decode_json(line)
         if "error" in answer:
             raise TrainingError(answer["error"]["message"], hint=answer["error"]["hint"], code=answer["error"]["code"])

@@ -50,9 +50,7 @@ class TokenWriter:
             tokens_T = np.concatenate([np.array(document, dtype=self._dtype) for document in kept])
         except OverflowError as error:
             message = f"{self._folder / self._names[0]}: an id does not fit into {self._dtype.name}: {error}"
-            raise TrainingError(
-                message, hint="set the vocabulary's actual size", code="vocabulary-too-small"
-            ) from error
+            raise TrainingError(message, hint="set the vocabulary's actual size", code="tokenizer-mismatch") from error
         self._ends.append(self.num_tokens + np.cumsum([len(document) for document in kept], dtype=np.int64))
         self.num_tokens += len(tokens_T)
         self.num_documents += len(kept)

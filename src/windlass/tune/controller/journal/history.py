@@ -393,7 +393,7 @@ def read_history(folder: Path | str, *, keeps_reports: bool = True) -> History:
         keeps_reports: False keeps only the last report of each trial, for long sweeps.
 
     Raises:
-        NotFoundError: the folder holds no sweep (`no-such-sweep`).
+        NotFoundError: the folder holds no sweep (`sweep-not-found`).
     """
     history = History(keeps_reports)
     _add_all(history, JournalStream(SweepFolder(Path(folder))))

@@ -58,4 +58,4 @@ class JournalStream:
 def no_sweep(folder: SweepFolder) -> MissingError:
     """Return the error for a folder without a sweep."""
     hint = "`windlass sweep ls` lists the sweeps of this home"
-    return MissingError(f"there is no sweep in {folder.path}", hint=hint, code="no-such-sweep")
+    return MissingError(f"there is no sweep in {folder.path}", hint=hint, code="sweep-not-found")

@@ -160,7 +160,7 @@ class HeadJournal:
         """Collect a record; `write` writes it.
 
         Raises:
-            UsageError: it has a value that JSON cannot represent (`not-json`).
+            UsageError: it has a value that JSON cannot represent (`not-serialisable`).
         """
         self.seq += 1
         fields = {"kind": kind, "writer": HEAD, "seq": self.seq, "at": at, **data}
@@ -171,7 +171,7 @@ class HeadJournal:
             raise BadValueError(
                 f"a trial's configuration or report has a value that JSON cannot represent: {_unfit(data, '') or error}",
                 hint="use numbers, text, lists and dictionaries; pass objects with `tune.with_parameters`",
-                code="not-json",
+                code="not-serialisable",
             ) from error
         self._lines.append(frame(body))
 

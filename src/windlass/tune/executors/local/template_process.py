@@ -74,7 +74,7 @@ class TemplateProcess:
             raise UsageError(
                 f"workers cannot import the trainable: {answer['kind']}\n{answer['error'].rstrip()}",
                 hint="importing the trainable's module must work in a fresh process",
-                code="trainable-not-importable",
+                code="user-code-failed",
             )
         return str(answer["unsafe"])
 
@@ -90,7 +90,7 @@ class TemplateProcess:
                     f"importing the trainable's module, or one of `preload`, took longer than {limit_s:g} s",
                     hint="find the slow import with `python -X importtime -m MODULE`, or wait longer: "
                     f"executor=tune.executors.Local(import_limit_s={2 * limit_s:g})",
-                    code="trainable-not-importable",
+                    code="user-code-failed",
                 )
             poller = select.poll()
             poller.register(self.wire, select.POLLIN | (select.POLLOUT if self.wire.has_unsent else 0))
@@ -103,7 +103,7 @@ class TemplateProcess:
                 raise PreconditionError(
                     f"the template process of the workers exited with {code} while it imported the trainable",
                     hint="run the trainable's module by itself: `python -m MODULE`",
-                    code="trainable-not-importable",
+                    code="user-code-failed",
                 )
 
     def _kill(self) -> None:

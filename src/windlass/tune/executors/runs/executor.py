@@ -220,7 +220,7 @@ class RunsExecutor:
             raise PreconditionError(
                 f"trial {start.trial} cannot continue from {checkpoint}: it is at {profile.name}, which is reached over ssh",
                 hint=f"launch the sweep on a login node of {profile.name}, or use a scheduler that neither pauses nor clones trials",
-                code="sweep-restore-far",
+                code="sweep-unsupported",
             )
 
         def stage_more(folder: RunFolder) -> None:
@@ -302,7 +302,7 @@ def seed(run: RunFolder, checkpoint: Path, task: str) -> Path:
         raise NotFoundError(
             f"missing checkpoint {checkpoint}",
             hint="it was deleted by `keep` in the sweep or by `windlass gc`; restart the trial from the beginning",
-            code="checkpoint-missing",
+            code="no-checkpoint",
         )
     target = run.checkpoints(_task_of(checkpoint) or task) / checkpoint.name
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -228,5 +228,5 @@ def _number(value: object) -> object:
     raise UsageError(
         f"{value!r} in the configuration of a trial is not a JSON value",
         hint="use numbers, text, true, false, null, lists and mappings",
-        code="not-json",
+        code="not-serialisable",
     )

@@ -164,5 +164,5 @@ def _task_of(template: TrialTemplate) -> str:
     raise UsageError(
         f"a slot is one task on one node, and {template.plan.name} has {has}",
         hint="leave `trainable` out: each trial is then a run of its own",
-        code="sweep-slots",
+        code="sweep-unsupported",
     )

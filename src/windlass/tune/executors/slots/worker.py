@@ -158,7 +158,7 @@ def _work(files: SlotFiles) -> Work:
         raise PreconditionError(
             f"this slot cannot import the trainable: {error}",
             hint="put its module into the experiment's `code`, or install it in its environment",
-            code="trainable-not-found",
+            code="module-not-found",
         ) from error
 
 

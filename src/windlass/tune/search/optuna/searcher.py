@@ -76,7 +76,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
             raise BadValueError(
                 f"{self.name} learns from results, but no metric is named",
                 hint='pass TuneConfig(metric="loss", mode="min", ...)',
-                code="sweep-metric",
+                code="unknown-metric",
             )
         library("optuna", self.name)
         from windlass.tune.search.optuna import model  # lazy: costs 0.4 s
