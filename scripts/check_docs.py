@@ -1,4 +1,4 @@
-"""Hold docs to code: an entry for every error code and the reverse, a whole index, no dead link, console blocks that run.
+"""Hold docs to code: an entry and a test for every error code, a whole index, no dead link, console blocks that run.
 
 python -m scripts.check_docs             error codes, index and links
 python -m scripts.check_docs --execute   and every block that begins with ```console exec
@@ -9,18 +9,25 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scripts.console_blocks import run_page
 from scripts.error_reference import PAGE, TABLE, check_table, read_table, reference
 from scripts.tree import ROOT, python_files, tracked_files
-from windlass.cli.error_table import parse
+from windlass.cli.error_table import ErrorCode, parse
 
 SOURCE = ROOT / "src" / "windlass"
 INDEX = ROOT / "docs" / "README.md"
 # Folders with an index of their own.
 INDEXED_ELSEWHERE = ("docs/decisions/",)
+# A code as tests assert it: `code == "x"`, `"[x]" in err`.
+NAMED = re.compile(r"""(?<=["'\[])([a-z0-9]+(?:-[a-z0-9]+)*)(?=\\?["'\]])""")
+# Calls whose argument at this place is a code.
+CODE_ARGUMENT = {
+    **dict.fromkeys(("Problem", "InvalidNumber", "spec_error", "self._note", "self._refuse"), 1),
+    **dict.fromkeys(("Pattern", "diagnostics.add", "self._fail"), 2),
+}
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*$", re.MULTILINE)
@@ -49,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check_slugs() -> list[str]:
-    """Codes that the table lacks, codes that nothing uses, incomplete entries, and a page that is not current."""
+    """Codes that the table lacks, that nothing uses or no test names; incomplete entries; a page that is not current."""
     table = read_table()
     listed = parse(table)
     used = used_slugs()
@@ -59,10 +66,22 @@ def check_slugs() -> list[str]:
         f"{where}: error code {slug!r} is not in {name}" for slug, where in sorted(used.items()) if slug not in listed
     ]
     problems += [f"{name}: no code uses {slug!r}" for slug in listed if slug not in used and f'"{slug}"' not in text]
+    problems += [f"{name}: no test names {slug!r}" for slug in untested(listed)]
     problems += check_table(table)
     if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != reference(table):
         problems.append(f"{PAGE.relative_to(ROOT)}: not current: python -m scripts.error_reference --write")
     return problems
+
+
+def untested(listed: Mapping[str, ErrorCode]) -> list[str]:
+    """Codes that no test names; the causes of failed runs are an enumeration with tests of its own."""
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in tracked_files() if _is_of_a_test(path))
+    named = set(NAMED.findall(tests))
+    return [code for code, entry in listed.items() if code not in named and entry.group != "causes"]
+
+
+def _is_of_a_test(path: Path) -> bool:
+    return path.relative_to(ROOT).parts[0] == "tests" and path.suffix in (".py", ".yaml")
 
 
 def used_slugs() -> dict[str, str]:
@@ -88,16 +107,13 @@ def slugs_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
 def _values(node: ast.AST) -> list[ast.expr]:
     """What a node says as a slug.
 
-    `code="x"` in a call, `default_code = "x"`, the second argument of `Problem` and `refusal`, the third of
-    `refusals.add`, and the third of the four that a `check` of a dataclass yields.
+    `code="x"` in a call, `default_code = "x"`, an argument of the calls of `CODE_ARGUMENT`, and the third of the four
+    that a `check` of a dataclass yields.
     """
     if isinstance(node, ast.Call):
+        place = CODE_ARGUMENT.get(ast.unparse(node.func))
         values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-        if isinstance(node.func, ast.Name) and node.func.id in ("Problem", "refusal"):
-            values += node.args[1:2]
-        if ast.unparse(node.func) == "refusals.add":
-            values += node.args[2:3]
-        return values
+        return values if place is None else values + node.args[place : place + 1]
     if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 4:
         return node.value.elts[2:3]
     if isinstance(node, ast.Assign | ast.AnnAssign):

@@ -56,6 +56,7 @@ def test_what_a_run_needs_stays(windlass: Windlass, home: Path, corpus: Path) ->
         8,
         f"error: run exp-abcd2345 needs data {digest[:12]}",
     )
+    assert "[data-pinned]" in refused.err
     kept = windlass("data", "gc", "--older-than", "0s", "--drop-pinned")
     assert f"kept          {digest[:12]}  exp-abcd2345" in kept.out
     assert LocalStore.of(Home(home).path).versions() == [digest]

@@ -141,6 +141,7 @@ def test_runs_are_not_removed_unasked(windlass: Windlass, home: Path) -> None:
     good = good_run(home)
     done = windlass("gc", "--runs", "--older-than", "1d")
     assert (done.code, done.out) == (8, "")
+    assert "[not-confirmed]" in done.err
     assert done.err.startswith("error: cannot ask to remove 1 run with checkpoints and outputs, ")
     assert (
         "hint: `windlass gc --runs --older-than 1d --dry-run` lists them, `windlass gc --runs --older-than 1d --yes` removes"

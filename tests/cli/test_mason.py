@@ -221,6 +221,7 @@ def test_a_person_at_a_terminal_is_asked(
     monkeypatch.setattr("click.confirm", lambda *_, **__: answer)
     result = windlass("mason", *_LINE, "--num_nodes", "2", *_COMMAND)
     assert (result.code, len(service.made)) == (0 if answer else 2, num_made)
+    assert ("[not-confirmed]" in result.err) is not answer
     assert len(service.made) == num_made
     assert windlass("mason", *_LINE, "--num_nodes", "2", "--yes", *_COMMAND).code == 0
 

@@ -37,6 +37,7 @@ def test_a_value_on_the_command_line_is_refused_unseen(windlass: Windlass) -> No
         assert result.code == 2
         assert VALUE not in result.err + result.out
         assert "value of `HF_TOKEN` given on the command line" in result.err
+        assert "[secret-on-command-line]" in result.err
     assert windlass("secret", "ls").err == "no secrets yet; add one with `windlass secret set NAME < FILE`\n"
 
 

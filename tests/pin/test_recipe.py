@@ -163,6 +163,7 @@ def test_a_wheel_newer_than_the_driver_is_refused_with_the_override() -> None:
     assert finding.level == "error"
     with pytest.raises(PreconditionError) as caught:
         check_driver(finding, "isambard")
+    assert caught.value.code == "driver-too-old"
     assert caught.value.message == (
         "torch 2.9.1 needs CUDA 13.0, and the driver 565.57 of partition `gpu` runs CUDA 12.7 at most"
     )

@@ -73,11 +73,16 @@ def test_the_table_of_error_codes_is_checked() -> None:
     ]
 
 
-def test_codes_that_the_table_lacks_or_nothing_uses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = {"groups": {"one": "Group one"}, "one": {"never-used": {"meaning": "It is.", "remedy": "Correct it."}}}
+def test_codes_that_the_table_lacks_that_nothing_uses_or_no_test_names_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry, unnamed = {"meaning": "It is.", "remedy": "Correct it."}, "never" + "-named"
+    table = {"groups": {"one": "Group one"}, "one": {unnamed: entry, "never-used": entry}}
     monkeypatch.setattr(check_docs, "read_table", lambda: table)
     problems = check_docs.check_slugs()
     assert "docs/errors.toml: no code uses 'never-used'" in problems
+    assert "docs/errors.toml: no test names 'never-used'" not in problems
+    assert f"docs/errors.toml: no test names {unnamed!r}" in problems
     assert any(problem.endswith("error code 'dirty-tree' is not in docs/errors.toml") for problem in problems)
     assert "docs/errors.md: not current: python -m scripts.error_reference --write" in problems
 

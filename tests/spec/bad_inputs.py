@@ -848,6 +848,19 @@ hint: keep one of `image`, `uv` and `python`
 """,
     ),
     BadInput(
+        "a secret as a build argument",
+        """\
+name: hello
+run: python train.py
+env: {image: {dockerfile: Dockerfile, args: {HF_TOKEN: abc}}}
+""",
+        """\
+error: the build argument `HF_TOKEN` looks like a secret, and arguments stay in the image  [image-secret-argument]
+  exp.yaml:3:56   env: {image: {dockerfile: Dockerfile, args: {HF_TOKEN: abc}}}
+hint: windlass secret set HF_TOKEN; `secrets: HF_TOKEN`; RUN --mount=type=secret,id=HF_TOKEN in the Dockerfile
+""",
+    ),
+    BadInput(
         "extras without uv",
         """\
 name: hello

@@ -86,8 +86,11 @@ def test_a_registered_name_and_an_experiment(tmp_path: Path) -> None:
 
 def test_a_failed_trial_raises_unless_told_otherwise(tmp_path: Path) -> None:
     settings = {"config": {"fails_at": 1}, "storage_path": tmp_path, **QUIET}
-    with pytest.raises(TuneError, match="1 of 1 trial failed; the first, 00000: RuntimeError: as it was told"):
+    with pytest.raises(
+        TuneError, match="1 of 1 trial failed; the first, 00000: RuntimeError: as it was told"
+    ) as caught:
         tune.run(Counting, name="fails", **settings)
+    assert caught.value.code == "trial-failed"
     assert tune.run(Counting, name="may", raise_on_failed_trial=False, **settings).trials[0].status == "ERROR"
 
 

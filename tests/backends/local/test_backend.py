@@ -36,8 +36,9 @@ def test_a_job_from_before_a_reboot_is_gone(tmp_path: Path) -> None:
 def test_a_job_of_another_machine_or_container_is_unknown_and_left_alone(tmp_path: Path, where: dict[str, str]) -> None:
     job = make_job(tmp_path, **where)
     assert state_of(job) is JobState.UNKNOWN
-    with pytest.raises(UnreachableError, match="another machine or in another container"):
+    with pytest.raises(UnreachableError, match="another machine or in another container") as caught:
         LocalBackend().cancel(job)
+    assert caught.value.code == "other-machine"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"guard": "x"}'])

@@ -510,6 +510,17 @@ def test_a_link_that_is_over_is_not_killed_for_another_that_does_not_obey(
     assert site.shell.asked[-2] == ("scancel", "--quiet", "--signal=KILL", "--full", "11")
 
 
+def test_a_job_that_does_not_end_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.backends.slurm.backend._KILL_AFTER_S", -1.0)
+    monkeypatch.setattr("windlass.backends.slurm.backend._GIVE_UP_AFTER_S", -1.0)
+    site = Site(tmp_path, kill_wait=1.0)
+    job = site.submit()
+    site.answers(squeue=listing(row("11", 1, "COMPLETING", nodes="n1")))
+    with pytest.raises(UnreachableError, match="Slurm has not ended 11 yet") as caught:
+        site.backend.cancel(job)
+    assert caught.value.code == "slurm-slow"
+
+
 def test_cancel_with_nobody_there_is_unreachable(site: Site) -> None:
     job = site.submit()
     site.answers(squeue=DOWN)

@@ -244,10 +244,11 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path, tree: Path) -
     items = list(items_below(tree, "run", {}))
     (tree / "a" / "b" / "file").write_bytes(b"CONTENT")
     with (
-        pytest.raises(PreconditionError, match="changed during the export"),
+        pytest.raises(PreconditionError, match="changed during the export") as caught,
         open_for_writing(tmp_path / "x", "x.tar") as archive,
     ):
         write_items(archive, RUN, items)
+    assert caught.value.code == "archive-changed"
 
 
 def test_only_known_names_are_written() -> None:

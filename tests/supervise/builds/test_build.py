@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.pin.projects import BACKEND, lock, make_project, make_wheel
+from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
 from windlass.core.process import descendants, identify
 from windlass.pin.environment.uv_tool import find_uv
@@ -227,6 +228,12 @@ def test_a_broken_interpreter_is_built_again(archive: Path, recipe: EnvironmentR
     assert not answer["is_hit"]
     assert ask(answer, "import tiny; print(1)") == "1"
     assert stage(place, tmp_path / "local" / "copy").folder.joinpath("bin/python").exists()
+
+
+def test_an_environment_without_an_archive_is_not_staged(tmp_path: Path) -> None:
+    with pytest.raises(PreconditionError, match=r"none\.tar does not exist") as caught:
+        stage(tmp_path / "none", tmp_path / "local" / "copy")
+    assert caught.value.code == "env-not-staged"
 
 
 def test_a_changed_lock_and_a_wrong_machine_are_named(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ def folder_of_job(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_an_error_of_the_scheduler_has_its_code() -> None:
+    assert SchedulerError("no answer").code == "scheduler-failed"
+
+
 def states(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
     """What Slurm says of the job, one answer a question; `?`: it does not answer."""
     left = list(answers)

@@ -92,6 +92,7 @@ def test_an_unknown_kind_of_url_says_what_to_install() -> None:
     with pytest.raises(PreconditionError, match="cannot open nosuch://bucket") as caught:
         bucket("nosuch://bucket")
     assert "pip install fsspec" in caught.value.hint
+    assert caught.value.code == "checkpoint-storage"
 
 
 def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,8 @@ def test_damage_is_named(store: FolderStore, kind: str) -> None:
         store.load(committed.path, state())
     assert committed.path in str(caught.value)
     assert caught.value.hint
+    unfinished = kind in ("no marker", "empty")
+    assert caught.value.code == ("checkpoint-unfinished" if unfinished else "checkpoint-damaged")
 
 
 @settings(max_examples=40)

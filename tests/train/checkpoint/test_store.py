@@ -139,8 +139,9 @@ def test_a_part_of_a_state_may_be_loaded(store: FolderStore) -> None:
 
 def test_two_parts_of_one_name_are_refused(store: FolderStore) -> None:
     twice = {"model": {"a.b": torch.zeros(1), "a": {"b": torch.ones(1)}}}
-    with pytest.raises(CheckpointError, match=r"duplicate name `model\.a\.b` in the state"):
+    with pytest.raises(CheckpointError, match=r"duplicate name `model\.a\.b` in the state") as caught:
         store.save(twice, {}, step=1, tokens=0, config={}, is_permanent=True, is_async=False)
+    assert caught.value.code == "checkpoint-state"
 
 
 def test_a_part_that_cannot_name_a_file_is_refused(store: FolderStore) -> None:

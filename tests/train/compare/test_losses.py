@@ -88,8 +88,9 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError) as missing:
         compare_losses(a, tmp_path / "nowhere")
     assert missing.value.code == "file-not-found"
-    with pytest.raises(UsageError, match="no step in common"):
+    with pytest.raises(UsageError, match="no step in common") as apart:
         compare_losses(a, run(tmp_path / "b.jsonl", [1.0], first=9))
+    assert apart.value.code == "nothing-to-compare"
     with pytest.raises(UsageError, match="no metric eval/"):
         compare_losses(a, a, names=("eval/*",))
     (tmp_path / "c.jsonl").write_text("nonsense\n{}\n")

@@ -268,3 +268,15 @@ def test_nothing_there(tmp_path: Path) -> None:
         with pytest.raises(NotFoundError) as raised:
             open_model(path)
         assert raised.value.code == "no-checkpoint"
+
+
+def test_a_model_that_the_hub_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: run the tests with `make test`")
+
+    def missing(repository: str, **_: object) -> str:
+        raise OSError(f"404: no {repository}")
+
+    monkeypatch.setattr(hub, "snapshot_download", missing)
+    with pytest.raises(NotFoundError, match="cannot download lab/none from the Hugging Face hub: 404") as raised:
+        open_model("hf:lab/none")
+    assert raised.value.code == "hub-failed"

@@ -127,4 +127,5 @@ def test_without_a_value_a_module_gives_its_own_or_is_named() -> None:
     with pytest.raises(SpecError) as caught:
         init_weights(odd, 0)
     assert caught.value.message == "cannot initialize `decay`: unknown layer Odd"
+    assert caught.value.code == "unsupported-model"
     assert "reset_parameters" in caught.value.hint

@@ -70,6 +70,7 @@ def test_a_glob_that_matches_nothing_is_refused_with_the_nearest_name() -> None:
             "parameters are named like embed.weight, blocks.0.up.weight, blocks.0.up.bias",
         ),
     ]
+    assert {problem.code for problem in caught.value.problems} == {"unmatched-glob"}
 
 
 def test_frozen_parameters_are_left_out_and_stop_requiring_gradients() -> None:

@@ -125,6 +125,7 @@ RUN = Duration.steps(100)
 def test_schedules_that_do_not_fit(data: Mapping[str, Any], duration: Duration, expected: tuple[str, str]) -> None:
     found = list(schedule_findings(schedule(data), duration, 1000))
     assert found[0][:2] == expected
+    assert found[0][2] == "invalid-schedule"
     assert all(finding[3] for finding in found)
 
 

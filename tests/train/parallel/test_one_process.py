@@ -253,8 +253,9 @@ def test_a_process_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     require_gpu(0)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(PreconditionError, match="process 1 of this machine has no GPU: torch sees 1"):
+    with pytest.raises(PreconditionError, match="process 1 of this machine has no GPU: torch sees 1") as caught:
         World.begin("cuda")
+    assert caught.value.code == "no-gpu"
 
 
 @pytest.mark.parametrize(
@@ -275,5 +276,6 @@ def test_an_environment_that_names_no_place(
     assert place_of() == (0, 1, 0)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(PreconditionError, match=problem):
+    with pytest.raises(PreconditionError, match=problem) as caught:
         World.begin("cpu")
+    assert caught.value.code == "bad-process-environment"

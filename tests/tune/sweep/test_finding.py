@@ -9,6 +9,7 @@ import pytest
 
 from tests.tune.sweeps import bowl, here, quiet
 from windlass import tune
+from windlass.core.clock import FakeClock
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.runs.home import Home
 from windlass.spec import Sweep
@@ -36,7 +37,7 @@ def make(home: Path, *names: str) -> Home:
 
 def test_sweeps_are_found_by_name_beginning_end_and_age(home: Path) -> None:
     found = make(home, "hill-aaaa", "hill-bbbb", "dale-cccc")
-    (home / "sweeps" / "missing-key").mkdir()
+    (home / "sweeps" / "no-sweep").mkdir()
     assert sweep_names(found) == ["dale-cccc", "hill-aaaa", "hill-bbbb"]
     assert find_sweep("hill-bbbb", found).name == "hill-bbbb"
     assert find_sweep("dale", found).name == "dale-cccc"
@@ -61,6 +62,16 @@ def test_a_sweep_that_no_head_has_begun(home: Path) -> None:
     assert (row.name, row.state, row.counts, has_head(row.folder)) == ("hill", "", {}, False)
     with pytest.raises(NotFoundError):
         SweepHandle(row.folder).history  # noqa: B018 - it is the reading that raises
+
+
+def test_waiting_for_a_sweep_that_no_process_controls_ends_with_an_error(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = list_sweeps(make(home, "hill"))
+    monkeypatch.setattr("windlass.tune.sweep.handle.time", FakeClock())
+    with pytest.raises(PreconditionError, match="sweep hill has no head") as caught:
+        SweepHandle(row.folder).wait()
+    assert caught.value.code == "sweep-no-head"
 
 
 def test_a_record_is_read_back_and_a_damaged_one_named(home: Path) -> None:
