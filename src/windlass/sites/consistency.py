@@ -185,11 +185,10 @@ def _queue(profile: Profile) -> Iterator[Diagnostic]:
 
 def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Diagnostic]:
     """Yield a problem for a name that is not listed in the profile; an empty list allows any."""
-    slugs = {"partition": "unknown-queue", "QOS": "unknown-queue", "account": "unknown-queue"}
     if name and known and name not in known:
         close = nearest(name, known)
         hint = f"did you mean `{close}`?" if close else f"known: {', '.join(known)}"
-        yield path, f"unknown {what} `{name}`", slugs[what], hint
+        yield path, f"unknown {what} `{name}`", "unknown-queue", hint
 
 
 def _variables(profile: Profile) -> Iterator[Diagnostic]:
