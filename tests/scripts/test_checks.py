@@ -16,8 +16,8 @@ def f(is_new: bool) -> None:
     Problem("message", "bad-thing", place)
     raise UsageError("x", code="new" if is_new else "old")
     report.finish(code=3)
-    refusals.add("where", f"no {x}", "too-far", "come nearer")
-    raise refusal(message, "odd-flag", hint)
+    diagnostics.add("where", f"no {x}", "too-far", "come nearer")
+    raise spec_error(message, "odd-flag", hint)
     found.add("no", "slug", "of-ours", "here")
     yield "source", "message", "two-sources", "keep one"
     yield "one", "two", "no-slug"
