@@ -35,8 +35,8 @@ def draw(history: History | Path | str, kind: str, path: Path | str, **choices: 
 
     Raises:
         UsageError: unknown kind (`unknown-name`) or suffix (`file-suffix`).
-        MetricError: no metric is given (`sweep-metric`).
-        BestTrialError: there is nothing to draw (`sweep-no-best`, `sweep-no-clones`).
+        MetricError: no metric is given (`unknown-metric`).
+        BestTrialError: there is nothing to draw (`sweep-no-best`).
         PreconditionError: matplotlib is not installed (`extra-missing`).
     """
     if kind not in KINDS:
