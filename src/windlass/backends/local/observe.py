@@ -12,7 +12,7 @@ from windlass.core.process import ProcessId, boot_id, is_alive, process_world
 from windlass.record.causes import Cause
 from windlass.record.journal import JournalReader
 from windlass.record.state import fold
-from windlass.supervise.fencing.guard import GAVE_UP
+from windlass.supervise.fencing.guard_file import GAVE_UP
 from windlass.supervise.job import JobDocument
 from windlass.supervise.replica.kernel_log import killed_for_memory
 

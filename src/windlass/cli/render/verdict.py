@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
-from windlass.cli.error_table import codes
 from windlass.cli.render.next_steps import next_step
 from windlass.cli.render.progress import describe_end
 from windlass.cli.screen import paint, printable, tell
@@ -50,7 +49,14 @@ def show_verdict(run: RunFolder, facts: RunFacts, reported: Collection[tuple[str
     step = next_step(run.id, facts, found[0] if found is not None else "")
     if step:
         tell(f"  next     {step}")
-    if state is State.FAILED and facts.cause in codes():
+    if state is State.FAILED:
+        _refer_to_explanation(facts)
+
+
+def _refer_to_explanation(facts: RunFacts) -> None:
+    from windlass.cli.error_table import codes  # lazy: most runs succeed
+
+    if facts.cause in codes():
         tell(f"  more     windlass explain {facts.cause}")
 
 

@@ -14,7 +14,7 @@ from windlass.core.files import write_atomic, write_json
 from windlass.launcher.prepare import Prepared
 from windlass.launcher.remote.mirrored import mirror_if_remote
 from windlass.launcher.stage.image import reference_at
-from windlass.launcher.submit import BILL, PLACES, PROVENANCE, job_of
+from windlass.launcher.submit import BILL, PLACES, PROVENANCE
 from windlass.pin.code.checkouts import checkout
 from windlass.pin.data.pinned import DataPlaces
 from windlass.pin.environment.ensuring import ensure_environment
@@ -22,7 +22,7 @@ from windlass.pin.environment.pinned import BuiltEnvironment
 from windlass.pin.image.pinned import BuiltImage
 from windlass.pin.provenance import ReplicaRecord, collect, host_facts
 from windlass.plan.codec import encode
-from windlass.plan.job import RunPaths
+from windlass.plan.job import RunPaths, job_document
 from windlass.plan.pins import built_name
 from windlass.runs.store import RunFolder
 from windlass.supervise.archive import ensure_archive
@@ -140,7 +140,8 @@ def _write(
     image: BuiltImage | None,
 ) -> None:
     write_json(run.path / PLACES, encode(places), syncs_folder=False)  # synced with the next write
-    documents = [job_of(run, prepared.plan, task.name, 1, "") for task in prepared.plan.tasks]
+    plan = prepared.plan
+    documents = [job_document(plan, task, places=places, job=1, token="") for task in plan.tasks]
     record = _provenance(prepared, run, documents, built, image)
     write_json(run.path / PROVENANCE, {**record, "site_environment": facts} if facts else record)
 

@@ -22,7 +22,7 @@ from windlass.core.files import take_lock, write_atomic
 from windlass.core.json_text import decode_json, read_json
 from windlass.core.process import ProcessId, identify, is_alive, is_here, send_signal
 from windlass.supervise.fencing.fence import FenceDecision
-from windlass.supervise.fencing.guard_file import guard_path
+from windlass.supervise.fencing.guard_file import GAVE_UP, guard_path
 from windlass.supervise.linux import become_subreaper, create_memory_file, set_process_name
 from windlass.supervise.logs.pipe import LogPipe
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CRASHED",
     "FORWARDED",
-    "GAVE_UP",
     "ForwardedSignals",
     "GuardContext",
     "Restarts",
@@ -45,9 +44,6 @@ __all__ = [
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 """Signals that the guard forwards to the supervisor."""
-
-GAVE_UP = "gave-up-{}"
-"""File of a replica whose guard gave up on a crashing supervisor; the guard was not killed."""
 
 _ENTRY = struct.Struct("<qq")
 _MAX_QUICK_RESTARTS = 5

@@ -1,10 +1,13 @@
-"""Path of the file with a replica's guard and supervisor; a separate module, since clients read the file too."""
+"""Files about a replica's guard; a separate module, since clients read them too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["guard_path"]
+__all__ = ["GAVE_UP", "guard_path"]
+
+GAVE_UP = "gave-up-{}"
+"""File of a replica whose guard gave up on a crashing supervisor; the guard was not killed."""
 
 
 def guard_path(job_folder: Path, rank: int) -> Path:
