@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.core.errors import InternalError
+from windlass.tune.controller.actions import Data, SweepActions
 from windlass.tune.controller.inputs import (
     HEAD_LOST,
     CapacityChanged,
@@ -23,11 +24,9 @@ from windlass.tune.controller.inputs import (
     UserRequest,
 )
 from windlass.tune.controller.journal import records
-from windlass.tune.controller.reports import ReportHandler, metric_of
+from windlass.tune.controller.reports import ReportHandler
 from windlass.tune.controller.requests import RequestHandler
 from windlass.tune.controller.settings import SweepSettings, resources_to_data
-from windlass.tune.controller.state import Command, OpenAttempt, SweepState
-from windlass.tune.controller.sweep import SweepView
 from windlass.tune.controller.trial_completion import Then, after_end, why_over, with_a_report
 from windlass.tune.executors.protocol import (
     AttemptEnded,
@@ -38,32 +37,18 @@ from windlass.tune.executors.protocol import (
     SlotJoined,
     SlotLost,
 )
-from windlass.tune.schedulers.protocol import SchedulerDecision, SweepScheduler
+from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.search.protocol import SearchAlgorithm
 from windlass.tune.stopper.protocol import Stopper
-from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Trial, TrialStatus
+from windlass.tune.trial import ONE_CPU, Metrics, Resources, Trial, TrialStatus
 
 __all__ = ["Core"]
 
-Data = dict[str, Any]
-_CONTINUE, _RUNNING = SchedulerDecision.CONTINUE, TrialStatus.RUNNING
-_STOPPED = "the stop condition holds"
 
+class Core(SweepActions):
+    """State machine of one sweep: which event does what.
 
-class Core:
-    """State machine of one sweep.
-
-    Args:
-        searcher: an opened searcher.
-        stopper: None if only the trials themselves, the scheduler and limits end trials.
-
-    Attributes:
-        state: trials and attempts.
-        replayed: data of the record being replayed; its stopper decision is used, because a stopper may read a clock.
-            None outside a replay.
-        ended_why: reason why the sweep is over; empty while it runs.
-        num_told: number of results that were passed to the searcher.
-        reached: limit reported by the stopper; the next `LimitReached` carries it out.
+    The arguments are those of `SweepActions`.
     """
 
     def __init__(
@@ -74,26 +59,10 @@ class Core:
         scheduler: SweepScheduler,
         stopper: Stopper | None = None,
     ) -> None:
-        self.settings = settings
-        self.state = SweepState(settings)
-        self.searcher = searcher
-        self.scheduler = scheduler
-        self.stopper = stopper
-        self._metric, is_max = metric_of(settings, scheduler)
-        self.sweep = SweepView(self.state, self._metric, is_max, self._end_for_scheduler)
-        self.replayed: Data | None = None
+        super().__init__(settings, searcher=searcher, scheduler=scheduler, stopper=stopper)
         self.num_heads = 0
-        self.num_reports = 0
-        self.search_ended = ""
-        self.limit = ""
-        self.reached = ""
-        self.failed = ""
-        self.ended_why = ""
-        self.at = 0.0
-        self._mark = 0
         self._shape: Resources | None = None
-        self.num_told = 0
-        self.reports = ReportHandler(self, self._metric, is_max)
+        self.reports = ReportHandler(self)
         self._takers: dict[type, Callable[[Any], None]] = {
             AttemptReported: lambda event: self.reports.take(event.trial, event.attempt, event.metrics, event.saved),
             TrialSuggested: self._suggested,
@@ -261,52 +230,7 @@ class Core:
             self.state.table.trials[event.trial].place = sys.intern(event.host or event.slot)
             self.line(records.TRIAL_STARTED, _fields(event))
 
-    def _open_attempt(self, trial: str, attempt: int) -> OpenAttempt | None:
-        open_attempt = self.state.open_attempts.get(trial)
-        return open_attempt if open_attempt is not None and open_attempt.attempt == attempt else None
-
-    # --------------------------------------------------------------------------------------------------- checkpoints
-
-    def saved(self, trial: str, attempt: int, iteration: int, path: str) -> None:
-        """Process a checkpoint that an attempt committed."""
-        open_attempt = self._open_attempt(trial, attempt)
-        if open_attempt is None or (iteration <= open_attempt.saved_at and trial not in self.state.awaited_saves):
-            return
-        self.line(records.TRIAL_SAVED, {"trial": trial, "attempt": attempt, "iteration": iteration, "path": path})
-        saved = SavedState(trial=trial, iteration=iteration, path=path)
-        self.state.commit(self.state.table.trials[trial], saved)
-
     # ---------------------------------------------------------------------------------------------------------- ends
-
-    def stop(self, trial: Trial, why: str) -> None:
-        """End a trial at a user's request, because of a limit, or when the sweep is restored."""
-        if not trial.status.is_over:
-            self.state.acts.append({"act": "stop", "trial": trial.id, "why": why})
-            self.end_trial(trial, why)
-
-    def end_trial(self, trial: Trial, why: str, *, halts: bool = True) -> None:
-        """End a trial permanently, and notify the scheduler and the searcher."""
-        was_running = trial.status is _RUNNING
-        self._terminate(trial, why, halts=halts)
-        if was_running:
-            self.scheduler.on_complete(self.sweep, trial, trial.last or {})
-        else:
-            self.scheduler.on_remove(self.sweep, trial)
-        self._tell_end(trial, trial.last)
-
-    def _tell_end(self, trial: Trial, result: Metrics | None) -> None:
-        self.num_told += 1
-        self.searcher.on_complete(trial.number, result)
-
-    def _terminate(self, trial: Trial, why: str, *, halts: bool) -> None:
-        if halts:
-            self.state.halt(trial, saves=self.settings.saves_at_end)
-        self.state.end(trial, TrialStatus.TERMINATED, why)
-
-    def _end_for_scheduler(self, trial: Trial, why: str) -> None:
-        """End a trial at the scheduler's decision; notify only the searcher."""
-        self._terminate(trial, why, halts=True)
-        self._tell_end(trial, trial.last)
 
     def _ended(self, event: AttemptEnded) -> None:
         open_attempt = self._open_attempt(event.trial, event.attempt)
@@ -316,7 +240,7 @@ class Core:
         trial = state.table.trials[event.trial]
         state.free(trial, open_attempt)
         if not open_attempt.is_old:
-            event = with_a_report(event, trial, self.settings, self._metric)
+            event = with_a_report(event, trial, self.settings, self.metric)
         if event.how is AttemptOutcome.FAILED:
             trial.num_failures += 1
             trial.error = event.error
@@ -383,21 +307,6 @@ class Core:
             self.ended_why = why
             counts = {status.value: num for status, num in self.state.table.counts.items() if num}
             self.line(records.SWEEP_ENDED, {"why": why, "counts": counts})
-
-    def line(self, kind: str, data: Data, *, is_first: bool = False) -> None:
-        """Add a record; with `is_first`, put it before the records that it caused."""
-        state = self.state
-        if state.acts:
-            data["acts"] = state.acts
-            state.acts = []
-        state.lines.insert(self._mark if is_first else len(state.lines), (kind, data))
-
-    def take(self) -> tuple[list[tuple[str, Data]], list[Command]]:
-        """Return and clear the records and commands since the last call."""
-        state = self.state
-        found = state.lines, state.commands
-        state.lines, state.commands = [], []
-        return found
 
 
 def _fields(event: Any) -> Data:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
+from windlass.tune.controller.actions import Data, SweepActions
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.controller.state import OpenAttempt
@@ -16,12 +16,8 @@ from windlass.tune.stopper.limits import metrics_of
 from windlass.tune.stopper.protocol import Stopper
 from windlass.tune.trial import Metrics, SavedState, Trial, TrialStatus
 
-if TYPE_CHECKING:
-    from windlass.tune.controller.core import Core
+__all__ = ["ReportHandler"]
 
-__all__ = ["ReportHandler", "metric_of"]
-
-Data = dict[str, Any]
 _CONTINUE, _RUNNING = SchedulerDecision.CONTINUE, TrialStatus.RUNNING
 _STOPPED = "the stop condition holds"
 
@@ -30,16 +26,14 @@ class ReportHandler:
     """Handler of the reports of a core's trials.
 
     Args:
-        core: a core whose state and sweep are ready.
-        metric: metric that defines the best value of a trial; see `metric_of`.
-        is_max: whether higher is better.
+        core: what can be done to the trials.
     """
 
-    def __init__(self, core: Core, metric: str, is_max: bool) -> None:
+    def __init__(self, core: SweepActions) -> None:
         self._core = core
         self._state = core.state
-        self._metric, self._is_max = metric, is_max
-        self._required = _required_metrics(core.settings, metric, core.scheduler, core.stopper)
+        self._metric, self._is_max = core.metric, core.is_max
+        self._required = _required_metrics(core.settings, core.metric, core.scheduler, core.stopper)
         self._stopper_credit: Callable[[str], int] | None = getattr(core.stopper, "credit", None)
 
     def take(self, trial_id: str, attempt: int, metrics: Metrics, saved: str) -> None:
@@ -165,13 +159,6 @@ class ReportHandler:
             state.commands.append(go)
         else:
             state.commands.append(Halt(trial=trial_id, attempt=open_attempt.attempt, saves=saves))
-
-
-def metric_of(settings: SweepSettings, scheduler: SweepScheduler) -> tuple[str, bool]:
-    """Return the first metric of the sweep or scheduler (`-` if none), and whether higher is better."""
-    if settings.objectives.metrics:
-        return settings.objectives.metrics[0], settings.objectives.is_max[0]
-    return (scheduler.metric or "-"), scheduler.mode != "min"
 
 
 def _required_metrics(

@@ -13,19 +13,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.files import write_json
 from windlass.core.json_text import decode_json
+from windlass.tune.controller.actions import SweepActions
 from windlass.tune.controller.inputs import UserRequest
 from windlass.tune.controller.settings import RetentionPolicy, SweepSettings, resources_from_data
 from windlass.tune.folder import SweepFolder
 from windlass.tune.trial import Trial, TrialStatus
-
-if TYPE_CHECKING:
-    from windlass.tune.controller.core import Core
-    from windlass.tune.controller.inputs import UserRequest
 
 __all__ = ["HeadSignals", "RequestHandler", "ask", "changed", "read_requests"]
 
@@ -100,7 +97,7 @@ class HeadSignals:
 class RequestHandler:
     """Handler that carries out requests on a core."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: SweepActions) -> None:
         self._core = core
         self._state = core.state
 
