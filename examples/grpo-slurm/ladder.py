@@ -111,7 +111,7 @@ def two_nodes(climb):
 def saved(run):
     """Names of checkpoints: what the program reported, and what its folder showed."""
     task = run.facts.task("train")
-    return ", ".join(sorted(task.entries | {Path(task.last_checkpoint[1]).name} - {""}))
+    return ", ".join(sorted(task.entries | {Path(task.last_checkpoint.path).name} - {""}))
 
 
 def trained(climb, run):

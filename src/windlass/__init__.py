@@ -5,7 +5,8 @@
     experiment = windlass.Experiment(name="hello", run="python train.py", params={"lr": 0.1})
     print(experiment.plan().plan_hash)
     run = windlass.launch(experiment)
-    run.follow(lambda task, rank, line: print(line))
+    for line in run.logs(follow=True):
+        print(line.text)
     print(run.state, run.outputs["main"])
 
 In a job, and outside of one, `from windlass import report` is what training code calls.

@@ -217,8 +217,9 @@ import windlass
 experiment = windlass.Experiment(name="hello", run=["python", "train.py", "--steps", "20"])
 assert len(experiment.plan().plan_hash) == 64
 run = experiment.launch()
-state = run.follow(lambda task, rank, line: print(task, rank, line))
-print(state, sorted(path.name for path in run.outputs["main"].glob("*.json")), len(run.metrics("loss")))
+for line in run.logs(follow=True):
+    print(line.task, line.rank, line.text)
+print(run.state, sorted(path.name for path in run.outputs["main"].glob("*.json")), len(run.metrics("loss")))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr

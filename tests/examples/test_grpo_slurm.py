@@ -26,6 +26,7 @@ from windlass import Options, Run, launch
 from windlass.cli import main
 from windlass.core.process import send_signal
 from windlass.launcher.prepare import prepare_file
+from windlass.record.facts import SavedCheckpoint
 from windlass.record.manifest import commit_manifest
 from windlass.record.state import State
 from windlass.runs.home import Home
@@ -256,7 +257,9 @@ class Pretended:
         }.items():
             (self.folder / name).write_text(json.dumps(content))
         attempts = {1: None, 2: None} if any("kill_once" in word for word in overrides) else {1: None}
-        task = SimpleNamespace(entries={"global_step3"}, last_checkpoint=(3, "/c/global_step3"), attempts=attempts)
+        task = SimpleNamespace(
+            entries={"global_step3"}, last_checkpoint=SavedCheckpoint(3, "/c/global_step3"), attempts=attempts
+        )
         facts = SimpleNamespace(cause="user-error", task=lambda name: task)
         return SimpleNamespace(
             id="grpo-1", state=state, facts=facts, wait=lambda: state, fetch_output=lambda name: self.folder
@@ -399,7 +402,7 @@ def start(stage: SlurmStage, project: Path, *overrides: str, on: str = SITE) -> 
 
 def saved(run: Run) -> int:
     """The newest step that was saved."""
-    return run.facts.task("train").last_checkpoint[0]
+    return run.facts.task("train").last_checkpoint.step
 
 
 def result(run: Run) -> dict[str, Any]:

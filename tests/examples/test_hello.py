@@ -89,7 +89,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_outputs(
     wait_for_a_checkpoint(stoppable)
     stoppable.stop(checkpoint=True)
     assert stoppable.wait(WAIT_S) is State.STOPPED
-    stopped_at = stoppable.facts.tasks["train"].last_checkpoint[0]
+    stopped_at = stoppable.facts.tasks["train"].last_checkpoint.step
     assert 0 < stopped_at < 3000
 
     assert stoppable.resume() == ["train"]
@@ -103,7 +103,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_outputs(
 
 def wait_for_a_checkpoint(run: Run) -> None:
     give_up_at = time.monotonic() + WAIT_S
-    while not run.facts.tasks["train"].last_checkpoint[1]:
+    while not run.facts.tasks["train"].last_checkpoint.path:
         assert not run.state.is_terminal
         assert time.monotonic() < give_up_at
         time.sleep(0.05)

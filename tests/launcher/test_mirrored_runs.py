@@ -72,18 +72,17 @@ def test_a_stop_that_was_cut_off_on_its_way_goes_with_the_next_look(elsewhere: E
 def test_following_hands_over_what_was_printed_there(elsewhere: Elsewhere) -> None:
     elsewhere.prints("one\ntwo")
     elsewhere.says_ended()
-    lines: list[tuple[str, int, str]] = []
-    assert elsewhere.run.follow(lambda *line: lines.append(line), timeout_s=300) is State.SUCCEEDED
+    lines = [(line.task, line.rank, line.text) for line in elsewhere.run.logs(follow=True, timeout_s=300)]
     assert lines == [("main", 0, "one"), ("main", 0, "two")]
+    assert elsewhere.run.state is State.SUCCEEDED
 
 
 def test_following_outlives_a_break(elsewhere: Elsewhere) -> None:
     elsewhere.prints("one\n")
     elsewhere.says_ended()
     elsewhere.is_silent(3)
-    lines: list[str] = []
-    assert elsewhere.run.follow(lambda task, rank, line: lines.append(line), timeout_s=300) is State.SUCCEEDED
-    assert lines == ["one"]
+    assert [line.text for line in elsewhere.run.logs(follow=True, timeout_s=300)] == ["one"]
+    assert elsewhere.run.state is State.SUCCEEDED
 
 
 def test_an_output_is_fetched(elsewhere: Elsewhere) -> None:

@@ -35,12 +35,11 @@ def test_ten_lines_of_python(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
     plan = experiment.plan(Options(allow_dirty=True, is_dry=True))
     assert run_ids(stage.home) == []
     run = experiment.launch(Options(allow_dirty=True))
-    lines: list[tuple[str, int, str]] = []
-    state = run.follow(lambda task, rank, line: lines.append((task, rank, line)))
-    assert state is State.SUCCEEDED, lines
+    lines = [(line.task, line.rank, line.text) for line in run.logs(follow=True)]
+    assert run.state is State.SUCCEEDED, lines
     assert run.plan.plan_hash == plan.plan_hash
     assert lines == [("main", 0, f"step {step}") for step in range(3)]
-    assert [(step, value) for step, value, _ in run.metrics("loss")] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+    assert [(point.step, point.value) for point in run.metrics("loss")] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
     assert (run.outputs["main"] / "model").read_text() == "weights"
     assert run.output("main") == run.outputs["main"]
     assert {finding.status for finding in run.check()} <= {"ok", "skipped"}

@@ -14,7 +14,7 @@ def make(folder: Path) -> tuple[RunScript, FakeClock]:
 
 
 def values(script: RunScript, name: str = "loss") -> list[tuple[int, float]]:
-    return [(step, value) for step, value, _ in series(script.run, name)]
+    return [(point.step, point.value) for point in series(script.run, name)]
 
 
 def test_a_series_is_sorted_by_step_with_its_times(tmp_path: Path) -> None:
@@ -23,6 +23,8 @@ def test_a_series_is_sorted_by_step_with_its_times(tmp_path: Path) -> None:
         run.metric("loss", step, step / 10)
         clock.advance(1.0)
     assert series(run.run, "loss") == [(1, 0.1, 1001.0), (2, 0.2, 1000.0), (3, 0.3, 1002.0)]
+    newest = series(run.run, "loss")[-1]
+    assert (newest.step, newest.value, newest.time) == (3, 0.3, 1002.0)
 
 
 def test_what_an_attempt_rolled_back_is_left_out(tmp_path: Path) -> None:

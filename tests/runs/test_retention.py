@@ -9,6 +9,7 @@ import pytest
 from tests.runs.journals import RunScript, home_in
 from windlass.record.manifest import commit_manifest
 from windlass.runs import retention
+from windlass.runs.metrics import MetricPoint
 from windlass.runs.retention import choose, held_checkpoints, readers
 from windlass.runs.store import RunFolder
 from windlass.spec import Best, KeptCheckpoints
@@ -21,14 +22,12 @@ def held(*steps: int) -> list[CheckpointFiles]:
     ]
 
 
-def kept(
-    found: list[CheckpointFiles], rule: KeptCheckpoints, series: list[tuple[int, float, float]], **more: object
-) -> list[int]:
+def kept(found: list[CheckpointFiles], rule: KeptCheckpoints, series: list[MetricPoint], **more: object) -> list[int]:
     return [each.held.step for each in choose(found, rule, series, **more) if each.is_kept]  # type: ignore[arg-type]
 
 
-def losses(*values: float) -> list[tuple[int, float, float]]:
-    return [(step, value, float(step)) for step, value in enumerate(values, start=1)]
+def losses(*values: float) -> list[MetricPoint]:
+    return [MetricPoint(step, value, float(step)) for step, value in enumerate(values, start=1)]
 
 
 def test_without_a_rule_all_stay() -> None:
@@ -55,7 +54,7 @@ def test_of_equal_values_the_later_checkpoint_is_the_better() -> None:
 
 
 def test_a_checkpoint_has_the_last_value_reported_by_its_step() -> None:
-    series = [(2, 5.0, 0.0), (9, 1.0, 0.0), (11, 0.5, 0.0)]
+    series = [MetricPoint(2, 5.0, 0.0), MetricPoint(9, 1.0, 0.0), MetricPoint(11, 0.5, 0.0)]
     assert kept(held(1, 5, 10), KeptCheckpoints(best=Best(metric="loss")), series) == [10]
 
 

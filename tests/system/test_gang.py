@@ -128,7 +128,7 @@ def test_stop_with_a_checkpoint_and_resume(stage: Stage) -> None:
     stage.wait_for_line(run, "from 0")
     run.stop(checkpoint=True)
     assert stage.end(run) is State.STOPPED
-    step = run.facts.task("main").last_checkpoint[0]
+    step = run.facts.task("main").last_checkpoint.step
     assert step > 0
     run.resume()
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)

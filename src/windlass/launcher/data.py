@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
@@ -20,7 +21,7 @@ from windlass.store.placing import sweep_placed
 from windlass.store.remote import RemoteStore
 from windlass.store.remote_files import full_url
 
-__all__ = ["Data", "Pinned", "data_places", "pinned_versions"]
+__all__ = ["Data", "NamedVersion", "Pinned", "data_places", "pinned_versions"]
 
 _DAY_S = 86400.0
 _FETCHED = ("s3", "gs", "http", "https", "hf")
@@ -49,6 +50,13 @@ def data_places(home: Home) -> DataPlaces:
         return secret.value.decode(errors="replace") if secret is not None else ""
 
     return DataPlaces.of(home.path, find_secret=find_secret)
+
+
+class NamedVersion(NamedTuple):
+    """Version of data in a store, and the names that point at it."""
+
+    version: Version
+    names: list[str]
 
 
 class Data:
@@ -102,13 +110,13 @@ class Data:
             )
         return store.add(path, name=name, cache=self._home.cache / "digests")
 
-    def ls(self) -> Iterator[tuple[Version, list[str]]]:
+    def ls(self) -> Iterator[NamedVersion]:
         """Yield every version with its names."""
         names: dict[str, list[str]] = {}
         for alias in self.store.aliases():
             names.setdefault(alias.digest, []).append(alias.name)
         for digest in self.store.versions():
-            yield self.store.read(digest), names.get(digest, [])
+            yield NamedVersion(self.store.read(digest), names.get(digest, []))
 
     def show(self, ref: str) -> Version:
         """Return a version by name or digest; a local store also accepts the start of a digest."""

@@ -1,53 +1,57 @@
-"""Wait for the end of a run, with its log lines as they are written."""
+"""Following a run to its end: whatever is read of it is yielded, and the run is reconciled meanwhile."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import TypeVar
 
 from windlass.core.errors import UnreachableError, WaitTimeoutError
 from windlass.launcher.remote.refresh import MirrorRefresh
 from windlass.record.state import State
 from windlass.runs.home import Home
-from windlass.runs.logs import LogFollower
 from windlass.runs.store import RunFolder
 
-__all__ = ["follow"]
+__all__ = ["look_until_end", "wait"]
 
+T = TypeVar("T")
+
+_FIRST_PAUSE_S = 0.01
 _POLL_S = 0.1
 _RECONCILE_EVERY_S = 5.0
 
 
-def follow(
-    run: RunFolder,
-    home: Home,
-    on_line: Callable[[str, int, str], None] | None = None,
-    timeout_s: float | None = None,
-) -> State:
-    """Block until the run ends and return its state, passing log lines as (task, rank, line).
+def look_until_end(
+    run: RunFolder, home: Home, look: Callable[[bool], Iterable[T]], *, timeout_s: float | None = None
+) -> Iterator[T]:
+    """Yield what each look finds until the run has ended; blocks between looks.
+
+    A run at a site is pulled before each look. If the site cannot be reached, the loop continues.
+
+    Args:
+        look: called with whether the run has ended; returns what is new.
 
     Raises:
-        WaitTimeoutError: the run did not end within `timeout_s`; it keeps running.
+        WaitTimeoutError: the run has not ended within `timeout_s`.
     """
-    follower, listening = LogFollower(run), MirrorRefresh(run, home)
+    refresh = MirrorRefresh(run, home)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    pause, reconcile_at = 0.01, time.monotonic() + _RECONCILE_EVERY_S
+    pause, reconcile_at = _FIRST_PAUSE_S, time.monotonic() + _RECONCILE_EVERY_S
     while True:
-        listening.look()
+        refresh.look()
         is_over = run.facts().state.is_terminal
         if is_over:
-            listening.look(is_last=True)
-        num_lines = 0
-        for line in follower.rest() if is_over else follower.poll():
-            num_lines += 1
-            if on_line is not None:
-                on_line(line.task, line.rank, line.text)
+            refresh.look(is_last=True)
+        is_moving = False
+        for one in look(is_over):
+            is_moving = True
+            yield one
+        now = time.monotonic()
         if is_over:
             if any(task.jobs_left for task in run.facts().tasks.values()):
                 _reconcile(run, home)
-            return run.facts().state
-        now = time.monotonic()
+            return
         if deadline is not None and now >= deadline:
             raise WaitTimeoutError(
                 f"run {run.id} has not ended after {timeout_s:g} s", hint="it is still running", code="timed-out"
@@ -55,8 +59,19 @@ def follow(
         if now >= reconcile_at:
             _reconcile(run, home)
             reconcile_at = now + _RECONCILE_EVERY_S
-        pause = 0.01 if num_lines else min(pause * 1.5, _POLL_S)
+        pause = _FIRST_PAUSE_S if is_moving else min(pause * 1.5, _POLL_S)
         time.sleep(pause)
+
+
+def wait(run: RunFolder, home: Home, timeout_s: float | None = None) -> State:
+    """Block until the run has ended, and return its state.
+
+    Raises:
+        WaitTimeoutError: the run has not ended within `timeout_s`.
+    """
+    for _ in look_until_end(run, home, lambda is_over: (), timeout_s=timeout_s):
+        pass
+    return run.facts().state
 
 
 def _reconcile(run: RunFolder, home: Home) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from windlass.plan.plan import Plan
 from windlass.record.state import RunFacts, State
@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from windlass.launcher.archive.exporting import Exported
     from windlass.launcher.verify.finding import Finding
     from windlass.launcher.verify.reexecution import Reexecution, Verification
+    from windlass.record.frames import Record
     from windlass.runs.compare.run_differences import Difference
+    from windlass.runs.logs import LogLine
+    from windlass.runs.metrics import MetricPoint
     from windlass.runs.outputs import Manifest
     from windlass.runs.provenance.graph import ProvenanceGraph
 
 __all__ = ["Run"]
+
+T = TypeVar("T")
 
 
 class Run:
@@ -154,8 +159,11 @@ class Run:
         home = home or Home.default()
         return cls(import_run(path, home), home)
 
-    def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:
-        """Return a reported series as (step, value, time)."""
+    def metrics(self, name: str, task: str | None = None) -> list[MetricPoint]:
+        """Return a reported series, by step: `run.metrics("loss")[-1].value`.
+
+        If a later attempt reported a step again, its value counts; values without a step come first, with step -1.
+        """
         from windlass.runs import metrics  # lazy: here and below, not needed for a launch
 
         return metrics.series(self.folder, name, task)
@@ -169,19 +177,90 @@ class Run:
 
         return reconcile_run(self.folder, self._home)
 
-    def follow(self, on_line: Callable[[str, int, str], None] | None = None, timeout_s: float | None = None) -> State:
-        """Block until the run ends and return its state, passing log lines as (task, rank, line).
+    def wait(self, timeout_s: float | None = None) -> State:
+        """Block until the run ends, and return its final state. The run is reconciled meanwhile.
 
         Raises:
             WaitTimeoutError: the run did not end within `timeout_s`; it keeps running.
         """
-        from windlass.launcher.follow import follow  # lazy: see above
+        from windlass.launcher.follow import wait  # lazy: see above
 
-        return follow(self.folder, self._home, on_line, timeout_s)
+        return wait(self.folder, self._home, timeout_s)
 
-    def wait(self, timeout_s: float | None = None) -> State:
-        """Block until the run ends, and return its final state."""
-        return self.follow(None, timeout_s)
+    def logs(
+        self,
+        task: str | None = None,
+        *,
+        rank: int | None = None,
+        attempt: int | None = None,
+        follow: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[LogLine]:
+        """Return an iterator over lines that the run's processes printed.
+
+            for line in run.logs(follow=True):
+                print(line.task, line.rank, line.text)
+
+        Without `follow` it ends with what has been printed so far, one replica's log after the other. With `follow` it
+        blocks for new lines, reconciles the run meanwhile, and ends when the run has ended; lines of several replicas
+        are interleaved as they are found. Stopping early costs nothing, and the run continues. Logs are read in pieces
+        of 1 MiB, so memory grows with the longest line, not with the log. A progress bar yields its newest state.
+
+        Args:
+            task, rank, attempt: only lines of this task, replica or attempt.
+            timeout_s: with `follow`: how long to wait for the end of the run.
+
+        Raises:
+            NotFoundError: the run has no such task.
+            ValueError: `timeout_s` was given without `follow`.
+            WaitTimeoutError: the run did not end within `timeout_s`; it keeps running.
+        """
+        from windlass.runs.logs import LogFollower  # lazy: see above
+
+        if task is not None:
+            self.output(task)  # raises if there is no such task
+        reader = LogFollower(self.folder, task=task, rank=rank, attempt=attempt)
+        return self._read(lambda is_over: reader.rest() if is_over else reader.poll(), follow, timeout_s)
+
+    def events(self, *, follow: bool = False, timeout_s: float | None = None) -> Iterator[Record]:
+        """Return an iterator over the events of the run: attempts, processes, checkpoints, ends and so on.
+
+            for event in run.events(follow=True):
+                print(event.at, event.kind, event.data)
+
+        `windlass.record.events` lists the kinds. Reported values are not among them: see `metrics`. Without `follow` it
+        ends with what has happened so far, sorted by time. With `follow` it blocks for new events, reconciles the run
+        meanwhile, and ends when the run has ended. Memory holds the events that one look finds: all earlier ones first,
+        then only new ones.
+
+        Args:
+            timeout_s: with `follow`: how long to wait for the end of the run.
+
+        Raises:
+            ValueError: `timeout_s` was given without `follow`.
+            WaitTimeoutError: the run did not end within `timeout_s`; it keeps running.
+        """
+        from windlass.record import events  # lazy: see above
+        from windlass.record.journal import JournalReader
+
+        reader = JournalReader(self.folder.journal, skip=(events.METRICS, events.PROGRESS))
+        return self._read(
+            lambda is_over: sorted(reader.poll(), key=lambda event: (event.at, event.writer, event.seq)),
+            follow,
+            timeout_s,
+        )
+
+    def _read(self, look: Callable[[bool], Iterable[T]], follow: bool, timeout_s: float | None) -> Iterator[T]:
+        """Return an iterator over what `look` finds now or, with `follow`, until the run ends."""
+        from windlass.launcher.follow import look_until_end  # lazy: see above
+        from windlass.launcher.remote.refresh import MirrorRefresh
+
+        if follow:
+            return look_until_end(self.folder, self._home, look, timeout_s=timeout_s)
+        if timeout_s is not None:
+            raise ValueError("timeout_s is only for follow=True")
+        MirrorRefresh(self.folder, self._home).look(is_last=True)
+        return iter(look(True))
 
     def stop(self, *, checkpoint: bool = False, now: bool = False) -> None:
         """Stop the run: `checkpoint` lets the code save first, `now` kills it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass.core.dataclass import dataclass
 from windlass.record.lifecycle import State
 
-__all__ = ["Attempt", "End", "JobFacts", "Link", "Replica", "TaskFacts", "step_in_name"]
+__all__ = ["Attempt", "End", "JobFacts", "Link", "Replica", "SavedCheckpoint", "TaskFacts", "step_in_name"]
 
 _QUEUES = frozenset({"slurm", "beaker"})
 """Backends whose jobs may wait in a queue, and so may outlive the run that submitted them."""
@@ -22,6 +22,18 @@ def step_in_name(path: str) -> int:
     """Return the last number in the name of a checkpoint, `checkpoint-500` for example; -1 without a number."""
     number = _LAST_NUMBER.search(path.rpartition("/")[2])
     return int(number[1]) if number else -1
+
+
+class SavedCheckpoint(NamedTuple):
+    """Checkpoint of a task.
+
+    Attributes:
+        step: its step; -1 if unknown.
+        path: its path; empty without a checkpoint.
+    """
+
+    step: int = -1
+    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ class Attempt:
     checkpoint_step: int = -1
     num_checkpoints: int = 0
     num_entries: int = 0
-    last_entry: tuple[int, str] = (-1, "")
+    last_entry: SavedCheckpoint = SavedCheckpoint()
     save_s: float = 0.0
     is_listening: bool = False
 
@@ -191,21 +203,20 @@ class TaskFacts:
     stop_reason: str = ""
     best_step: int = -1
     has_reported: bool = False
-    last_checkpoint: tuple[int, str] = (-1, "")
+    last_checkpoint: SavedCheckpoint = SavedCheckpoint()
     phase: tuple[float, str, int] = (0.0, "", -1)
     entries: set[str] = field(default_factory=set)
     avoided: dict[str, str] = field(default_factory=dict)
 
     @property
-    def newest_checkpoint(self) -> tuple[int, str]:
-        """Return step and path of the newest committed checkpoint, else of the newest entry that matches the pattern.
+    def newest_checkpoint(self) -> SavedCheckpoint:
+        """Return the newest committed checkpoint, else the newest entry that matches the pattern.
 
-        The path of an entry is relative to the task's checkpoint folder. The step is -1 if unknown; without any, both are
-        (-1, "").
+        The path of an entry is relative to the task's checkpoint folder.
         """
-        if self.last_checkpoint[1]:
+        if self.last_checkpoint.path:
             return self.last_checkpoint
-        return max((attempt.last_entry for attempt in self.attempts.values()), default=(-1, ""))
+        return max((attempt.last_entry for attempt in self.attempts.values()), default=SavedCheckpoint())
 
     @property
     def newest_job(self) -> int:

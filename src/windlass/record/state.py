@@ -14,7 +14,7 @@ from typing import Any, Callable
 from windlass.core.dataclass import dataclass
 from windlass.record import events
 from windlass.record.causes import Cause
-from windlass.record.facts import Attempt, End, JobFacts, Link, Replica, TaskFacts, step_in_name
+from windlass.record.facts import Attempt, End, JobFacts, Link, Replica, SavedCheckpoint, TaskFacts, step_in_name
 from windlass.record.frames import Record
 from windlass.record.lifecycle import TRANSITIONS, State
 from windlass.record.shapes import is_well_formed
@@ -335,7 +335,7 @@ def _checkpoint(facts: RunFacts, record: Record) -> None:
     attempt.num_checkpoints += 1
     attempt.save_s = max(attempt.save_s, float(record.data.get("phase_s") or 0.0))
     task.best_step = max(task.best_step, step)
-    task.last_checkpoint = max(task.last_checkpoint, (step, record.data["path"]))
+    task.last_checkpoint = max(task.last_checkpoint, SavedCheckpoint(step, record.data["path"]))
 
 
 def _progress_entry(facts: RunFacts, record: Record) -> None:
@@ -344,7 +344,7 @@ def _progress_entry(facts: RunFacts, record: Record) -> None:
     path, attempt = record.data["path"], _attempt(facts, record)
     task.entries.add(path)
     attempt.num_entries += 1
-    attempt.last_entry = max(attempt.last_entry, (step_in_name(path), path))
+    attempt.last_entry = max(attempt.last_entry, SavedCheckpoint(step_in_name(path), path))
 
 
 def _cooperates(facts: RunFacts, record: Record) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from windlass.core.dataclass import dataclass
 from windlass.record import events
@@ -11,13 +12,23 @@ from windlass.record.journal import SUFFIX
 from windlass.record.shapes import is_well_formed
 from windlass.runs.store import RunFolder
 
-__all__ = ["Point", "last", "names", "series"]
-
-Point = tuple[int, float, float]
-"""Point of a metric: (step, value, wall time); step -1 if none was reported."""
+__all__ = ["MetricPoint", "last", "names", "series"]
 
 _MARK = f'{{"kind":"{events.METRICS}",'.encode("ascii")
 _HEADER_BYTES = 18
+
+
+class MetricPoint(NamedTuple):
+    """Reported value of a metric.
+
+    Attributes:
+        step: the reported step; -1 if none was reported.
+        time: wall time of the report, in seconds since the epoch.
+    """
+
+    step: int
+    value: float
+    time: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,7 @@ def names(run: RunFolder, task: str | None = None) -> list[str]:
     return sorted({name for report in _reports(run, task) for name in report.values})
 
 
-def series(run: RunFolder, name: str, task: str | None = None) -> list[Point]:
+def series(run: RunFolder, name: str, task: str | None = None) -> list[MetricPoint]:
     """Return the values of a metric by step; values of later attempts take precedence.
 
     If several processes report a step, the value of the lowest rank is used. All values without a step are kept, in
@@ -49,28 +60,27 @@ def series(run: RunFolder, name: str, task: str | None = None) -> list[Point]:
     for report in _reports(run, task, name):
         by_task.setdefault(report.task, []).append(report)
     points = [point for reports in by_task.values() for point in _history(reports, name)]
-    return sorted(points, key=lambda point: (point[0], point[2]))
+    return sorted(points, key=lambda point: (point.step, point.time))
 
 
-def last(run: RunFolder, task: str | None = None) -> dict[str, Point]:
+def last(run: RunFolder, task: str | None = None) -> dict[str, MetricPoint]:
     """Return the newest value of every metric."""
-    newest: dict[str, tuple[tuple[int, float, int], Point]] = {}
+    newest: dict[str, tuple[tuple[int, float, int], MetricPoint]] = {}
     for report in _reports(run, task):
         order = (report.attempt, report.at, -report.rank)
         for name, value in report.values.items():
             if name not in newest or order >= newest[name][0]:
-                newest[name] = (order, (report.step, value, report.at))
+                newest[name] = (order, MetricPoint(report.step, value, report.at))
     return {name: newest[name][1] for name in sorted(newest)}
 
 
-def _history(reports: list[_Report], name: str) -> Iterator[Point]:
+def _history(reports: list[_Report], name: str) -> Iterator[MetricPoint]:
     """Yield a task's points, except those that a later attempt repeated."""
     resumed_at = _resumed_at(reports)
     chosen: dict[int, tuple[tuple[int, int, str], _Report]] = {}
     for report in sorted(reports, key=lambda report: (report.writer, report.seq)):
-        point = (report.step, report.values[name], report.at)
         if report.step < 0:
-            yield point
+            yield MetricPoint(report.step, report.values[name], report.at)
             continue
         if report.step >= resumed_at[report.attempt]:
             continue
@@ -78,7 +88,7 @@ def _history(reports: list[_Report], name: str) -> Iterator[Point]:
         if report.step not in chosen or order <= chosen[report.step][0]:
             chosen[report.step] = (order, report)
     for step, (_, report) in chosen.items():
-        yield step, report.values[name], report.at
+        yield MetricPoint(step, report.values[name], report.at)
 
 
 def _resumed_at(reports: list[_Report]) -> dict[int, float]:

@@ -16,6 +16,7 @@ from windlass.core.errors import WindlassError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.runs.home import Home
+from windlass.runs.metrics import MetricPoint
 from windlass.runs.store import RunFolder, find, run_ids
 from windlass.spec import KeptCheckpoints, Retain
 from windlass.supervise.remote.checkpoint_files import CheckpointFiles, find_checkpoints
@@ -71,7 +72,7 @@ def pattern_of(run: RunFolder, task: str) -> str:
 def choose(
     held: Sequence[CheckpointFiles],
     rule: KeptCheckpoints,
-    series: Sequence[tuple[int, float, float]] = (),
+    series: Sequence[MetricPoint] = (),
     *,
     needed: Mapping[Path, str] | None = None,
 ) -> list[RetentionDecision]:
@@ -82,7 +83,7 @@ def choose(
 
     Args:
         held: oldest first, as `held_checkpoints` returns them.
-        series: (step, value, time) of the rule's metric.
+        series: values of the rule's metric.
         needed: reasons for checkpoints that stay regardless of the rule.
     """
     if rule.last is None and rule.best is None:
@@ -104,10 +105,10 @@ def choose(
     ]
 
 
-def _value(series: Sequence[tuple[int, float, float]], step: int) -> float | None:
+def _value(series: Sequence[MetricPoint], step: int) -> float | None:
     """Return the last value at or before a step; None if there is none or it is not finite."""
-    before = [point for point in series if 0 <= point[0] <= step]
-    value = max(before, key=lambda point: (point[0], point[2]))[1] if before else math.nan
+    before = [point for point in series if 0 <= point.step <= step]
+    value = max(before, key=lambda point: (point.step, point.time)).value if before else math.nan
     return value if math.isfinite(value) else None
 
 

@@ -157,7 +157,7 @@ def _progress(facts: RunFacts) -> str:
     done = sum(task.state is State.SUCCEEDED for task in facts.tasks.values())
     parts = [f"{done}/{len(facts.tasks)} tasks"] if len(facts.tasks) > 1 else []
     unfinished = [task for task in facts.tasks.values() if task.state is not State.SUCCEEDED]
-    step = max((max(task.phase[2], task.newest_checkpoint[0]) for task in unfinished), default=-1)
+    step = max((max(task.phase[2], task.newest_checkpoint.step) for task in unfinished), default=-1)
     return ", ".join([*parts, *([f"step {step}"] if step >= 0 else [])])
 
 

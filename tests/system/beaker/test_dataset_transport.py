@@ -97,8 +97,8 @@ def test_a_gang_far_away_is_followed_to_its_end(laptop: BeakerStage) -> None:
     spec["data"] = {"prompts": f"file:{data.name}"}
     spec["env"] = {"secrets": ["HF_TOKEN"]}
     run = launch(stage, spec)
-    lines: list[str] = []
-    assert run.follow(lambda task, rank, text: lines.append(text), timeout_s=300) is State.SUCCEEDED, stage.story(run)
+    lines = [line.text for line in run.logs(follow=True, timeout_s=300)]
+    assert run.state is State.SUCCEEDED, stage.story(run)
     assert sorted(lines) == [f"rank {rank} 2 [secret HF_TOKEN]" for rank in range(2)]
     assert {path.name for path in run.fetch_output("main").iterdir()} == {"made-0", "made-1"}
     assert not Path("/weka/far").exists()
@@ -115,8 +115,8 @@ def test_a_preempted_run_goes_on_from_its_checkpoint(laptop: BeakerStage) -> Non
     run = launch(stage, stage.task([PYTHON, "-u", "saves.py"], grace="5s"))
     wait_for_far_line(stage, run, "saved 5")
     stage.fake.scenario.preempt(stage.experiment_of(run))
-    lines: list[str] = []
-    assert run.follow(lambda task, rank, text: lines.append(text), timeout_s=300) is State.SUCCEEDED, stage.story(run)
+    lines = [line.text for line in run.logs(follow=True, timeout_s=300)]
+    assert run.state is State.SUCCEEDED, stage.story(run)
     assert stage.causes(run) == ["preempted", "ok"]
     begins = [int(text.split()[-1]) for text in lines if text.startswith("begins at")]
     assert begins[0] == 0
@@ -130,8 +130,8 @@ def test_without_storage_one_node_lives_in_its_results(laptop: BeakerStage) -> N
     write_site(stage, shared="", mounts="[]")
     line = "echo here $WINDLASS_ATTEMPT; echo made > $WINDLASS_OUT/made; [ $WINDLASS_ATTEMPT = 2 ]"
     run = launch(stage, stage.task(line, nodes=1))
-    lines: list[str] = []
-    assert run.follow(lambda task, rank, text: lines.append(text), timeout_s=300) is State.FAILED, stage.story(run)
+    lines = [line.text for line in run.logs(follow=True, timeout_s=300)]
+    assert run.state is State.FAILED, stage.story(run)
     assert (run.facts.cause, lines) == ("user-error", ["here 1"])
     assert not stage.experiment_of(run).spec["tasks"][0]["context"]["autoResume"]
     run.retry()

@@ -60,8 +60,8 @@ def test_a_run_over_ssh_is_followed_to_its_end(laptop: SlurmStage, tmp_path: Pat
     spec = laptop.task("echo $(hostname) $(wc -l < ${data.prompts}); echo made > $WINDLASS_OUT/made", nodes=2)
     spec["data"] = {"prompts": f"file:{data.name}"}
     run = launch(laptop, spec)
-    lines: list[str] = []
-    assert run.follow(lambda task, rank, line: lines.append(line), timeout_s=300) is State.SUCCEEDED
+    lines = [line.text for line in run.logs(follow=True, timeout_s=300)]
+    assert run.state is State.SUCCEEDED
     assert sorted(line.split()[1] for line in lines) == ["2", "2"]
     assert len({line.split()[0] for line in lines}) == 2
     there = tmp_path / "cluster" / "windlass" / "runs" / run.id
@@ -90,7 +90,7 @@ def test_a_secret_travels_over_standard_input_and_goes(
     spec["env"] = {"secrets": ["TOKEN"]}
     run = launch(laptop, spec)
     assert laptop.end(run, 300) is State.SUCCEEDED, laptop.story(run)
-    run.follow(timeout_s=300)
+    run.wait(timeout_s=300)
     assert laptop.log(run).strip() == "has 27"
     assert not list((tmp_path / "cluster" / "windlass" / "delivery").glob("*.json"))
 
@@ -100,6 +100,6 @@ def test_many_runs_over_ssh_are_one_array(laptop: SlurmStage) -> None:
     path = laptop.experiment(spec, "each")
     options = Options(on=SITE, snapshot=True)
     runs = launch_many([prepare_file(path, [f"params.seed={n}"], options, home=laptop.home) for n in range(2)])
-    assert [run.follow(timeout_s=300) for run in runs] == [State.SUCCEEDED] * 2
+    assert [run.wait(timeout_s=300) for run in runs] == [State.SUCCEEDED] * 2
     assert [laptop.log(run).strip() for run in runs] == ["seed 0", "seed 1"]
     assert len({run.facts.task("main").jobs[1].backend_id.partition("_")[0] for run in runs}) == 1

@@ -69,7 +69,7 @@ def test_a_secret_is_where_the_users_code_is_and_nowhere_else(stage: SlurmStage)
     assert len(found_below(stage.lab.folder / "state", run.id.encode())) >= 4, "scripts and environments are seen"
     (stage.code.parent / "go").touch()
     assert stage.end(run) is State.FAILED, stage.story(run)
-    run.follow(timeout_s=300)
+    run.wait(timeout_s=300)
     assert "401 for [secret PLANTED]" in stage.story(run)
     assert stage.log(run, 1, 1).count("[secret PLANTED]") >= 12
     stage.wait_until_queue_is_empty()

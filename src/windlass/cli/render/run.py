@@ -50,7 +50,8 @@ def run_data(
         "tasks": {name: _task_data(task, waits.get(name, "")) for name, task in facts.tasks.items()},
         "outputs": {name: _output_data(run, facts, name) for name in facts.tasks},
         "metrics": {
-            name: {"step": step, "value": value, "at": at} for name, (step, value, at) in metrics.last(run).items()
+            name: {"step": point.step, "value": point.value, "at": point.time}
+            for name, point in metrics.last(run).items()
         },
         "notes": [{"at": at, "task": task, "message": message} for at, _, _, task, message in facts.notes],
     }
@@ -83,8 +84,8 @@ def _task_data(task: TaskFacts, wait: str) -> dict[str, object]:
         ],
         "avoids": task.avoided,
         "attempts": [_attempt_data(task.attempts[number]) for number in sorted(task.attempts)],
-        "checkpoint": {"step": task.newest_checkpoint[0], "path": task.newest_checkpoint[1]}
-        if task.newest_checkpoint[1]
+        "checkpoint": {"step": task.newest_checkpoint.step, "path": task.newest_checkpoint.path}
+        if task.newest_checkpoint.path
         else None,
     }
 
@@ -207,7 +208,7 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: TaskFacts) -> 
     for number_ in sorted(task.attempts):
         is_above = shown_above is not None and shown_above[1] is task.attempts[number_]
         yield _line(f"  attempt {number_}", printable(_attempt_line(task.attempts[number_], is_above=is_above)))
-    if task.newest_checkpoint[1]:
+    if task.newest_checkpoint.path:
         step, path = task.newest_checkpoint
         yield _line("  checkpoint", printable(f"{'step ' + str(step) + '  ' if step >= 0 else ''}{path}"))
     elif task.phase[1]:
@@ -228,7 +229,7 @@ def _attempt_line(attempt: Attempt, *, is_above: bool) -> str:
     if attempt.end is None:
         return f"running{where} since {local_time(attempt.started_at)}"
     spent = duration(attempt.ended_at - attempt.started_at)
-    step = attempt.checkpoint_step if attempt.checkpoint_step >= 0 else attempt.last_entry[0]
+    step = attempt.checkpoint_step if attempt.checkpoint_step >= 0 else attempt.last_entry.step
     saved = f", saved step {step}" if step >= 0 else ""
     return f"{spent}{where}, {attempt.end.cause if is_above else describe_end(attempt.end)}{saved}"
 
@@ -237,9 +238,9 @@ def _metrics(run: RunFolder) -> Iterator[str]:
     last = metrics.last(run)
     if last:
         yield ""
-    for index, (name, (step, value, _)) in enumerate(last.items()):
-        at = f" at step {step}" if step >= 0 else ""
-        yield _line("metrics" if index == 0 else "", f"{name} {number(value)}{at}")
+    for index, (name, point) in enumerate(last.items()):
+        at = f" at step {point.step}" if point.step >= 0 else ""
+        yield _line("metrics" if index == 0 else "", f"{name} {number(point.value)}{at}")
 
 
 def _next(run: RunFolder, facts: RunFacts, pending: Sequence[PendingAction]) -> Iterator[str]:

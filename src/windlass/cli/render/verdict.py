@@ -40,7 +40,7 @@ def show_verdict(run: RunFolder, facts: RunFacts, reported: Collection[tuple[str
         _show_failure(facts)
     last = metrics.last(run)
     if last:
-        shown = [f"{name} {number(value)}" for name, (_, value, _) in last.items()][:_MAX_METRICS]
+        shown = [f"{name} {number(point.value)}" for name, point in last.items()][:_MAX_METRICS]
         tell(f"  metrics  {', '.join(shown)}" + (", ..." if len(last) > _MAX_METRICS else ""))
     for task in facts.tasks:
         # By the folder's contents: the manifest may not be written yet.

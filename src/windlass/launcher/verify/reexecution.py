@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
 from windlass.launcher import output_files
-from windlass.launcher.follow import follow
+from windlass.launcher.follow import wait
 from windlass.launcher.rerun import Rerun, prepare_rerun
 from windlass.launcher.start import start_run
 from windlass.launcher.verify.difference import explained
@@ -174,7 +174,7 @@ def _execute(run: RunFolder, home: Home, wanted: Reexecution, log: Callable[[str
     prepared = prepare_rerun(run, home, how=wanted.how, log=log)
     new = start_run(prepared, log=log)
     log(f"executing again as {new.id} on {prepared.plan.site.name}")
-    follow(new, home)
+    wait(new, home)
     _await_outputs(new)
     for task in new.facts().tasks if new.is_mirrored else ():
         output_files.fetch(new, home, task)

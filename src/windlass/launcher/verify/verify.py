@@ -57,11 +57,11 @@ def verify(run: RunFolder, *, compares_sources: bool = True) -> Iterator[Finding
 
         yield from check_builds_of(run, plan, home)
     for name, task in facts.tasks.items():
-        if task.last_checkpoint[1] and run.is_mirrored:
-            message = f"{task.last_checkpoint[1]} is at {plan.site.name}"
+        if task.last_checkpoint.path and run.is_mirrored:
+            message = f"{task.last_checkpoint.path} is at {plan.site.name}"
             yield Finding(what=f"checkpoint {name}", status="skipped", message=message)
-        elif task.last_checkpoint[1]:
-            yield _checkpoint(run, name, task.last_checkpoint[1])
+        elif task.last_checkpoint.path:
+            yield _checkpoint(run, name, task.last_checkpoint.path)
         if task.state is State.SUCCEEDED:
             yield _outputs(run, facts, name)
 

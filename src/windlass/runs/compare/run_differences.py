@@ -131,7 +131,7 @@ def _documents(run: RunFolder) -> dict[str, object]:
     return {
         "plan": run.plan(),
         "provenance": provenance,
-        "metrics": {name: {"value": value, "step": step} for name, (step, value, _) in metrics.last(run).items()},
+        "metrics": {name: {"value": point.value, "step": point.step} for name, point in metrics.last(run).items()},
         "outputs": _outputs(run, facts),
         "hosts": _hosts(facts),
     }

@@ -144,14 +144,13 @@ def compare_metrics(before: RunFolder, after: RunFolder, tolerances: Sequence[To
 
 
 def _series_problem(before: RunFolder, after: RunFolder, name: str, tolerance: Tolerance) -> str:
-    left = [(step, value) for step, value, _ in metrics.series(before, name)]
-    right = [(step, value) for step, value, _ in metrics.series(after, name)]
-    if [step for step, _ in left] != [step for step, _ in right]:
+    left, right = metrics.series(before, name), metrics.series(after, name)
+    if [point.step for point in left] != [point.step for point in right]:
         return f"was reported {len(right)} times instead of {len(left)}, or at other steps"
     wrong = [
-        f"step {step}: {old:.9g} -> {new:.9g}"
-        for (step, old), (_, new) in zip(left, right, strict=True)
-        if not tolerance.holds(old, new)
+        f"step {old.step}: {old.value:.9g} -> {new.value:.9g}"
+        for old, new in zip(left, right, strict=True)
+        if not tolerance.holds(old.value, new.value)
     ]
     more = f" and {len(wrong) - _MAX_SHOWN} more" if len(wrong) > _MAX_SHOWN else ""
     return f"{'; '.join(wrong[:_MAX_SHOWN])}{more} (allowed: {tolerance})" if wrong else ""

@@ -88,7 +88,7 @@ def ls_command(store: str, is_json: bool) -> None:
             ago(version.at, now),
             version.source,
         )
-        for version, names in sorted(found, key=lambda each: (each[1] or ["~"], each[0].at))
+        for version, names in sorted(found, key=lambda each: (each.names or ["~"], each.version.at))
     ]
     for line in table(("name", "digest", "size", "files", "made", "source"), rows):
         emit_page(line)
