@@ -14,7 +14,7 @@ In a job, and outside of one, `from windlass import report` is what training cod
 
 from windlass.core.version import VERSION
 
-__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Run", "Task", "launch", "load"]
+__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Prepared", "Run", "Task", "launch", "load"]
 
 __version__ = VERSION
 
@@ -26,6 +26,7 @@ _HOMES = {
     "Experiment": "windlass.launcher.api",
     "Options": "windlass.launcher.prepare",
     "Plan": "windlass.plan.plan",
+    "Prepared": "windlass.launcher.prepare",
     "Run": "windlass.launcher.run",
     "Task": "windlass.spec",
     "launch": "windlass.launcher.api",

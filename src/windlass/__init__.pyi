@@ -7,6 +7,7 @@ from windlass.launcher.api import launch as launch
 from windlass.launcher.api import load as load
 from windlass.launcher.data import Data as Data
 from windlass.launcher.prepare import Options as Options
+from windlass.launcher.prepare import Prepared as Prepared
 from windlass.launcher.run import Run as Run
 from windlass.plan.plan import Plan as Plan
 from windlass.spec import Env as Env
@@ -14,4 +15,4 @@ from windlass.spec import Task as Task
 
 __version__: str
 
-__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Run", "Task", "launch", "load"]
+__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Prepared", "Run", "Task", "launch", "load"]

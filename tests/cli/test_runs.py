@@ -216,7 +216,7 @@ def test_ten_lines_of_python(project: Path) -> None:
 import windlass
 experiment = windlass.Experiment(name="hello", run=["python", "train.py", "--steps", "20"])
 assert len(experiment.plan().plan_hash) == 64
-run = experiment.launch()
+run = windlass.launch(experiment)
 for line in run.logs(follow=True):
     print(line.task, line.rank, line.text)
 print(run.state, sorted(path.name for path in run.outputs["main"].glob("*.json")), len(run.metrics("loss")))

@@ -144,7 +144,7 @@ def test_a_dry_plan_leaves_nothing_behind(bench: Bench) -> None:
     commit(bench.code)
     (bench.code / "train.py").write_text("two")
     before = sorted(bench.code.rglob("*"))
-    prepared = bench.prepare(MAIN, Options(snapshot=True, is_dry=True))
+    prepared = bench.prepare(MAIN, Options(snapshot=True, dry_run=True))
     assert prepared.plan.pins.code.kind == "snapshot"
     assert sorted(bench.code.rglob("*")) == before
     assert bench.left() == []

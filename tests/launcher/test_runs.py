@@ -32,9 +32,9 @@ def test_ten_lines_of_python(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
     stage.write("train.py", TRAIN)
     monkeypatch.chdir(stage.code)
     experiment = windlass.Experiment(name="hello", run=(PYTHON, "train.py"), params={"lr": 0.1})
-    plan = experiment.plan(Options(allow_dirty=True, is_dry=True))
+    plan = experiment.plan(Options(allow_dirty=True, dry_run=True))
     assert run_ids(stage.home) == []
-    run = experiment.launch(Options(allow_dirty=True))
+    run = windlass.launch(experiment, options=Options(allow_dirty=True))
     lines = [(line.task, line.rank, line.text) for line in run.logs(follow=True)]
     assert run.state is State.SUCCEEDED, lines
     assert run.plan.plan_hash == plan.plan_hash

@@ -59,8 +59,8 @@ class PlanFlags:
             allow_dirty=self.allow_dirty,
             best_effort=self.best_effort,
             reshape=self.reshape,
-            is_debug=self.debug,
-            is_dry=is_dry,
+            debug=self.debug,
+            dry_run=is_dry,
         )
 
 

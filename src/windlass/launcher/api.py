@@ -1,4 +1,4 @@
-"""Python interface: experiments that can plan and launch themselves."""
+"""Python interface: experiments, and their launch."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ class Experiment(spec.Experiment):
 
     def plan(self, options: Options | None = None) -> Plan:
         """Return the plan without starting anything."""
-        return prepare(checked(self), Path.cwd(), options or Options(is_dry=True)).plan
-
-    def launch(self, options: Options | None = None) -> Run:
-        """Launch the experiment and return once its jobs are submitted."""
-        return launch(self, options=options)
+        return prepare(checked(self), Path.cwd(), options or Options(dry_run=True)).plan
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), options: Options | None = None) -> Prepared:
-    """Read, pin and plan an experiment file."""
+    """Read, pin and plan an experiment file, to look at the plan before `launch`.
+
+    Args:
+        overrides: changes to the file, such as `params.lr=1e-2`.
+        options: how to prepare it, such as the site.
+
+    Raises:
+        WindlassError: the file, a pin or the plan is refused; no files are left behind.
+    """
     return prepare_file(Path(path), overrides, options)
 
 
@@ -43,16 +47,19 @@ def launch(
     options: Options | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Launch an experiment and return once its jobs are submitted.
+    """Launch an experiment and return the run once its jobs are submitted.
+
+        run = windlass.launch("experiment.yaml", ["params.lr=1e-2"])
 
     Args:
-        experiment: an experiment, a prepared plan, or the path of an experiment file.
+        experiment: the path of an experiment file, an experiment, or what `load` returned.
         overrides: changes to a file, such as `params.lr=1e-2`.
         options: how to prepare it; a prepared plan has its own, so that both together are an error.
         log: called with each line about the progress, such as of environment builds.
 
     Raises:
         ValueError: options were given with a prepared plan, or overrides with anything but a file.
+        WindlassError: the file, a pin or the plan is refused, or the site cannot be reached.
     """
     from windlass.launcher.start import start_run  # lazy: not needed for a plan
 
@@ -60,7 +67,7 @@ def launch(
         raise ValueError("overrides apply to a file; change the experiment, or pass overrides to load()")
     if isinstance(experiment, Prepared):
         if options is not None:
-            raise ValueError("a prepared plan already has its options; pass options to load() or prepare()")
+            raise ValueError("a prepared plan already has its options; pass options to load()")
         prepared = experiment
     elif isinstance(experiment, spec.Experiment):
         prepared = prepare(checked(experiment), Path.cwd(), options)

@@ -155,18 +155,20 @@ class Data:
         self.store.forget(digest)
         return digest
 
-    def gc(self, *, older_than_s: float = 7 * _DAY_S, drops_pinned: bool = False, is_dry: bool = False) -> Collected:
+    def gc(self, *, older_than_s: float = 7 * _DAY_S, drop_pinned: bool = False, dry_run: bool = False) -> Collected:
         """Remove versions that have no name, are not needed by a run and were not used recently.
 
         Args:
-            drops_pinned: also remove versions that only succeeded runs use.
+            older_than_s: keep versions used in this time.
+            drop_pinned: also remove versions that only succeeded runs use.
+            dry_run: only list what would be removed.
         """
         pinned = pinned_versions(self._home)
-        needed = pinned.by_live if drops_pinned else {**pinned.by_succeeded, **pinned.by_live}
+        needed = pinned.by_live if drop_pinned else {**pinned.by_succeeded, **pinned.by_live}
         if isinstance(self.store, RemoteStore):
-            return collect_remote(self.store, pinned=needed, now=time.time(), older_than_s=older_than_s, is_dry=is_dry)
-        done = collect(self.store, pinned=needed, older_than_s=older_than_s, is_dry=is_dry)
-        if not is_dry and self.store is self.local:
+            return collect_remote(self.store, pinned=needed, now=time.time(), older_than_s=older_than_s, is_dry=dry_run)
+        done = collect(self.store, pinned=needed, older_than_s=older_than_s, is_dry=dry_run)
+        if not dry_run and self.store is self.local:
             placed = DataPlaces.of(self._home.path).placed
             sweep_placed(placed, lambda: {*self.local.versions(), *needed})
         return done

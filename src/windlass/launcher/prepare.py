@@ -57,7 +57,8 @@ class Options:
         snapshot: store a dirty tree exactly; `allow_dirty`: run it in place, unpinned.
         best_effort: report a limit that the place cannot enforce as a note, not an error.
         reshape: use more nodes for tasks that need more GPUs than a node has.
-        is_dry: write nothing, not even a snapshot's objects.
+        debug: start every process with CUDA_LAUNCH_BLOCKING=1.
+        dry_run: write nothing, not even a snapshot's objects.
     """
 
     on: str = ""
@@ -65,8 +66,8 @@ class Options:
     allow_dirty: bool = False
     best_effort: bool = False
     reshape: bool = False
-    is_debug: bool = False
-    is_dry: bool = False
+    debug: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ def prepare(
         site = choose_site(
             experiment, candidates, best_effort=options.best_effort, reshape=options.reshape, origins=origins
         )
-    if not options.is_dry:
+    if not options.dry_run:
         check_added(site, home)
     pins = _pin(experiment, base, options, home, site, log, preview)
     with part:
@@ -155,7 +156,7 @@ def prepare(
             pins,
             site,
             overrides=overrides,
-            is_debug=options.is_debug,
+            is_debug=options.debug,
             best_effort=options.best_effort,
             reshape=options.reshape,
             origins=origins or {},
@@ -268,7 +269,7 @@ def _pin_code(folder: Path, options: Options, home: Home, preview: Preview | Non
             folder,
             snapshot=options.snapshot or is_snapshot,
             allow_dirty=options.allow_dirty,
-            write=not options.is_dry,
+            write=not options.dry_run,
             store=home.cache / "code.git",
         )
 

@@ -139,7 +139,7 @@ def test_an_unknown_executor_is_refused_with_the_nearest(tmp_path: Path) -> None
     assert (caught.value.message, caught.value.hint) == ("unknown executor 'locl'", "did you mean 'local'?")
 
 
-@pytest.mark.parametrize(("tuning", "run"), [({"is_detached": True}, {}), ({}, {"log_to_file": True})])
+@pytest.mark.parametrize(("tuning", "run"), [({"detach": True}, {}), ({}, {"log_to_file": True})])
 def test_what_an_executor_cannot_do_is_refused_before_anything_starts(
     tuning: dict[str, Any], run: dict[str, Any], tmp_path: Path
 ) -> None:

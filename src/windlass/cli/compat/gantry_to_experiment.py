@@ -35,7 +35,7 @@ def run_at_site(invocation: Invocation) -> int:
     from windlass.launcher.prepare import prepare as plan
 
     is_dry = invocation.emit == "plan" or invocation.is_dry
-    options = Options(on=on, is_dry=is_dry, allow_dirty=invocation.recipe.allow_dirty)
+    options = Options(on=on, dry_run=is_dry, allow_dirty=invocation.recipe.allow_dirty)
     try:
         prepared = plan(converted.experiment, folder, options, log=tell)
     except SpecError as error:

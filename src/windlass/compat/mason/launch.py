@@ -108,7 +108,7 @@ def prepare_at_site(
         snapshot=own.is_snapshot,
         allow_dirty=own.is_allow_dirty,
         best_effort=own.is_best_effort,
-        is_dry=is_dry,
+        dry_run=is_dry,
     )
     try:
         prepared = prepare(

@@ -224,7 +224,7 @@ def collect_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry:
     from windlass.launcher.data import Data  # lazy: most homes have no store
 
     data = Data(home=home)
-    found = data.gc(older_than_s=older_than_s, drops_pinned=drops_pinned, is_dry=is_dry)
+    found = data.gc(older_than_s=older_than_s, drop_pinned=drops_pinned, dry_run=is_dry)
     if found.versions or found.num_objects:
         why = f"{count(len(found.versions), 'version')} and {count(found.num_objects, 'file')} without a name and without a run"
         yield Removal(kind="data", path=data.local.root, num_bytes=found.num_bytes, why=why)

@@ -46,7 +46,7 @@ class TuneConfig:
         reuse: `auto` (a worker takes the next trial unless GPUs are declared), `always` or `never`.
         preload: modules that workers import before their first trial.
         seed: seed of all random draws; the same seed gives the same trials anywhere.
-        is_detached: workers continue when this process dies, until another head takes over the sweep.
+        detach: workers continue when this process dies, until another head takes over the sweep.
         max_trials: maximum number of suggestions, even if `num_samples` times the grid is larger.
         gpu_hours: limit on GPUs times the hours that trials hold them.
         max_cost: limit on the cost of trials, computed from `prices`.
@@ -67,7 +67,7 @@ class TuneConfig:
     reuse: str = "auto"
     preload: Sequence[str] = ()
     seed: int = 0
-    is_detached: bool = False
+    detach: bool = False
     max_trials: int | None = None
     gpu_hours: float | None = None
     max_cost: float | None = None

@@ -61,7 +61,7 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
         UsageError: it does not (`unsupported-setting`).
     """
     refusals = {
-        "is_detached": setup.is_detached and not hasattr(executor, "detach"),
+        "detach": setup.is_detached and not hasattr(executor, "detach"),
         "log_to_file": "log_to_file" in setup.work.options and executor.name in _NO_LOG_FILES,
     }
     for name, is_refused in refusals.items():

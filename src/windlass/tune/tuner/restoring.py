@@ -95,7 +95,7 @@ def make_restored(
         folder=folder,
         executor=tuning.executor,
         trial_name_creator=tuning.trial_name_creator,
-        is_detached=tuning.is_detached,
+        is_detached=tuning.detach,
     )
 
 

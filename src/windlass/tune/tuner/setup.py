@@ -108,7 +108,7 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
         executor=tuning.executor,
         trial_name_creator=tuning.trial_name_creator,
         has_dirname_creator=tuning.trial_dirname_creator is not None,
-        is_detached=tuning.is_detached,
+        is_detached=tuning.detach,
     )
 
 

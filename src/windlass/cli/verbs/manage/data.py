@@ -189,7 +189,7 @@ def rm_command(refs: tuple[str, ...], force: bool, store: str) -> None:
 def gc_command(older_than: float | None, drop_pinned: bool, dry_run: bool, store: str, is_json: bool) -> None:
     """Remove unnamed versions that no run needs and that were not used recently, and unreferenced objects."""
     given = {} if older_than is None else {"older_than_s": older_than}
-    done = _data(store).gc(drops_pinned=drop_pinned, is_dry=dry_run, **given)
+    done = _data(store).gc(drop_pinned=drop_pinned, dry_run=dry_run, **given)
     if is_json:
         content = {
             "is_dry_run": dry_run,
