@@ -13,7 +13,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "keyring": ("keyring",),
     "ray": ("ray",),
     "train": ("numpy", "safetensors", "tokenizers", "torch"),
-    "tune": ("cloudpickle", "cmaes", "matplotlib", "numpy", "optuna", "pandas", "scipy"),
+    "tune": ("cloudpickle", "cmaes", "matplotlib", "numpy", "optuna", "pandas", "rich", "scipy"),
 }
 """Extra -> modules that it installs, without the dependencies of its packages."""
 

@@ -268,6 +268,19 @@ def test_rich_is_imported_for_terminals_alone() -> None:
     assert not hasattr(live_module, "Console")
 
 
+def test_a_terminal_without_rich_gets_lines_and_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    stream, clock = Terminal(), FakeClock()
+    view = LiveView(stream=stream, clock=clock)
+    for record in random_journal().records:
+        view.take(record.kind, record.data, record.at)
+    view.close()
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "no live table without rich: pip install 'windlass[tune]'"
+    assert sum(line.startswith("trial  status") for line in lines) == 1
+    assert "\x1b" not in stream.getvalue()
+
+
 def test_the_head_s_view_tells_each_report_when_asked_to(tmp_path: Path) -> None:
     journal, clock, stream = random_journal(), FakeClock(), io.StringIO()
     journal.append(tmp_path, num_records=2)

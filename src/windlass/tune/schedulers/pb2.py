@@ -60,7 +60,7 @@ class PB2(PopulationBasedTraining):
     Args:
         hyperparam_bounds: name to `[low, high]`, or a nested dictionary of those. Values that a trial's configuration
             lacks are drawn between the bounds.
-        time_attr, perturbation_interval, quantile_fraction, synch and the rest: as of PopulationBasedTraining.
+        time_attr, perturbation_interval, quantile_fraction, synch: as of PopulationBasedTraining, as all others.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ It takes every record at the cost of a few counters, and draws at most a few tim
 from __future__ import annotations
 
 import html
+import importlib.util
 import sys
 from collections import deque
 from collections.abc import Mapping
@@ -130,9 +131,13 @@ class LiveView:
     def _make_screen(self) -> _Screen:
         if self.settings.is_notebook:
             return _Notebook(self.settings)
-        if self._stream.isatty():
+        if not self._stream.isatty():
+            return _Lines(self._stream, self.settings)
+        if importlib.util.find_spec("rich") is not None:
             return _Terminal(self._stream, self.settings)
-        return _Lines(self._stream, self.settings)
+        lines = _Lines(self._stream, self.settings)
+        lines.say("no live table without rich: pip install 'windlass[tune]'")
+        return lines
 
     def _narrate(self, kind: str, data: Mapping[str, Any]) -> None:
         line = ""
