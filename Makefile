@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lab bench soak docs lock docker-image clean
+.PHONY: help setup demo test check lab bench soak docs site lock docker-image clean
 
 unexport PYTHONPATH
 unexport VIRTUAL_ENV
@@ -25,7 +25,8 @@ help:
 	@echo 'make lab    install the Debian packages that system tests need (as root): hosts, ssh, Slurm; starts no service'
 	@echo 'make bench  windlass beside plain subprocess, torchrun, submitit, TorchX, and plain Slurm, as ratios'
 	@echo 'make soak   the long version of the system tests'
-	@echo 'make docs   error codes, links, and every executable console block'
+	@echo 'make docs   error codes, links, every executable console block, and the site in build/site'
+	@echo 'make site   the site alone, with the references of Python and the commands: build/site/index.html'
 	@echo 'make lock   resolve requirements/*.txt again'
 	@echo 'make docker-image   an image with windlass in it: IMAGE=name:tag, DOCKER_ARGS="--build-arg EXTRAS=ray"'
 	@echo 'make clean  remove what make made'
@@ -55,9 +56,15 @@ $(VENV)/.made: requirements/base.txt requirements/build.txt pyproject.toml
 $(DEV)/.made: requirements/dev.txt requirements/build.txt pyproject.toml
 	$(call NEW_VENV,$(DEV),requirements/dev.txt)
 
-$(DEV)/.torch: $(DEV)/.made requirements/torch.txt
+# Two pips never write into one environment at once: docs before torch.
+$(DEV)/.torch: $(DEV)/.made requirements/torch.txt | $(DEV)/.docs
 	@echo 'installing torch (the CPU build where pip is configured with one)'
 	@$(DEV)/bin/python $(PIP) install -r requirements/torch.txt
+	@touch $@
+
+$(DEV)/.docs: $(DEV)/.made requirements/docs.txt
+	@echo 'installing what builds the site'
+	@$(DEV)/bin/python $(PIP) $(HASHED) -r requirements/docs.txt
 	@touch $@
 
 $(BENCH)/.made: requirements/bench.txt requirements/build.txt requirements/torch.txt pyproject.toml
@@ -82,7 +89,7 @@ test: $(DEV)/.torch
 	$(DEV)/bin/python -m scripts.count_tests build/tests-unit.xml build/tests-system.xml; \
 	exit $$code
 
-check: $(DEV)/.made
+check: $(DEV)/.docs
 	@PATH="$(CURDIR)/$(DEV)/bin:$$PATH" $(DEV)/bin/python -m scripts.check
 
 lab:
@@ -95,8 +102,11 @@ bench: $(BENCH)/.made $(DEV)/.made
 soak: $(DEV)/.torch
 	@$(DEV)/bin/python -m pytest -m 'soak' $(PYTEST_ARGS)
 
-docs: $(VENV)/.made $(DEV)/.torch
+docs: $(VENV)/.made $(DEV)/.torch site
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m scripts.check_docs --execute
+
+site: $(DEV)/.docs
+	@$(DEV)/bin/python -m scripts.website
 
 # No machine's configuration may reach a lock: no config file, no index, no links, no paths.
 RESOLVE = env -u UV_FIND_LINKS -u UV_INDEX -u UV_DEFAULT_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_CONFIG_FILE \
@@ -107,6 +117,7 @@ lock: $(DEV)/.made
 	@$(RESOLVE) pyproject.toml -o requirements/base.txt
 	@$(RESOLVE) requirements/build.in -o requirements/build.txt
 	@$(RESOLVE) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
+	@$(RESOLVE) --group docs -c requirements/dev.txt -o requirements/docs.txt
 	@$(RESOLVE) pyproject.toml --group bench -o requirements/bench.txt
 	@$(DEV)/bin/python -m scripts.check_committed
 

@@ -19,8 +19,6 @@ from windlass.cli.error_table import ErrorCode, parse
 
 SOURCE = ROOT / "src" / "windlass"
 INDEX = ROOT / "docs" / "README.md"
-# Folders with an index of their own.
-INDEXED_ELSEWHERE = ("docs/decisions/",)
 # A code as tests assert it: `code == "x"`, `"[x]" in err`.
 NAMED = re.compile(r"""(?<=["'\[])([a-z0-9]+(?:-[a-z0-9]+)*)(?=\\?["'\]])""")
 # Calls whose argument at this place is a code.
@@ -142,14 +140,18 @@ def check_links(page: Path) -> list[str]:
 
 
 def check_index(pages: list[Path]) -> list[str]:
-    """Pages of docs/ that docs/README.md does not link to."""
-    linked = {(INDEX.parent / target.partition("#")[0]).resolve() for target in LINK.findall(INDEX.read_text())}
-    missing = [page.relative_to(ROOT).as_posix() for page in pages if page != INDEX and page.resolve() not in linked]
-    return [
-        f"docs/README.md: no link to {name}"
-        for name in missing
-        if name.startswith("docs/") and not name.startswith(INDEXED_ELSEWHERE)
-    ]
+    """Pages of docs/ and examples/ that no index links to: docs/README.md, or the README of their folder, if that is listed."""
+    listed = linked_pages(INDEX)
+    for page in pages:
+        if page.name == "README.md" and page.resolve() in listed and page.parent.parent == INDEX.parent:
+            listed |= linked_pages(page)
+    missing = [page.relative_to(ROOT).as_posix() for page in pages if page != INDEX and page.resolve() not in listed]
+    return [f"docs/README.md: no link to {name}" for name in missing if name.startswith(("docs/", "examples/"))]
+
+
+def linked_pages(page: Path) -> set[Path]:
+    """Files that a page links to."""
+    return {(page.parent / target.partition("#")[0]).resolve() for target in LINK.findall(page.read_text())}
 
 
 def anchors(page: Path) -> set[str]:

@@ -40,12 +40,25 @@ def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_page_that_the_index_lacks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_docs, "ROOT", tmp_path)
     monkeypatch.setattr(check_docs, "INDEX", tmp_path / "docs" / "README.md")
-    names = ("README.md", "docs/README.md", "docs/a.md", "docs/guides/b.md", "docs/guides/c.md", "docs/decisions/d.md")
-    pages = [tmp_path / name for name in names]
-    for page in pages:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text("[a](a.md), [b](guides/b.md#part)\n")
-    assert check_docs.check_index(pages) == ["docs/README.md: no link to docs/guides/c.md"]
+    texts = {
+        "README.md": "",
+        "docs/README.md": "[a](a.md), [b](guides/b.md#part), [own index](decisions/README.md)\n",
+        "docs/a.md": "[c](guides/c.md)\n",
+        "docs/guides/b.md": "",
+        "docs/guides/c.md": "",
+        "docs/decisions/README.md": "[d](d.md)\n",
+        "docs/decisions/d.md": "",
+        "docs/evidence/README.md": "[e](e.md)\n",
+        "docs/evidence/e.md": "",
+        "examples/f/README.md": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    missing = ("docs/guides/c.md", "docs/evidence/README.md", "docs/evidence/e.md", "examples/f/README.md")
+    assert check_docs.check_index([tmp_path / name for name in texts]) == [
+        f"docs/README.md: no link to {name}" for name in missing
+    ]
 
 
 def test_the_reference_of_error_codes_is_made_from_the_table() -> None:
