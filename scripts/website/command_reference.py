@@ -35,7 +35,7 @@ def _overview() -> Iterator[str]:
 
 def _page(command: click.Command, parent: click.Context, name: str, *, level: int) -> Iterator[str]:
     """Yield the section of a command, then those of the commands below it."""
-    context = click.Context(command, parent=parent, info_name=name)
+    context = click.Context(command, parent=parent, info_name=name, **command.context_settings)
     formatter = MarkdownFormatter()
     command.format_help(context, formatter)
     yield from (f"{'#' * level} `{context.command_path}`", "", formatter.getvalue())

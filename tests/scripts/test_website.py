@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 import pytest
 
-from scripts.public_surface import surface
 from scripts.tree import ROOT
 from scripts.website import command_reference, python_reference
 from scripts.website.__main__ import build
@@ -83,6 +82,7 @@ def test_the_command_reference_has_every_command_and_option() -> None:
     assert "**Examples**\n\n```text\nwindlass init hello && cd hello" in found["init"]
     assert "**Options of mason**" in found["mason"]
     assert "| `--gpus " in found["gantry"]
+    assert text.count("| `-h, --help` |") > 50
     assert "\b" not in text
 
 
@@ -204,14 +204,6 @@ def test_fields_members_and_constants_are_described(reference: dict[str, str]) -
 def test_a_name_that_two_packages_offer_is_described_once(reference: dict[str, str]) -> None:
     assert "* `Point`: the same as {py:obj}`thing.Point`" in reference["thing.inner"]
     assert "| [`thing.inner`](python/thing.inner.md) | Inner. |" in reference[""]
-
-
-def test_every_public_name_is_in_the_python_reference() -> None:
-    names = surface().splitlines()
-    found, problems = python_reference.pages(names, ROOT / "src")
-    assert problems == []
-    missing = [name for name in names if name.rpartition(".")[2] not in found[name.rpartition(".")[0]]]
-    assert missing == []
 
 
 # ----------------------------------------------------------------------------------------------------------- build
