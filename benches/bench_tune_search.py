@@ -150,7 +150,7 @@ def rays(problem: Any, sampler: str, seed: int) -> tuple[Ask, Tell]:
     from ray.tune.search.optuna import OptunaSearch
 
     space = {name: distribution(domain) for name, domain in problem.space().items()}
-    search = OptunaSearch(space, metric="loss", mode="min", sampler=sampler_of(sampler, seed))
+    search: Any = OptunaSearch(space, metric="loss", mode="min", sampler=sampler_of(sampler, seed))
 
     def tell(number: int, value: float) -> None:
         search.on_trial_complete(str(number), {"loss": value})

@@ -86,7 +86,7 @@ def passwords() -> Iterator[dict[tuple[str, str], str]]:
 
     kept: dict[tuple[str, str], str] = {}
 
-    class Memory(KeyringBackend):  # type: ignore[misc]  # keyring is not typed to us
+    class Memory(KeyringBackend):
         priority = 1
 
         def get_password(self, service: str, username: str) -> str | None:
@@ -100,7 +100,7 @@ def passwords() -> Iterator[dict[tuple[str, str], str]]:
                 raise PasswordDeleteError(username)
 
     before = keyring.get_keyring()
-    keyring.set_keyring(Memory())
+    keyring.set_keyring(Memory())  # type: ignore[no-untyped-call]  # keyring does not annotate its __init__
     yield kept
     keyring.set_keyring(before)
 

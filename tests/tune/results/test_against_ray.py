@@ -30,9 +30,9 @@ def ray_analysis(journal: Journal, folder: Path) -> Any:
     journal.append(folder)
     SweepFollower(folder, make_target("json", {})).run(follows=False)
     file_system = pyarrow.fs.LocalFileSystem()
-    trials = []
+    trials: list[Any] = []
     for view in ExperimentAnalysis(folder).trials:
-        metadata = _TrainingRunMetadata()
+        metadata: Any = _TrainingRunMetadata()
         last: dict[str, Any] = {}
         for row in (
             (folder / "trials" / view.trial_id / "result.json").read_text().splitlines() if view.last_result else ()

@@ -9,6 +9,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.tune.rng import draw_int
@@ -63,7 +64,7 @@ def test_a_suggestion_is_that_of_optunas_sampler_with_the_same_history(num_told:
     searcher = opened(TPE(), seed=4)
     configs = search(searcher, num_told, bowl)
     study = optuna.create_study()
-    distributions = {name: optuna.distributions.FloatDistribution(-5, 5) for name in BOX}
+    distributions: dict[str, BaseDistribution] = {name: FloatDistribution(-5, 5) for name in BOX}
     for config in configs:
         study.add_trial(optuna.create_trial(params=config, distributions=distributions, value=bowl(config)["loss"]))
     study.sampler = optuna.samplers.TPESampler(seed=draw_int(4, "sampler", num_told) % 2**32)

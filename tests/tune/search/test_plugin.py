@@ -116,7 +116,7 @@ def test_a_searcher_object_of_ray_is_one(need: Any) -> None:
     from ray.tune.search.optuna import OptunaSearch
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    theirs = OptunaSearch({"x": optuna.distributions.FloatDistribution(0, 1)}, metric="loss", mode="min", seed=1)
+    theirs: Any = OptunaSearch({"x": optuna.distributions.FloatDistribution(0, 1)}, metric="loss", mode="min", seed=1)
     assert own_objectives(as_searcher(theirs)) == GOAL
     searcher = opened(theirs)
     for number in range(20):

@@ -126,7 +126,8 @@ def flat_bounds() -> Any:
     class Flat(Searcher):
         bounds: Any = None
 
-        def set_search_properties(self, metric: Any, mode: Any, config: Any) -> bool:
+        # BayesOptSearch's signature, without `**spec`
+        def set_search_properties(self, metric: Any, mode: Any, config: Any) -> bool:  # type: ignore[override]
             bounds = {}
             for path, domain in parse_spec_vars(flatten_dict(config, prevent_delimiter=True))[1]:
                 if not isinstance(domain, sample.Float):

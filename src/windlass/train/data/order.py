@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from windlass.train.data.rows import RowTable
 
@@ -115,6 +117,8 @@ _NUM_ROUNDS = 8
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
+UInt64s: TypeAlias = npt.NDArray[np.uint64]
+
 
 class Permutation:
     """A bijection of 0..size-1 onto itself that depends on a key; O(1) memory, about 0.2 us per entry in large batches.
@@ -137,25 +141,24 @@ class Permutation:
 
     def __call__(self, index_N: np.ndarray) -> np.ndarray:
         """Return the new positions of entries 0..size-1, int64."""
-        found_N: np.ndarray = self._round_trip(np.asarray(index_N, dtype=np.uint64))
+        found_N = self._round_trip(np.asarray(index_N, dtype=np.uint64))
         outside_N = found_N >= self.size
         while outside_N.any():
             found_N[outside_N] = self._round_trip(found_N[outside_N])
             outside_N = found_N >= self.size
         return found_N.view(np.int64)
 
-    def _round_trip(self, index_N: np.ndarray) -> np.ndarray:
+    def _round_trip(self, index_N: UInt64s) -> UInt64s:
         left_N, right_N = index_N // self._right, index_N % self._right
         for number in range(0, _NUM_ROUNDS, 2):
             left_N = (left_N + _mix(right_N, self._keys[number : number + 1]) % self._left) % self._left
             right_N = (right_N + _mix(left_N, self._keys[number + 1 : number + 2]) % self._right) % self._right
-        found_N: np.ndarray = left_N * self._right + right_N
-        return found_N
+        return left_N * self._right + right_N
 
 
-def _mix(value_N: np.ndarray, key_1: np.ndarray) -> np.ndarray:
+def _mix(value_N: UInt64s, key_1: UInt64s) -> UInt64s:
     """Apply the finaliser of splitmix64. Source: Steele, Lea and Flood 2014, figure 17."""
-    mixed_N: np.ndarray = value_N + key_1
+    mixed_N = value_N + key_1
     mixed_N = (mixed_N ^ (mixed_N >> _SHIFTS[0])) * _MIX[0]
     mixed_N = (mixed_N ^ (mixed_N >> _SHIFTS[1])) * _MIX[1]
     mixed_N ^= mixed_N >> _SHIFTS[2]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
+    from matplotlib.typing import RcKeyType
 
 __all__ = [
     "COLORS",
@@ -43,7 +44,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f
 _MARGIN = 0.1
 """Padding in inches around a picture that is larger than planned."""
 FORMATS = (".png", ".svg", ".html")
-_STYLE = {
+_STYLE: dict[RcKeyType, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
     "axes.facecolor": "none",

@@ -15,11 +15,12 @@ from windlass.tune.rng import draw
 LETTERS = {"PENDING": "P", "RUNNING": "R", "PAUSED": "U", "TERMINATED": "T", "ERROR": "E"}
 
 
-class AttemptSaved(_FutureTrainingResult):  # type: ignore[misc]
+class AttemptSaved(_FutureTrainingResult):
     """A checkpoint that is there at once."""
 
     def __init__(self, trial: RayTrial) -> None:
-        self.found = _TrainingResult(checkpoint=f"{trial.trial_id} saved", metrics={})
+        name: Any = f"{trial.trial_id} saved"
+        self.found = _TrainingResult(checkpoint=name, metrics={})
 
     def resolve(self, block: bool = True) -> Any:
         return self.found
@@ -211,18 +212,19 @@ class SharedDraws:
 SHARED = SharedDraws()
 
 
-class OraclePBT(ray_pbt.PopulationBasedTraining):  # type: ignore[misc]
+class OraclePBT(ray_pbt.PopulationBasedTraining):
     """Ray's class; before each draw it gets the generator that ours has."""
 
     def __init__(self, seed: int, **arguments: Any) -> None:
-        ray_pbt.random = SHARED
+        vars(ray_pbt)["random"] = SHARED
         super().__init__(log_config=False, **arguments)
         self._seed = seed
         self._num_draws: dict[str, int] = {}
 
     def on_trial_add(self, controller: Any, trial: Any) -> None:
         SHARED.current = draw(self._seed, "pbt-fill", trial.trial_id)
-        super().on_trial_add(SimpleNamespace(search_alg=None), trial)
+        tuner: Any = SimpleNamespace(search_alg=None)
+        super().on_trial_add(tuner, trial)
 
     def _checkpoint_or_exploit(self, trial: Any, controller: Any, upper_quantile: Any, lower_quantile: Any) -> None:
         if trial in lower_quantile:

@@ -88,7 +88,7 @@ class Model:
             self._storage.set_study_system_attr(self._id, key, value)
 
 
-class _Memory(InMemoryStorage):  # type: ignore[misc]
+class _Memory(InMemoryStorage):
     """Storage that can drop its newest trial, for which Optuna has no public method."""
 
     def forget_last(self, study_id: int) -> None:
