@@ -89,7 +89,7 @@ test: $(DEV)/.torch
 	$(DEV)/bin/python -m scripts.count_tests build/tests-unit.xml build/tests-system.xml; \
 	exit $$code
 
-check: $(DEV)/.docs
+check: $(DEV)/.docs $(DEV)/.torch
 	@PATH="$(CURDIR)/$(DEV)/bin:$$PATH" $(DEV)/bin/python -m scripts.check
 
 lab:

@@ -27,7 +27,7 @@ from windlass.train.checkpoint.dcp_reader import read_dcp
 from windlass.train.checkpoint.layout import Box
 from windlass.train.errors import CheckpointError
 
-STATE = {
+STATE: dict[str, Any] = {
     "model": {"a": torch.arange(12.0).reshape(3, 4), "b": torch.ones(3, dtype=torch.bfloat16)},
     "optim": {"step": torch.tensor(3.0), "lr": 0.25, "betas": [0.9, 0.95]},
 }

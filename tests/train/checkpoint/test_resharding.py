@@ -49,17 +49,19 @@ class StagedTensor:
 
     def placed(self, kind: str, tensor: Tensor) -> Tensor:
         """A tensor as a parallel shape holds it."""
-        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 
         if kind == "plain" or tensor.ndim == 0:
             return tensor.clone()
-        columns = Shard(1) if tensor.ndim > 1 else Replicate()
-        mesh, placements = {
+        columns: Placement = Shard(1) if tensor.ndim > 1 else Replicate()
+        layouts: dict[str, tuple[DeviceMesh, list[Placement]]] = {
             "fsdp": (self.line, [Shard(0)]),
             "tp": (self.line, [columns]),
             "hsdp": (self.grid, [Replicate(), Shard(0)]),
             "fsdp-tp": (self.grid, [Shard(0), columns]),
-        }[kind]
+        }
+        mesh, placements = layouts[kind]
         return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
 
     def state(self, kind: str, *, is_filled: bool) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def load(part: StagedTensor, folder: str, kind: str, number: int) -> None:
 
 
 def local(tensor: Any) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
 
 
 def check_shares(folder: str, written: Sequence[tuple[int, str]]) -> None:
@@ -177,7 +180,7 @@ def stages(world: World, folder: str) -> None:
     store = FolderStore(open_files(folder), Collectives(world), owner="run")
     mine = {"model": {f"w{world.rank}": torch.full((3,), float(world.rank))}, "optim": {f"lr{world.rank}": world.rank}}
     store.save(mine, {}, step=1, tokens=0, config={}, is_permanent=True, is_async=True)
-    found = {"model": {f"w{world.rank}": torch.zeros(3)}, "optim": {f"lr{world.rank}": -1}}
+    found: dict[str, Any] = {"model": {f"w{world.rank}": torch.zeros(3)}, "optim": {f"lr{world.rank}": -1}}
     store.load(f"{folder}/step-1", found)
     assert found["model"][f"w{world.rank}"].tolist() == [world.rank] * 3
     assert found["optim"][f"lr{world.rank}"] == world.rank

@@ -46,7 +46,7 @@ def joined(shares: list[Batch]) -> list[list[int]]:
     step = shares[0].num_rows_step
     num_steps = len(shares[0].tokens_BT) // step
     rows = [share.tokens_BT[i * step : (i + 1) * step] for i in range(num_steps) for share in shares]
-    return torch.cat(rows).tolist()  # type: ignore[no-any-return]
+    return torch.cat(rows).tolist()
 
 
 def same(first: Batch, second: Batch) -> bool:

@@ -39,7 +39,8 @@ def oracle(folder: Path) -> Any:
 def logits(model: Any, tokens_BT: Tensor) -> Tensor:
     with torch.no_grad():
         made = model(tokens_BT)
-    return made.logits if hasattr(made, "logits") else made
+    found: Tensor = made.logits if hasattr(made, "logits") else made
+    return found
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -43,6 +43,7 @@ def facts_of(weight: float, step: int = 1) -> StepFacts:
 
 def test_labels_weigh_and_tokens_count() -> None:
     module, batch = module_of(), batch_of()
+    assert isinstance(module.model, Decoder)
     assert module.weigh(batch) == ROWS * LENGTH - 3 - 7
     assert module.count(batch) == ROWS * LENGTH
     assert module.flops(batch) == flops_per_token(module.model.config, LENGTH) * ROWS * LENGTH
@@ -115,5 +116,6 @@ def test_state_is_by_plain_names_and_is_the_training_state_itself() -> None:
     assert set(state["model"]) == {name.rpartition(".")[0] for name in state["optim"]}
     with torch.no_grad():
         state["model"]["norm.weight"].fill_(5.0)
+    assert isinstance(module.model, Decoder)
     assert module.model.norm is not None
     assert module.model.norm.weight[0].item() == 5.0

@@ -97,7 +97,8 @@ def _their_yarn(given: dict[str, Any], theta: float, size: int) -> torch.Tensor:
     low = max(math.floor(channel(given["beta_fast"])), 0)
     high = min(math.ceil(channel(given["beta_slow"])), len(plain_F) - 1)
     ramp_F = ((torch.arange(len(plain_F), dtype=torch.float32) - low) / max(high - low, 1e-3)).clamp(0, 1)
-    return plain_F / given["factor"] * ramp_F + plain_F * (1 - ramp_F)
+    factor: float = given["factor"]
+    return plain_F / factor * ramp_F + plain_F * (1 - ramp_F)
 
 
 @pytest.mark.parametrize("theta", [2, 100, 500_000])

@@ -58,7 +58,8 @@ def test_sums_and_gradients(
     expected = reference(hidden, head, labels, z_loss, cap)
     (expected * 0.5).backward()
     wanted = [tensor.grad.clone() for tensor in (hidden, head) if tensor.grad is not None]
-    hidden.grad = head.grad = None
+    for tensor in (hidden, head):
+        tensor.grad = None
     loss, squares = language_loss(hidden, head, labels, loss=LossConfig(z_loss=z_loss, kind=kind), soft_cap=cap)  # type: ignore[arg-type]
     ((loss + squares) * 0.5).backward()
     assert loss.dtype == squares.dtype == torch.float64

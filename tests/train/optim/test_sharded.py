@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,7 +197,7 @@ def check_tensor_parallel(world: World, data: int) -> None:
             fully_shard(net, mesh=mesh["dp_shard"])
         found, ours = train(net, config, mesh["dp_shard"].get_local_rank(), data)
         torch.testing.assert_close([whole(norm) for norm in ours], norms, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, msg=partial("{}: {}".format, name))
 
 
 class EvenNet(nn.Module):
@@ -232,7 +233,7 @@ def check_guard(world: World) -> None:
         assert all(torch.equal(a, whole(b)) for a, b in zip(before, net.parameters(), strict=True))
         step_unless(optimizer, torch.tensor(0.0))
         assert not any(torch.equal(a, whole(b)) for a, b in zip(before, net.parameters(), strict=True))
-        state = get_optimizer_state_dict(net, optimizer)["state"]
+        state: Any = get_optimizer_state_dict(net, optimizer)["state"]
         buffers = [value for entry in state.values() for value in entry.values() if value.ndim]
         assert all(isinstance(value, DTensor) and value.placements == (Shard(0),) for value in buffers)
 

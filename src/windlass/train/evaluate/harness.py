@@ -45,7 +45,7 @@ class _Scored:
     num_asked: int
 
 
-class HarnessModel(TemplateLM):
+class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
     """The model interface of lm-evaluation-harness over a decoder and a tokenizer.
 
     Args:

@@ -206,7 +206,7 @@ class Attention(nn.Module):
         if norm is not None and not self.is_normed_per_head:
             x_BTN = norm(x_BTN)
         # -1, not the number of heads: with tensor parallelism, a process has only some of them
-        x_BTHK = x_BTN.unflatten(-1, (-1, self.head_dim))
+        x_BTHK: Tensor = x_BTN.unflatten(-1, (-1, self.head_dim))
         if norm is not None and self.is_normed_per_head:
             x_BTHK = norm(x_BTHK)
         return x_BTHK.transpose(1, 2)
@@ -255,7 +255,7 @@ def _packed(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: PackedMask, *,
     from torch.nn.attention.varlen import varlen_attn  # lazy: only used on a GPU
 
     q_NHK, k_NGK, v_NGK = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTK, k_BGTK, v_BGTK))
-    out_NHK: Tensor = varlen_attn(
+    out_NHK = varlen_attn(
         q_NHK,
         k_NGK,
         v_NGK,
@@ -268,7 +268,9 @@ def _packed(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: PackedMask, *,
         window_size=(-1 if mask.window is None else mask.window - 1, 0),
         enable_gqa=q_BHTK.shape[1] != k_BGTK.shape[1],
     )
-    return out_NHK.unflatten(0, (q_BHTK.shape[0], -1)).transpose(1, 2)
+    assert isinstance(out_NHK, Tensor)  # a tuple only with `return_aux`
+    out_BTHK: Tensor = out_NHK.unflatten(0, (q_BHTK.shape[0], -1))
+    return out_BTHK.transpose(1, 2)
 
 
 def _blockwise(
@@ -295,5 +297,6 @@ def _flex_attention(device_type: str) -> Callable[..., Any]:
     """Return flex attention, compiled on a GPU, where it would otherwise keep all scores in memory."""
     from torch.nn.attention.flex_attention import flex_attention  # lazy: 0.2 s, and only some machines use it
 
-    attention: Callable[..., Any] = torch.compile(flex_attention) if device_type == "cuda" else flex_attention
-    return attention
+    if device_type == "cuda":
+        return torch.compile(flex_attention)
+    return flex_attention

@@ -74,9 +74,8 @@ class Block(nn.Module):
         return x_BTD if self.order == "reordered" else norm(x_BTD)
 
     def _after(self, norm: RMSNorm, post_norm: RMSNorm | None, x_BTD: Tensor) -> Tensor:
-        if self.order == "reordered":
-            return norm(x_BTD)
-        return x_BTD if post_norm is None else post_norm(x_BTD)
+        last = norm if self.order == "reordered" else post_norm
+        return x_BTD if last is None else last(x_BTD)
 
 
 class Decoder(nn.Module):

@@ -105,8 +105,9 @@ def _fill(name: str, parameter: Tensor, seed: int, spread: float, value: float |
     if not hasattr(parameter, "device_mesh"):
         parameter.copy_(whole)
         return
-    from torch.distributed.tensor import distribute_tensor  # lazy: 0.5 s, and a single process does not need it
+    from torch.distributed.tensor import DTensor, distribute_tensor  # lazy: 0.5 s, and a single process needs neither
 
+    assert isinstance(parameter, DTensor)
     # no source rank: every process has generated the same values, so nothing is sent
     shard = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
     parameter.to_local().copy_(shard.to_local())

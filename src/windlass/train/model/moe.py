@@ -53,8 +53,10 @@ class MoE(nn.Module):
         counts_E = torch.zeros_like(logits_NE[0], dtype=torch.int64).scatter_add_(
             0, chosen_P, torch.ones_like(chosen_P)
         )
-        made_PD = self._experts(_Send.apply(x_ND, order_P, place_P), counts_E)
-        made_NKD = _Return.apply(made_PD, order_P, place_P).unflatten(0, weights_NK.shape)
+        sent_PD: Tensor = _Send.apply(x_ND, order_P, place_P)
+        made_PD = self._experts(sent_PD, counts_E)
+        back_PD: Tensor = _Return.apply(made_PD, order_P, place_P)
+        made_NKD: Tensor = back_PD.unflatten(0, weights_NK.shape)
         out_ND = (made_NKD * weights_NK[..., None].to(x_ND.dtype)).sum(dim=1)
         if self.shared is not None:
             out_ND = out_ND + self.shared(x_ND)

@@ -95,7 +95,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
-    names = {weight: plain_name(name) for name, weight in model.named_parameters()}
+    names: dict[Tensor, str] = {weight: plain_name(name) for name, weight in model.named_parameters()}
     for weight, entry in optimizer.state.items():
         for key, value in entry.items():
             if isinstance(value, Tensor):
@@ -106,7 +106,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> It
 
 def _put_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, values: Mapping[str, Any]) -> None:
     """Restore the Python numbers in an optimiser's state."""
-    names = {weight: plain_name(name) for name, weight in model.named_parameters()}
+    names: dict[Tensor, str] = {weight: plain_name(name) for name, weight in model.named_parameters()}
     for weight, entry in optimizer.state.items():
         for key, value in entry.items():
             kept = values.get(f"{names[weight]}.{key}")

@@ -91,7 +91,8 @@ def grad_norm(grads: Sequence[Tensor], *, is_strict: bool = False, stages: Proce
     if is_strict:
         return _strict_norm(grads)
     if stages is None and not any(isinstance(grad, DTensor) for grad in grads):
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(grads))))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(grads))))
+        return norm
     total = torch.zeros((), device=local_part(grads[0]).device if grads else None)
     for groups, members in _by_groups(grads).items():
         norms = torch._foreach_norm([part for part in local_parts(members) if part.numel()] or [total.clone()])

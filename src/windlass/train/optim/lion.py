@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from windlass.train.optim.local import local_parts
+from windlass.train.optim.local import local_grads, local_parts
 
 __all__ = ["Lion"]
 
@@ -43,6 +43,12 @@ class Lion(Optimizer):
                 if not self.state[parameter]:
                     self.state[parameter]["exp_avg"] = torch.zeros_like(parameter)
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update every parameter that has a gradient."""
         loss = None
@@ -57,7 +63,7 @@ class Lion(Optimizer):
         return loss
 
     def _move(self, moved: list[Tensor], group: dict[str, Any]) -> None:
-        weights, grads = local_parts(moved), local_parts(parameter.grad for parameter in moved)
+        weights, grads = local_parts(moved), local_grads(moved)
         momenta = local_parts(self.state[parameter]["exp_avg"] for parameter in moved)
         (first, second), lr = group["betas"], group["lr"]
         if self.found_inf is not None:

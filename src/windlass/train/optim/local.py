@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-__all__ = ["local_part", "local_parts"]
+__all__ = ["local_grads", "local_part", "local_parts"]
 
 
 def local_part(tensor: Tensor) -> Tensor:
@@ -21,3 +21,8 @@ def local_part(tensor: Tensor) -> Tensor:
 def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return the local parts of tensors, including empty shards, so that lists stay aligned."""
     return [local_part(tensor) for tensor in tensors]
+
+
+def local_grads(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return the local parts of the gradients of parameters that have one."""
+    return [local_part(grad) for parameter in parameters if (grad := parameter.grad) is not None]

@@ -36,7 +36,8 @@ def newton_schulz(matrix_SMN: Tensor, num_iterations: int) -> Tensor:
     is_tall = matrix_SMN.shape[-2] > matrix_SMN.shape[-1]
     x_SMN = matrix_SMN.bfloat16() if matrix_SMN.device.type == "cuda" else matrix_SMN
     x_SMN = x_SMN.mT if is_tall else x_SMN
-    x_SMN = x_SMN / x_SMN.norm(dim=(-2, -1), keepdim=True).clamp(min=EPS)
+    norm_S11: Tensor = x_SMN.norm(dim=(-2, -1), keepdim=True)
+    x_SMN = x_SMN / norm_S11.clamp(min=EPS)
     for _ in range(num_iterations):
         gram_SMM = x_SMN @ x_SMN.mT
         x_SMN = a * x_SMN + (b * gram_SMM + c * (gram_SMM @ gram_SMM)) @ x_SMN

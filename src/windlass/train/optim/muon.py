@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
-from windlass.train.optim.local import local_part, local_parts
+from windlass.train.optim.local import local_grads, local_part, local_parts
 from windlass.train.optim.matrices import orthogonal_updates
 
 if TYPE_CHECKING:
@@ -86,6 +86,12 @@ class Muon(Optimizer):
                     state["exp_avg"] = torch.zeros_like(parameter)
                     state["exp_avg_sq"] = torch.zeros_like(parameter)
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update every parameter that has a gradient. Collective if sharded or with `replicas`."""
         loss = None
@@ -100,7 +106,7 @@ class Muon(Optimizer):
         return loss
 
     def _move_matrices(self, moved: list[Tensor], group: dict[str, Any]) -> None:
-        weights, grads = local_parts(moved), local_parts(parameter.grad for parameter in moved)
+        weights, grads = local_parts(moved), local_grads(moved)
         buffers = local_parts(self.state[parameter]["momentum_buffer"] for parameter in moved)
         if self.found_inf is not None:
             grads = [torch.where(self.found_inf > 0, old, new) for old, new in zip(buffers, grads, strict=True)]
@@ -122,7 +128,7 @@ class Muon(Optimizer):
         states = [self.state[parameter] for parameter in moved]
         adamw(
             local_parts(moved),
-            local_parts(parameter.grad for parameter in moved),
+            local_grads(moved),
             local_parts(state["exp_avg"] for state in states),
             local_parts(state["exp_avg_sq"] for state in states),
             [],

@@ -56,9 +56,10 @@ class NorMuon(Muon):
         if self.found_inf is not None:
             change_SM1 = change_SM1 * (1.0 - self.found_inf)
         moment_SM1.add_(change_SM1)
-        local = update / (local_part(moment_SM1).sqrt() + group["eps"])
+        eps: float = group["eps"]
+        local = update / (local_part(moment_SM1).sqrt() + eps)
         squares_S11 = _like(local, parameter).square().sum(dim=(-2, -1), keepdim=True)
-        norm_S11 = local_part(_settled(squares_S11)).sqrt().clamp(min=group["eps"])
+        norm_S11 = local_part(_settled(squares_S11)).sqrt().clamp(min=eps)
         return local * (_RMS * math.sqrt(parameter.shape[-2] * parameter.shape[-1]) / norm_S11)
 
 

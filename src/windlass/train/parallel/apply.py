@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -21,6 +21,7 @@ from windlass.train.parallel.strict import TreeReduceScatter
 from windlass.train.parallel.tensor import settle_gradients, split_matrices
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
     from windlass.train.parallel.config import ParallelConfig
@@ -155,7 +156,8 @@ def _sum_plain_gradients(model: nn.Module, config: ParallelConfig, shape: MeshSh
     """Sum gradients of replicated parameters that FSDP does not manage."""
     if shape.tp > 1 and not shape.is_sharded:
         settle_gradients(model)
-    parameters, group = None, None
+    parameters: Iterable[nn.Parameter] | None = None
+    group: ProcessGroup | None = None
     if shape.data == "ddp":
         parameters, group = model.parameters(), _axis(world, "dp_replicate").get_group()
     elif shape.ep > 1 and world.expert_mesh is not None and world.expert_mesh["ep_replicate"].size() > 1:

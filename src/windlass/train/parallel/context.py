@@ -82,7 +82,7 @@ class _Layer:
 
     def extend(self, k_BGLK: Tensor, v_BGLK: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values that this part sees, (B, G, S, K). Collective."""
-        pair = _Gather.apply(torch.stack((k_BGLK, v_BGLK)), self._group)
+        pair: Tensor = _Gather.apply(torch.stack((k_BGLK, v_BGLK)), self._group)
         return pair[0][:, :, self._seen], pair[1][:, :, self._seen]
 
 

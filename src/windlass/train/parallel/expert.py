@@ -52,7 +52,7 @@ def _transport(layer: MoE, group: dist.ProcessGroup) -> Callable[..., Tensor]:
         got_WX = torch.empty_like(sent_WX)
         dist.all_to_all_single(got_WX, sent_WX.contiguous(), group=group)
         sent, got = sent_WX.sum(dim=1).tolist(), got_WX.sum(dim=1).tolist()
-        x_RD = _AllToAll.apply(x_PD, got, sent, group)
+        x_RD: Tensor = _AllToAll.apply(x_PD, got, sent, group)
         # Received rows are sorted by process, then expert; experts need them sorted by expert.
         owners_R = torch.arange(got_WX.shape[1], device=x_PD.device).repeat(size)
         order_R = owners_R.repeat_interleave(got_WX.flatten()).argsort(stable=True)

@@ -22,10 +22,12 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from windlass.train.model.decoder import Block
+
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from windlass.train.model.decoder import Block, Decoder
+    from windlass.train.model.decoder import Decoder
 
 __all__ = ["settle_gradients", "split_matrices"]
 
@@ -43,6 +45,7 @@ def split_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         outer["head"] = ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())
     parallelize_module(model, mesh, {name: style for name, style in outer.items() if getattr(model, name) is not None})
     for block in model.blocks.values():
+        assert isinstance(block, Block)
         parallelize_module(block, mesh, _block_plan(block))
     if model.head is None and model.norm is not None:
         # A tied head has no separate style: it takes whole rows, and its logits are gathered.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.targets.calling import call_target
@@ -77,7 +77,7 @@ def flops_of(model: nn.Module, length: int) -> float:
     return float(sum(6 * weight.numel() for weight in matrices))
 
 
-def _embeddings(model: nn.Module) -> Iterator[nn.Parameter]:
+def _embeddings(model: nn.Module) -> Iterator[Tensor]:
     """Yield the weights of embeddings that are not also a head."""
     heads = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for module in model.modules():
