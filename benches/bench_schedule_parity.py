@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from olmo_core.optim import scheduler as theirs
 
 from windlass import train
+from windlass.train.optim.schedule_config import ScheduleConfig
 from windlass.train.optim.schedules import ScheduleStep, lr_factor
 
 STEPS, PEAK, BOUND = 1000, 3e-4, 1e-12
 steps = train.Duration.steps
 PERIODS = [200, 300, 500]
 
-PAIRS = {
+PAIRS: dict[str, tuple[Any, ScheduleConfig]] = {
     "cosine": (theirs.CosWithWarmup(warmup=37), train.CosineConfig(warmup=steps(37))),
     "half-cosine": (theirs.HalfCosWithWarmup(warmup=37), train.HalfCosineConfig(warmup=steps(37))),
     "wsd": (

@@ -72,8 +72,9 @@ def main() -> int:
 def _folder_of_ray() -> Path:
     if importlib.util.find_spec("ray") is not None:
         return Path(sys.executable).parent
-    if (REPO / ".venv-dev" / "bin" / "ray").exists():
-        return REPO / ".venv-dev" / "bin"
+    folder: Path = REPO / ".venv-dev" / "bin"
+    if (folder / "ray").exists():
+        return folder
     raise SystemExit("FAIL: this bench needs Ray: run `make setup`")
 
 

@@ -179,7 +179,8 @@ def mfu(results: list[Found], options: argparse.Namespace) -> float:
     weights = layers * (4 * width * width + 3 * width * hidden) + width * options.vocab
     flops = 6 * weights + 6 * layers * width * options.length
     peak = next((peak for name, peak in PEAK_FLOPS.items() if name in str(results[0]["gpu"])), float("nan"))
-    return flops * middle(results, "tokens_per_s") / peak / options.procs
+    rate: float = flops * middle(results, "tokens_per_s") / peak / options.procs
+    return rate
 
 
 def verdicts(

@@ -97,7 +97,7 @@ class Job:
             torch.cuda.synchronize(self.device)
 
     def state(self) -> dict[str, Any]:
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
         optim = {
             f"{names[weight]}.{key}": value
             for weight, entry in self.optim.state.items()

@@ -73,7 +73,7 @@ class Stamps:
     def result(self) -> dict[str, Any]:
         settings, (_, world) = self.settings, place()
         wall, cpu = _gaps(self.wall), _gaps(self.cpu)
-        found = {
+        found: dict[str, Any] = {
             "tokens_per_cpu_s": settings.tokens / world / median(cpu),
             "tokens_per_s": settings.tokens / median(wall),
             "first_step_cpu_s": self.cpu[0],
@@ -174,7 +174,7 @@ def run_plain(settings: Settings, stamps: Stamps) -> None:
     if place()[1] > 1:
         torch.distributed.init_process_group("nccl" if settings.device == "cuda" else "gloo")
     network = reference_model(settings).to(settings.device)
-    model = torch.nn.parallel.DistributedDataParallel(network) if place()[1] > 1 else network
+    model: Any = torch.nn.parallel.DistributedDataParallel(network) if place()[1] > 1 else network
     model = torch.compile(model) if settings.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     for ids in rows(settings):
@@ -199,7 +199,7 @@ def run_hf(settings: Settings, stamps: Stamps) -> None:
     _rank, world = place()
     tokens = np.memmap(settings.data, dtype=np.uint16, mode="r")
 
-    class Rows(torch.utils.data.Dataset):  # type: ignore[misc]
+    class Rows(torch.utils.data.Dataset[dict[str, Any]]):
         def __len__(self) -> int:
             return len(tokens) // settings.length
 

@@ -8,6 +8,7 @@ and fsync on), `windlass-on-ray` (the same with its slots on Ray, which is up al
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -89,7 +90,7 @@ def with_windlass(engine: str, num_trials: int, num_reports: int, folder: str) -
     if engine == "windlass-on-ray":
         import ray
 
-        ray.init(num_cpus=NUM_SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(num_cpus=NUM_SLOTS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     run = tune.RunConfig(name="bench", storage_path=folder, verbose=0)
     train = objective(tune, num_reports, stamp if num_trials == 1 else "")
     tuner = tune.Tuner(train, param_space={"x": tune.uniform(0, 1)}, tune_config=config, run_config=run)
@@ -112,7 +113,7 @@ def with_ray(engine: str, num_trials: int, num_reports: int, folder: str) -> dic
     import ray
     from ray import tune
 
-    ray.init(num_cpus=NUM_SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(num_cpus=NUM_SLOTS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     init_s = time.perf_counter() - began
     stamp = str(Path(folder, "stamp"))
     reuses = engine == "ray-reuse"
