@@ -11,7 +11,7 @@ from windlass import Options, Run, launch, spec
 from windlass.backends import Rendered, Submission
 from windlass.config.loading import from_data
 from windlass.core.errors import PreconditionError
-from windlass.launcher.journal import client_journal
+from windlass.launcher.client import client_journal
 from windlass.launcher.prepare import Prepared, prepare
 from windlass.record import events
 from windlass.record.journal import read_journal

@@ -11,7 +11,7 @@ import pytest
 from tests.launcher.bench import Bench, PickyBackend
 from tests.system.stage import Stage
 from windlass.backends import Backend
-from windlass.launcher import submit
+from windlass.launcher import client
 from windlass.plan.site import Site
 from windlass.runs.home import Home
 from windlass.testing.fake_backend import Faults
@@ -49,7 +49,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> PickyBackend:
         assert site.backend == "local"
         return found
 
-    monkeypatch.setattr(submit, "backend_for", found_for)
+    monkeypatch.setattr(client, "backend_for", found_for)
     return found
 
 

@@ -14,7 +14,6 @@ from windlass.backends.site_shell import RawShellResult, ShellResult
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError
 from windlass.launcher.gc import at_site
-from windlass.launcher.reconcile import reconciler
 from windlass.launcher.remote import client, refresh
 from windlass.launcher.remote import mirror as mirror_module
 from windlass.launcher.remote.mirror import Mirror
@@ -107,7 +106,7 @@ def live_elsewhere(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> E
     """Give a run another half in a folder that stands for its site."""
     folder.mkdir()
     found = Elsewhere(run, folder)
-    for module in (reconciler, mirror_module, at_site):
+    for module in (mirror_module, at_site):
         monkeypatch.setattr(module, "mirror_of", found.mirror)
     monkeypatch.setattr(client, "_QUIET_S", 0.0)
     monkeypatch.setattr(refresh, "_LOOK_S", 0.0)

@@ -16,7 +16,7 @@ from windlass.backends import Rendered, Submission
 from windlass.cli import main
 from windlass.cli.catalogue import LazyGroup
 from windlass.cli.completion.runs import complete_runs
-from windlass.launcher.journal import client_journal
+from windlass.launcher.client import client_journal
 from windlass.record import events
 from windlass.record.journal import read_journal
 from windlass.record.state import State

@@ -17,7 +17,7 @@ from windlass.backends.site_shell import SshShell
 from windlass.backends.slurm.backend import SlurmBackend
 from windlass.core.errors import UnreachableError
 from windlass.core.names import new_token
-from windlass.launcher.journal import client_journal
+from windlass.launcher.client import client_journal
 from windlass.launcher.remote import client
 from windlass.launcher.remote.mirror import Mirror
 from windlass.record import events

@@ -11,10 +11,10 @@ from tests.launcher.bench import Bench, PickyBackend, commit
 from windlass import Options, launch
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import lock
+from windlass.launcher.client import launch_lock
 from windlass.launcher.prepare import Prepared
 from windlass.launcher.reconcile.reconciler import reconcile_run
 from windlass.launcher.stage import stage
-from windlass.launcher.submit import launch_lock
 from windlass.record import events
 from windlass.record.state import State
 from windlass.runs.store import RunFolder, create

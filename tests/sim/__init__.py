@@ -2,8 +2,7 @@
 
 The shipped `Supervisor`, `Leader`, `Restarts`, `Fencer` and `Heartbeat` with all that they drive run over virtual ports:
 processes, disks, network and clocks. At virtual Slurm sites, a third of all seeds, so do `LinkManager` and
-`SlurmScheduler`. Clients are copies still: their steps follow `launch.reconcile` and `launch.submit` by hand, around
-the shipped `reconcile` policy.
+`SlurmScheduler`. Clients run the shipped `submit`, `reconciler` and `control`.
 """
 
 from __future__ import annotations

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 
 from tests.sim.cluster import Cluster
 from tests.sim.guard import start_guard
 from tests.sim.scenario import FaultPlan, TaskPlan
-from windlass.backends.protocol import JobState, Observation
+from windlass.backends import JobState, Observation, Rendered, Submission
 from windlass.core.dataclass import dataclass
+from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.supervise.job import JobDocument, ReplicaCommand
 
-__all__ = ["LostReplyError", "RefusedError", "VirtualBackend", "VirtualJob"]
+__all__ = ["VirtualBackend", "VirtualJob"]
 
 
 _STALL_FLOOR_S = 12.0
-
-
-class LostReplyError(Exception):
-    """Nobody knows whether the submission was taken."""
-
-
-class RefusedError(Exception):
-    """The place says no for good."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,10 +62,15 @@ class VirtualBackend:
 
     Attributes:
         hidden_until: until then observations see nothing.
+        pause: lets time pass for the client that calls.
     """
 
-    def __init__(self, cluster: Cluster, faults: FaultPlan) -> None:
+    name = "local"
+
+    def __init__(self, cluster: Cluster, tasks: Sequence[TaskPlan], faults: FaultPlan) -> None:
         self._cluster, self._faults = cluster, faults
+        self._tasks = {task.name: task for task in tasks}
+        self.pause: Callable[[], None] = lambda: None
         self._jobs: dict[str, VirtualJob] = {}
         self._num_submissions = 0
         self.hidden_until = 0.0
@@ -85,19 +85,27 @@ class VirtualBackend:
         """All jobs there ever were."""
         return list(self._jobs.values())
 
-    def submit(self, task: TaskPlan, number: int, token: str) -> str:
-        """Take a job; idempotent by token. Returns the backend's id.
+    def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
+        """See `Backend`."""
+        return Rendered(folder=folder, files={}, argv=(), token=document.token)
 
-        Raises:
-            LostReplyError: it was taken, or not; nobody knows.
-            RefusedError: it will never be taken.
-        """
+    def submit(self, rendered: Rendered) -> Submission:
+        """Take a job; idempotent by token; see `Backend`."""
+        self.pause()
+        name, _, number = rendered.folder.name.rpartition("-")
+        submission = Submission(
+            backend_id=self._take(self._tasks[name], int(number), rendered.token), locator="", folder=rendered.folder
+        )
+        self.pause()
+        return submission
+
+    def _take(self, task: TaskPlan, number: int, token: str) -> str:
         if self._faults.is_refusing:
-            raise RefusedError("no such partition")
+            raise PreconditionError("no such partition")
         self._num_submissions += 1
         is_lost = self._num_submissions - 1 in self._faults.lost_replies
         if is_lost and self._cluster.world.chance(0.5):
-            raise LostReplyError
+            raise UnreachableError("the reply to the submission is lost")
         if token not in self._jobs:
             job = VirtualJob(
                 cluster=self._cluster, task=task, number=number, token=token, document=_document(task, number, token)
@@ -106,12 +114,16 @@ class VirtualBackend:
             self._cluster.monitor.on_submitted(job)
             self._cluster.world.at(self._cluster.world.uniform(0.05, 0.2) + self._faults.queue_s, job.start)
         if is_lost:
-            raise LostReplyError
+            raise UnreachableError("the reply to the submission is lost")
         return f"vj-{token}"
 
-    def observe(self, backend_id: str) -> Observation:
-        """What can be seen of a job."""
-        return Observation(state=self._state(backend_id))
+    def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
+        """What can be seen of jobs; see `Backend`."""
+        seen = {job.backend_id: Observation(state=self._state(job.backend_id)) for job in jobs}
+        for job in jobs:
+            self._cluster.monitor.on_observed(str(job.folder), is_gone=self._is_gone(job.backend_id))
+        self.pause()
+        return seen
 
     def _state(self, backend_id: str) -> JobState:
         job = self._jobs.get(backend_id.removeprefix("vj-"))
@@ -121,24 +133,33 @@ class VirtualBackend:
             return JobState.GONE if job.is_cancelled else JobState.QUEUED
         return JobState.RUNNING if job.is_alive else JobState.GONE
 
-    def is_gone(self, backend_id: str) -> bool:
+    def _is_gone(self, backend_id: str) -> bool:
         """The truth, for the monitor: it was started and nothing of it lives."""
         job = self._jobs[backend_id.removeprefix("vj-")]
         return job.is_cancelled or (job.has_started and not job.is_alive)
 
-    def cancel(self, backend_id: str) -> None:
-        """Take a job out of the queue; one that has started meanwhile hears of the stop itself."""
-        job = self._jobs[backend_id.removeprefix("vj-")]
-        job.is_cancelled = not job.has_started
+    def cancel(self, job: Submission) -> None:
+        """Take a job out of the queue; one that has started meanwhile is told of the stop itself."""
+        found = self._jobs[job.backend_id.removeprefix("vj-")]
+        found.is_cancelled = not found.has_started
 
-    def sweep(self, backend_id: str) -> None:
-        """End processes of a job that have no supervisor any more."""
-        job = self._jobs[backend_id.removeprefix("vj-")]
+    def explain(self, job: Submission) -> str:
+        """See `Backend`."""
+        return ""
+
+    def sweep(self, job: Submission) -> int:
+        """End processes of a job that have no supervisor any more; see `CanSweep`."""
+        return self._sweep(self._jobs[job.backend_id.removeprefix("vj-")])
+
+    def _sweep(self, job: VirtualJob) -> int:
+        num_ended = 0
         for rank in range(job.task.num_replicas):
             guard = self._cluster.guards.get((job.folder, rank))
             if guard is None or not guard.holds_lock:
                 for process in self._cluster.processes.of(job.token, rank):
                     process.kill()
+                    num_ended += 1
+        return num_ended
 
 
 def _document(task: TaskPlan, number: int, token: str) -> JobDocument:

@@ -56,6 +56,14 @@ class Cluster:
         later = [other for other in self._other_jobs(folder, self.claims) if _number(other) > _number(folder)]
         return Claims(own, claims[0] if claims else None, bool(incarnation and later))
 
+    def taken_over_by(self, folder: str, epoch: int) -> str:
+        """Say which claim counts more than that of a leader; empty when none does."""
+        later = [claim.epoch for claim in self.claims.get(folder, []) if claim.epoch > epoch]
+        jobs = [other for other in self._other_jobs(folder, self.claims) if _number(other) > _number(folder)]
+        if later:
+            return f"epoch {max(later)}"
+        return max(jobs, key=_number) if jobs and self.is_site else ""
+
     def beat(self, folder: str, incarnation: str, rank: int) -> None:
         """A replica's heartbeat reaches the server."""
         path = str(heartbeat_path(Path(folder) / incarnation, rank))

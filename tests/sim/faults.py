@@ -123,7 +123,9 @@ class Faults:
             guard.supervisor.signal(signal.SIGTERM)
 
     def _hide(self, number: int) -> None:
+        """Observations see nothing for a while, and somebody looks."""
         self._backend.hidden_until = self._until(5.0, 60.0)
+        self._world.at(self._world.uniform(0.1, 5.0), self._clients.keep)
 
     def _resurrect(self, number: int) -> None:
         assert isinstance(self._backend, VirtualBackend)

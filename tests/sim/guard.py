@@ -71,7 +71,7 @@ class VirtualGuard:
         if pause_s is None:
             self.has_given_up, self.is_alive = True, False
             for process in self.children:
-                process.kill()
+                process.kill_tree()
         else:
             self.cluster.world.at(pause_s + self.cluster.world.uniform(0.01, 0.5), self.start)
 

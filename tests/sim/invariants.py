@@ -92,6 +92,16 @@ class Monitor:
             self._fail(f"{supervisor.job.task.name}.{supervisor.rank} obeys epoch {order.epoch} after {highest}")
         self._epochs[supervisor] = order.epoch
 
+    def on_late_leader(self, supervisor: VirtualSupervisor, epoch: int, by: str) -> None:
+        """A leader goes on, and has had the time to see that it is none any more."""
+        name = f"{supervisor.job.folder}.{supervisor.rank} {supervisor.incarnation.name}".rstrip()
+        self._fail(f"{name} still leads with epoch {epoch}, though {by} took over")
+
+    def on_foreign_leader(self, supervisor: VirtualSupervisor, leader: VirtualSupervisor) -> None:
+        """A replica gets an order of a leader of another start of the job."""
+        name = f"{supervisor.job.folder}.{supervisor.rank}"
+        self._fail(f"{name} of start {supervisor.incarnation.name} follows a leader of {leader.incarnation.name}")
+
     def on_submitted(self, job: VirtualJob | SiteJob) -> None:
         """The backend takes a job that it did not have."""
         known = self.facts.task(job.task.name).jobs.get(job.number)
@@ -117,6 +127,9 @@ class Monitor:
         ):
             self._fail(f"{task}.{rank}: attempt {attempt} starts while attempt {other.attempt} lives")
         self._running[task, rank] = process
+        for left in self._processes.values():
+            if left.helper is not None and left.helper.is_alive and (left.task.name, left.rank) == (task, rank):
+                self._fail(f"{task}.{rank}: attempt {attempt} starts while a helper of attempt {left.attempt} lives")
         self._check_alone(process)
         known = self.facts.task(task).attempts.get(attempt)
         replica = known.replicas.get(rank) if known else None

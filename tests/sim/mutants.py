@@ -1,5 +1,7 @@
 """Policies broken on purpose, one at a time: what the simulation must notice.
 
+`python -m tests.sim --mutants` prints the seed at which each is caught.
+
 Each mutant changes one place of the shipped code for as long as it is entered. A simulation that lets one live for
 1,500 seeds does not watch what it claims to watch.
 """
@@ -8,26 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.sim.client import Clients
+from tests.sim.scenario import is_at_site
 from tests.sim.site.mutants import SITE_MUTANTS
-from windlass.backends.protocol import JobState, Observation
+from windlass.backends import JobState, Observation, Rendered
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
-from windlass.launcher.reconcile import policy as reconcile_module
+from windlass.launcher import control, submit
+from windlass.launcher.reconcile import assessment, policy, reconciler
 from windlass.record import frames, retry
 from windlass.record.causes import Cause, Kind, kind_of
 from windlass.record.state import End, State, TaskFacts
 from windlass.supervise.gang.core import GangCore
 from windlass.supervise.gang.messages import Phase, Release, Spawn
 from windlass.supervise.replica.core import ReplicaCore
+from windlass.supervise.replica.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from windlass.launcher.ports import Journal, Ports
     from windlass.record.frames import Record
     from windlass.supervise.gang.messages import Command, Order
 
-__all__ = ["MUTANTS", "mutated"]
+__all__ = ["MUTANTS", "mutated", "seeds_of"]
+
+NUM_SEEDS = 1500
 
 Change = tuple[object, str, object]
 
@@ -53,9 +60,22 @@ def mutated(name: str) -> Iterator[None]:
             setattr(owner, attribute, original)
 
 
+def seeds_of(mutant: str) -> list[int]:
+    """Seeds in which a mutant must be caught: of chains and fences at sites, others on machines of their own."""
+    is_wanted = mutant in SITE_MUTANTS
+    return [seed for seed in range(NUM_SEEDS) if is_at_site(seed) is is_wanted]
+
+
 def _submit_before_journal() -> list[Change]:
     """The client makes the job first and writes its intent down afterwards."""
-    return [(Clients, "_intend", Clients._submit_then_intend)]
+
+    def intend(ports: Ports, jobs: Mapping[str, int], journal: Journal, *, resets_budgets: bool) -> None:
+        for task, number in jobs.items():
+            folder = ports.files.job_folder(task, number)
+            ports.backend().submit(Rendered(folder=folder, files={}, argv=(), token=ports.new_token()))
+        _INTEND(ports, jobs, journal, resets_budgets=resets_budgets)
+
+    return [(module, "intend", intend) for module in (submit, reconciler, control)]
 
 
 def _no_attempt_check() -> list[Change]:
@@ -114,11 +134,11 @@ def _success_forgotten() -> list[Change]:
 def _unknown_is_gone() -> list[Change]:
     """A job that cannot be seen is taken for dead."""
 
-    def reconcile(task: TaskFacts, observed: Observation, budgets: retry.Budgets) -> reconcile_module.Action | None:
-        is_unknown = observed.state is JobState.UNKNOWN
-        return _RECONCILE(task, Observation(state=JobState.GONE) if is_unknown else observed, budgets)
+    def reconcile(task: TaskFacts, seen: Observation, *rest: Any, **words: Any) -> policy.Action | None:
+        gone = Observation(state=JobState.GONE)
+        return _RECONCILE(task, gone if seen.state is JobState.UNKNOWN else seen, *rest, **words)
 
-    return [(reconcile_module, "reconcile", reconcile)]
+    return [(assessment, "reconcile", reconcile)]
 
 
 def _lower_epoch_obeyed() -> list[Change]:
@@ -214,6 +234,16 @@ def _outvoted_leader_stays() -> list[Change]:
     return [(Candidate, "must_yield", staticmethod(lambda epoch, claims: False))]
 
 
+def _leftovers_not_swept() -> list[Change]:
+    """A supervisor below a new guard leaves alone what the old guard's processes started."""
+    return [(Supervisor, "_sweep", lambda self: None)]
+
+
+def _leader_never_yields() -> list[Change]:
+    """A leader does not look at the claims of others."""
+    return [(Supervisor, "_yield_if_outvoted", lambda self, now: None)]
+
+
 def _doomed_loop() -> list[Change]:
     """Attempts without progress may go on until the budget is spent."""
     return [(retry, "MAX_WITHOUT_PROGRESS", 10**6)]
@@ -222,11 +252,12 @@ def _doomed_loop() -> list[Change]:
 def _decides(decide: Callable[[TaskFacts, retry.Budgets], retry.Decision]) -> list[Change]:
     from windlass.supervise.gang import core
 
-    return [(core, "decide", decide), (reconcile_module, "decide", decide)]
+    return [(core, "decide", decide), (policy, "decide", decide)]
 
 
 _DECIDE = retry.decide
-_RECONCILE = reconcile_module.reconcile
+_INTEND = submit.intend
+_RECONCILE = policy.reconcile
 _LEAVE_IF_OVER = GangCore._leave_if_over
 _GATHER = GangCore._gather
 _FIRST_END = GangCore._first_end
@@ -252,6 +283,8 @@ MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     "early-barrier": _early_barrier,
     "outvoted-leader-stays": _outvoted_leader_stays,
     "doomed-loop": _doomed_loop,
+    "leftovers-not-swept": _leftovers_not_swept,
+    "leader-never-yields": _leader_never_yields,
     **SITE_MUTANTS,
 }
 """Every mutant by its name; calling it gives the changes it makes."""

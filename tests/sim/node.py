@@ -38,6 +38,7 @@ class Node:
         isolated_until: other nodes cannot reach it before this time.
         keeps_connections: while isolated, messages wait (a cable is out) instead of connections breaking.
         stalled_until: whatever touches the shared file system from here hangs until this time.
+        hangs_until: so long hangs a supervisor that touched it meanwhile.
         is_cut_from_scheduler: the scheduler cannot reach it.
         is_down: the scheduler has given it up.
     """
@@ -51,7 +52,7 @@ class Node:
         self.up_at = 0.0
         self.isolated_until = 0.0
         self.keeps_connections = False
-        self.stalled_until = 0.0
+        self.stalled_until = self.hangs_until = 0.0
         self.is_cut_from_scheduler = False
         self.is_down = False
 
@@ -66,8 +67,11 @@ class Node:
         return self._world.now < self.stalled_until
 
     def stall(self, seconds: float) -> None:
-        """Let the shared file system hang from now on."""
-        self.stalled_until = max(self.stalled_until, self._world.now + seconds)
+        """Let the shared file system hang from now on; a request that hangs may be answered later than a new one."""
+        until = self._world.now + seconds
+        if until > self.stalled_until:
+            self.stalled_until = until
+            self.hangs_until = until + (self._world.uniform(0.5, 6.0) if self._world.chance(0.4) else 0.0)
 
     @property
     def is_isolated(self) -> bool:

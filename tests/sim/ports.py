@@ -67,9 +67,14 @@ class VirtualUserCode:
         """It is no shell."""
 
     def kill(self, keep: Callable[[], set[int]]) -> Sequence[int]:
-        """SIGKILL."""
-        if self.process is not None:
+        """SIGKILL to the process, and to what it started as far as it is below the same guard."""
+        guard = self._supervisor.guard
+        if self.process is not None and self.process in guard.children:
+            self.process.kill_tree()
+        elif self.process is not None:
             self.process.kill()
+        if not guard.is_alive:
+            self._supervisor.processes.sweep(())
         return ()
 
     def pump(self) -> bool:

@@ -11,7 +11,7 @@ from tests.sim.scenario import Program, TaskPlan
 from tests.sim.world import World
 from windlass.record import events
 
-__all__ = ["ProcessTable", "VirtualProcess"]
+__all__ = ["HelperProcess", "ProcessTable", "VirtualProcess"]
 
 
 class VirtualProcess:
@@ -39,6 +39,7 @@ class VirtualProcess:
         self.is_stopped = False
         self.was_disturbed = False
         self.incarnation = ""
+        self.helper: HelperProcess | None = None
         self.started_at = self._world.now
         self._held: list[Callable[[], None]] = []
 
@@ -68,6 +69,9 @@ class VirtualProcess:
 
     def _begin(self) -> None:
         self._table.monitor.on_user_code(self)
+        if self._program.has_helper:
+            self.helper = HelperProcess(self)
+            self._table.add(self.helper)
         self._step = self._table.steps.get(self.task.name, 0)
         self._last = self._program.num_steps
         left = self._last - self._step
@@ -128,6 +132,12 @@ class VirtualProcess:
         if self.is_alive:
             self.was_disturbed = True
         self._exit(-9)
+
+    def kill_tree(self) -> None:
+        """SIGKILL to it and to what it started."""
+        for process in (self, self.helper):
+            if process is not None:
+                process.kill()
 
     def abort(self) -> None:
         """SIGABRT, from a library of its own that lost a peer."""
@@ -208,6 +218,29 @@ class VirtualProcess:
             self._world.at(0.001, self.on_exit)
 
 
+class HelperProcess(VirtualProcess):
+    """Something that the user's code started and does not wait for; only SIGKILL ends it."""
+
+    def __init__(self, parent: VirtualProcess) -> None:
+        super().__init__(
+            parent._table,
+            task=parent.task,
+            token=parent.token,
+            job=parent.job,
+            attempt=parent.attempt,
+            rank=parent.rank,
+            node=parent.node,
+        )
+        self.is_gated = False
+        self.incarnation = parent.incarnation
+
+    def terminate(self) -> None:
+        """SIGTERM is ignored."""
+
+    def abort(self) -> None:
+        """It has lost no peer."""
+
+
 class ProcessTable:
     """All user processes of all nodes.
 
@@ -251,5 +284,6 @@ class ProcessTable:
 
     def has_gap(self, process: VirtualProcess) -> bool:
         """Whether another rank of the attempt ended badly or was never there, so that a collective would block."""
-        peers = {p.rank: p for p in self._all.values() if p.task is process.task and p.attempt == process.attempt}
+        gang = [p for p in self._all.values() if p.task is process.task and p.attempt == process.attempt]
+        peers = {peer.rank: peer for peer in gang if not isinstance(peer, HelperProcess)}
         return any(peer.code not in (None, 0) for peer in peers.values())

@@ -10,7 +10,7 @@ from tests.sim.site.plan import SitePlan, draw_site, draw_site_events
 from windlass.core.dataclass import dataclass
 from windlass.record.retry import Budgets
 
-__all__ = ["Behaviour", "Ending", "FaultPlan", "Program", "Scenario", "TaskPlan", "draw"]
+__all__ = ["Behaviour", "Ending", "FaultPlan", "Program", "Scenario", "TaskPlan", "draw", "is_at_site"]
 
 CALM_AT_S = 150.0
 """Virtual time after which nothing goes wrong any more."""
@@ -50,6 +50,7 @@ class Program:
         is_coupled: ranks wait for one another, so the others hang when one is gone.
         is_cooperating: it asks should_stop() and saves.
         is_cascading: when a rank fails, the others abort a moment later.
+        has_helper: it starts a process that outlives it.
         failure_rate: share of attempts that do not end well by themselves.
     """
 
@@ -61,6 +62,7 @@ class Program:
     is_coupled: bool
     is_cooperating: bool
     is_cascading: bool
+    has_helper: bool
     failure_rate: float
 
     def behaviour(self, task: str, attempt: int, rank: int, num_replicas: int) -> Behaviour:
@@ -156,9 +158,14 @@ SHARE_OF_SITES = 0.33
 """Of all seeds; a history at a site takes three times as long to live through."""
 
 
+def is_at_site(seed: int) -> bool:
+    """Whether the scenario of a seed is at a site."""
+    return Random(f"place/{seed}").random() < SHARE_OF_SITES
+
+
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
-    if Random(f"place/{seed}").random() < SHARE_OF_SITES:
+    if is_at_site(seed):
         return _draw_at_site(Random(f"site/{seed}"))
     random = Random(f"scenario/{seed}")
     num_tasks = random.choices((1, 2, 3), (6, 3, 1))[0]
@@ -195,6 +202,7 @@ def _task_at_site(random: Random, name: str, after: tuple[str, ...]) -> TaskPlan
         task.program,
         num_steps=random.randrange(6, 90),
         step_s=random.choice((1.0, 2.0, 4.0)),
+        has_helper=False,
         failure_rate=random.choice((0.0, 0.0, 0.1, 0.4, 1.0)),
     )
     return replace(
@@ -222,8 +230,9 @@ def _faults_at_site(random: Random) -> FaultPlan:
 
 
 def _task(random: Random, name: str, after: tuple[str, ...]) -> TaskPlan:
+    seed = random.getrandbits(32)
     program = Program(
-        seed=random.getrandbits(32),
+        seed=seed,
         num_steps=random.randrange(2, 9),
         step_s=random.choice((0.5, 2.0, 5.0)),
         checkpoint_every=random.choice((0, 1, 1, 2, 3)),
@@ -231,6 +240,7 @@ def _task(random: Random, name: str, after: tuple[str, ...]) -> TaskPlan:
         is_coupled=random.random() < 0.5,
         is_cooperating=random.random() < 0.3,
         is_cascading=random.random() < 0.3,
+        has_helper=Random(f"helper/{seed}").random() < 0.4,  # of its own, so that the other draws stay what they are
         failure_rate=random.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
     )
     return TaskPlan(

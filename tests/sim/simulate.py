@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from contextlib import AbstractContextManager, nullcontext
 from random import Random
@@ -101,10 +102,12 @@ class _History:
             monitor=self.monitor,
             is_site=self.scenario.site is not None,
         )
-        self.backend: VirtualBackend | SiteBackend = VirtualBackend(self.cluster, self.scenario.faults)
+        self.backend: VirtualBackend | SiteBackend = VirtualBackend(
+            self.cluster, self.scenario.tasks, self.scenario.faults
+        )
         self.chains: ChainWatch | None = None
         if self.scenario.site is not None:
-            self.backend = SiteBackend(self.cluster, self.scenario.site, self.scenario.faults)
+            self.backend = SiteBackend(self.cluster, self.scenario.tasks, self.scenario.site, self.scenario.faults)
             self.chains = self.monitor.chains = ChainWatch(self.backend.slurm, self.monitor)
         self.clients = Clients(self.cluster, self.backend, self.scenario)
         self._quiet_since = -1.0
@@ -125,6 +128,9 @@ class _History:
         except Exception as error:  # noqa: BLE001  a core that raises is a finding like any other
             self.world.log("%s", traceback.format_exc())
             return f"a policy raised {type(error).__name__}: {error} (at {self.world.now:.1f} s)"
+        finally:
+            with contextlib.suppress(Violation):  # the history is over
+                self.clients.kill()
         return ""
 
     def _begin(self) -> None:
@@ -165,8 +171,6 @@ class _History:
 
     def _look_after(self) -> None:
         """Somebody types `windlass ps` now and then, later cron does."""
-        if not self.monitor.facts.tasks and self.clients.are_idle:
-            self.clients.launch()
         self.clients.keep()
         is_calm = self.world.now > CALM_AT_S
         self.world.at(_KEEP_EVERY_S if is_calm else self.world.uniform(1.0, 40.0), self._look_after)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.sim.disk import Crash, VirtualWriter
 from tests.sim.network import Connection
 from tests.sim.ports import VirtualLeaderEnd, VirtualProcesses, VirtualReplicaEnd, ports_of
-from windlass.supervise.gang.messages import Order, Phase, ReplicaStatus
+from windlass.supervise.gang.messages import Order, Phase, ReplicaStatus, Step
 from windlass.supervise.replica.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["VirtualSupervisor"]
 
 _LINGER_S = 0.05
+_LEADING = (Step.WAIT, Step.GATHER, Step.RUN)
+_MAX_LATE = 3
+"""Ticks: a leader looks at the claims in each, but one that begins with a hang in the file system is counted too."""
+
 _SHORTEST_S, _TICK_S, _JOIN_TICK_S = 0.05, 0.1, 0.25
 """Ticks more often than that decide nothing else, and take long to simulate."""
 
@@ -54,7 +58,7 @@ class VirtualSupervisor:
         self.is_alive = True
         self.leader_end: VirtualLeaderEnd | None = None
         self._busy_until = 0.0
-        self._is_leaving = False
+        self._num_late = 0
         folder = Path(self.job.folder)
         self._shipped = _WatchedSupervisor(
             self.job.document, folder, self.rank, ports_of(self), incarnation=self.incarnation
@@ -72,7 +76,7 @@ class VirtualSupervisor:
         if not self.is_alive:
             return
         if self.node.is_stalled:  # it hangs in the first look at the journal
-            self._busy_until = max(self._busy_until, self.node.stalled_until)
+            self._busy_until = max(self._busy_until, self.node.hangs_until)
         if self.world.now < self._busy_until:
             self.world.at(self._busy_until - self.world.now, self.enter, action, *args)
             return
@@ -121,7 +125,23 @@ class VirtualSupervisor:
             return
         self.enter(self._shipped.tick)
         if self.is_alive:
+            self._watch_leader()
             self.world.at(max(self._timeout_s(), self._busy_until - self.world.now), self._loop)
+
+    def _watch_leader(self) -> None:
+        """Count the ticks for which it leads although another one has taken over."""
+        leader = self._shipped._leader
+        leads = leader is not None and not leader.core.is_over and leader.core.order.step in _LEADING
+        by = self._taken_over_by(leader.epoch) if leader is not None and leads else ""
+        self._num_late = self._num_late + 1 if by else 0
+        if self._num_late > _MAX_LATE and leader is not None:
+            self.cluster.monitor.on_late_leader(self, leader.epoch, by)
+
+    def _taken_over_by(self, epoch: int) -> str:
+        newest = self.cluster.monitor.facts.task(self.job.task.name).newest_job
+        if newest > self.job.number:
+            return f"job {newest}"
+        return self.cluster.taken_over_by(self.job.folder, epoch)
 
     def _timeout_s(self) -> float:
         wait_s = self._shipped.timeout_s
@@ -154,6 +174,10 @@ class VirtualSupervisor:
 
     def receive_order(self, connection: Connection, order: Order) -> None:
         """An order from the network."""
+        leader = connection.leader
+        assert isinstance(leader, VirtualSupervisor)
+        if leader.incarnation.name != self.incarnation.name:
+            self.cluster.monitor.on_foreign_leader(self, leader)
         self.enter(self.replica_end.on_order, order)
 
     def receive_status(self, connection: Connection, status: ReplicaStatus) -> None:

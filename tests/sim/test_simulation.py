@@ -9,6 +9,7 @@ import pytest
 
 from tests.sim import MUTANTS, simulate
 from tests.sim.__main__ import main
+from tests.sim.mutants import seeds_of
 from tests.sim.scenario import draw
 from tests.sim.site.mutants import SITE_MUTANTS
 from windlass.core.errors import UsageError
@@ -18,7 +19,6 @@ pytestmark = pytest.mark.sim
 
 NUM_SEEDS = 2000
 SEEDS_PER_TEST = 100
-NUM_MUTANT_SEEDS = 1500
 KINDS = (
     events.RUN_CREATED,
     events.JOB_INTENDED,
@@ -41,10 +41,9 @@ def test_the_shipped_policies_hold_in_every_history(first: int) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_every_mutant_is_caught(mutant: str) -> None:
-    """Mutants of chains and fences at sites, the others on single machines: there each is soonest at work."""
-    seeds = [s for s in range(NUM_MUTANT_SEEDS) if (draw(s).site is not None) == (mutant in SITE_MUTANTS)]
+    seeds = seeds_of(mutant)
     caught = next((seed for seed in seeds if simulate(seed, mutant=mutant).failure), None)
-    assert caught is not None, f"{mutant} lived through {NUM_MUTANT_SEEDS} seeds"
+    assert caught is not None, f"{mutant} lived through {len(seeds)} seeds"
 
 
 def test_there_are_twenty_mutants_at_least() -> None:

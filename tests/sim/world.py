@@ -37,6 +37,13 @@ class World:
         self._num_scheduled += 1
         heapq.heappush(self._heap, (self.now + max(0.0, delay), self._num_scheduled, action, args))
 
+    def skip(self, delay: float) -> bool:
+        """Let `delay` seconds pass at once, unless something happens before; return whether they have passed."""
+        if self._heap and self._heap[0][0] <= self.now + delay:
+            return False
+        self.now += delay
+        return True
+
     def run(self, is_done: Callable[[], bool], *, until: float, max_events: int) -> None:
         """Let time pass until `is_done`.
 

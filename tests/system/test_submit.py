@@ -10,7 +10,7 @@ from tests.system.stage import PYTHON, Stage, until
 from windlass.backends.registry import backend_for
 from windlass.core.json_text import read_json
 from windlass.launcher import start
-from windlass.launcher.submit import job_folder, job_of
+from windlass.launcher.client import job_of
 from windlass.plan.site import LOCAL
 from windlass.supervise.archive import ensure_archive
 
@@ -48,7 +48,7 @@ class Submitting:
         token = self.run.facts.task("main").jobs[1].token
         document = job_of(self.run.folder, self.run.plan, "main", 1, token)
         archive = ensure_archive(stage.home.cache / "archives")
-        self.rendered = backend_for(LOCAL).render(document, job_folder(self.run.folder, "main", 1), archive)
+        self.rendered = backend_for(LOCAL).render(document, self.run.folder.job_folder("main", 1), archive)
         self.path = stage.write(
             "rendered.json",
             json.dumps(

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from windlass.core.errors import AccessError, PreconditionError
-from windlass.core.files import lock
-from windlass.launcher.journal import client_journal
-from windlass.launcher.reconcile.reconciler import reconcile_run
+from windlass.launcher.client import Client
+from windlass.launcher.reconcile.reconciler import reconcile_run, reconcile_through
 from windlass.launcher.remote.mirror import mirror_of_run
-from windlass.launcher.submit import backend_of, deliver_secrets, intend, is_staged, submission_of, submit_all
-from windlass.plan.plan import Plan
+from windlass.launcher.submit import intend, submission_of, submit_all
 from windlass.record import events
-from windlass.record.state import State, TaskFacts
+from windlass.record.state import RunFacts, State
 from windlass.runs.archive.origin import is_imported
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
-__all__ = ["kill", "resume", "retry", "stop"]
+if TYPE_CHECKING:
+    from windlass.launcher.ports import Ports
+
+__all__ = ["kill", "request_stop", "resume", "retry", "start_again", "stop"]
 
 
 def stop(
@@ -31,12 +32,17 @@ def stop(
     """
     _check_owner(run)
     _pull_mirror(run, home)
-    facts = run.facts()
+    return request_stop(Client(run, home), reason=reason, is_checkpoint_wanted=is_checkpoint_wanted)
+
+
+def request_stop(ports: Ports, *, reason: str, is_checkpoint_wanted: bool) -> list[str]:
+    """Do what `stop` does, through ports."""
+    facts = ports.files.facts()
     tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
     if tasks:
-        with client_journal(run.journal) as journal:
+        with ports.files.open_journal() as journal:
             journal.append(events.STOP_REQUESTED, tasks=tasks, reason=reason, is_checkpoint_wanted=is_checkpoint_wanted)
-        reconcile_run(run, home)
+        reconcile_through(ports)
     return list(tasks)
 
 
@@ -49,7 +55,7 @@ def kill(run: RunFolder, home: Home) -> None:
     try:
         stop(run, home, reason="killed by the user")
     finally:
-        _cancel_all(run)
+        _cancel_all(Client(run, home))
     reconcile_run(run, home)
 
 
@@ -60,11 +66,10 @@ def _pull_mirror(run: RunFolder, home: Home) -> None:
         mirror.pull()
 
 
-def _cancel_all(run: RunFolder) -> None:
-    plan = Plan.from_data(run.plan())
-    backend = backend_of(plan)
-    for name, task in run.facts().tasks.items():
-        submission = submission_of(run, name, task.newest_job) if not task.end else None
+def _cancel_all(ports: Ports) -> None:
+    backend = ports.backend()
+    for name, task in ports.files.facts().tasks.items():
+        submission = submission_of(ports.files, name, task.newest_job) if not task.end else None
         if submission is not None:
             backend.cancel(submission)
 
@@ -82,15 +87,15 @@ def _check_owner(run: RunFolder) -> None:
 
 def retry(run: RunFolder, home: Home) -> list[str]:
     """Restart failed and stopped tasks from the last committed checkpoint, with new retry budgets."""
-    return _again(run, home, lambda task: task.state in (State.FAILED, State.STOPPED), resets_budgets=True)
+    return _again(run, home, resets_budgets=True)
 
 
 def resume(run: RunFolder, home: Home) -> list[str]:
     """Continue a stopped run from the last committed checkpoint; retry budgets are not reset."""
-    return _again(run, home, lambda task: task.state is State.STOPPED, resets_budgets=False)
+    return _again(run, home, resets_budgets=False)
 
 
-def _again(run: RunFolder, home: Home, is_wanted: Callable[[TaskFacts], bool], *, resets_budgets: bool) -> list[str]:
+def _again(run: RunFolder, home: Home, *, resets_budgets: bool) -> list[str]:
     _check_owner(run)
     if is_imported(run):
         message, hint = (
@@ -99,40 +104,50 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[TaskFacts], bool], *
         )
         raise PreconditionError(message, hint=hint, code="run-imported")
     _pull_mirror(run, home)
-    reconcile_run(run, home)
-    plan = Plan.from_data(run.plan())
-    with lock(run.path / "reconcile.lock"):
-        facts = run.facts()
-        if not facts.state.is_terminal:
+    return start_again(Client(run, home), resets_budgets=resets_budgets)
+
+
+def start_again(ports: Ports, *, resets_budgets: bool) -> list[str]:
+    """Do what `retry` does, or without new budgets what `resume` does, through ports."""
+    files = ports.files
+    reconcile_through(ports)
+    with files.lock():
+        wanted = _tasks_to_start(files.facts(), files.id, resets_budgets=resets_budgets)
+        if not files.is_staged():
             raise PreconditionError(
-                f"run {run.id} is {facts.state} and has not ended",
-                hint=f"stop it (windlass stop {run.id}), or follow it: windlass logs {run.id} --follow",
-                code="run-active",
-            )
-        wanted = {name: task.newest_job + 1 for name, task in facts.tasks.items() if is_wanted(task)}
-        if not wanted:
-            verb = "retry" if resets_budgets else "resume"
-            raise PreconditionError(
-                f"run {run.id} has nothing to {verb}: it {facts.state}",
-                hint=f"start it again as a new run: windlass rerun {run.id}"
-                if facts.state is State.SUCCEEDED
-                else f"windlass retry {run.id}",
-                code="nothing-to-do",
-            )
-        if not is_staged(run):
-            raise PreconditionError(
-                f"run {run.id} cannot continue: its launch was interrupted before its files were staged",
+                f"run {files.id} cannot continue: its launch was interrupted before its files were staged",
                 hint="launch it again: windlass launch FILE",
                 code="run-damaged",
             )
-        deliver_secrets(run, plan, home)
-        with client_journal(run.journal) as journal:
-            intend(run, plan, wanted, journal, resets_budgets=resets_budgets)
-            refusal = submit_all(run, plan, home, wanted, journal)
-    mirror = mirror_of_run(run, home)
-    if mirror is not None:
-        mirror.push()
+        ports.deliver_secrets()
+        with files.open_journal() as journal:
+            intend(ports, wanted, journal, resets_budgets=resets_budgets)
+            refusal = submit_all(ports, wanted, journal)
+    if ports.site is not None:
+        ports.site.push()
     if refusal is not None:
-        reconcile_run(run, home)
+        reconcile_through(ports)
         raise refusal
     return list(wanted)
+
+
+def _tasks_to_start(facts: RunFacts, run_id: str, *, resets_budgets: bool) -> dict[str, int]:
+    """Return the next job of each task that `retry` or `resume` starts again."""
+    if not facts.state.is_terminal:
+        raise PreconditionError(
+            f"run {run_id} is {facts.state} and has not ended",
+            hint=f"stop it (windlass stop {run_id}), or follow it: windlass logs {run_id} --follow",
+            code="run-active",
+        )
+    states = (State.FAILED, State.STOPPED) if resets_budgets else (State.STOPPED,)
+    wanted = {name: task.newest_job + 1 for name, task in facts.tasks.items() if task.state in states}
+    if not wanted:
+        verb = "retry" if resets_budgets else "resume"
+        raise PreconditionError(
+            f"run {run_id} has nothing to {verb}: it {facts.state}",
+            hint=f"start it again as a new run: windlass rerun {run_id}"
+            if facts.state is State.SUCCEEDED
+            else f"windlass retry {run_id}",
+            code="nothing-to-do",
+        )
+    return wanted

@@ -13,11 +13,11 @@ from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock
 from windlass.core.names import new_run_id
 from windlass.core.tree import remove_tree
-from windlass.launcher.journal import client_journal
+from windlass.launcher.client import Client, client_journal, deliver_secrets, launch_lock, rendered_job
 from windlass.launcher.prepare import Prepared
 from windlass.launcher.remote.shared_home import check_state_folder
 from windlass.launcher.stage.stage import stage_run
-from windlass.launcher.submit import announce, deliver_secrets, intend, launch_lock, rendered_job, submit_all
+from windlass.launcher.submit import announce, intend, submit_all
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, create
@@ -95,7 +95,7 @@ def _record_refusal(run: RunFolder, home: Home) -> None:
 def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> PreconditionError | None:
     """Call `submit_all`; if the place cannot be reached, the hint warns not to launch again."""
     try:
-        return submit_all(run, prepared.plan, prepared.home, _jobs(prepared), journal)
+        return submit_all(Client(run, prepared.home, prepared.plan), _jobs(prepared), journal)
     except UnreachableError as error:
         hint = f"do not launch again: {run.id} exists and starts once `windlass show {run.id} --reconcile` reaches the site"
         raise UnreachableError(error.message, hint=hint, code=error.code) from error
@@ -148,8 +148,9 @@ def _make(
         remove_tree(run.path)
         raise
     with client_journal(run.journal) as journal:
-        announce(run, prepared.plan, journal)
-        intend(run, prepared.plan, _jobs(prepared), journal, resets_budgets=True)
+        client = Client(run, prepared.home, prepared.plan)
+        announce(client, journal)
+        intend(client, _jobs(prepared), journal, resets_budgets=True)
     return run
 
 

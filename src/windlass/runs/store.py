@@ -53,6 +53,10 @@ class RunFolder:
         """Return the folder with `<task>-<k>/job.json` of each submission."""
         return self.path / "jobs"
 
+    def job_folder(self, task: str, number: int) -> Path:
+        """Return the folder of one submission."""
+        return self.jobs / f"{task}-{number}"
+
     @property
     def code(self) -> Path:
         """Return the run's checkout of the pinned code."""

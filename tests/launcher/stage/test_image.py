@@ -8,10 +8,10 @@ import pytest
 
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 from windlass.launcher.archive.exporting import FILES
+from windlass.launcher.client import BILL
 from windlass.launcher.stage import image as images
 from windlass.launcher.stage.image import ensure_run_image, find_image, pin_image, reference_at
 from windlass.launcher.stage.stage import _image_facts
-from windlass.launcher.submit import BILL
 from windlass.pin.code.pinned import NO_CODE
 from windlass.pin.image import pinning
 from windlass.pin.image.engine import ImageEngine, ImageFacts

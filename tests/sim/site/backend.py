@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.sim.backend import LostReplyError, RefusedError
 from tests.sim.cluster import Cluster
 from tests.sim.scenario import FaultPlan, TaskPlan
 from tests.sim.site.job import PENDING, SiteJob, SlurmLink, document_of
 from tests.sim.site.plan import SitePlan
 from tests.sim.site.slurm import VirtualSlurm
 from tests.sim.site.slurm_commands import cancel, submit_link
-from windlass.backends.protocol import JobState, Observation
+from windlass.backends import JobState, Observation, Rendered, Submission
 from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.backends.slurm.observe import signs_of_life
-from windlass.core.errors import WaitTimeoutError
+from windlass.core.errors import PreconditionError, UnreachableError, WaitTimeoutError
 from windlass.record.causes import Cause
+from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.cancels import end_of_cancelled
 from windlass.supervise.slurm.job_listing import JobEnd, cause_of_end
 
@@ -49,10 +49,15 @@ class SiteBackend:
 
     Attributes:
         hidden_until: until then observations see nothing.
+        pause: lets time pass for the client that calls.
     """
 
-    def __init__(self, cluster: Cluster, site: SitePlan, faults: FaultPlan) -> None:
+    name = "slurm"
+
+    def __init__(self, cluster: Cluster, tasks: Sequence[TaskPlan], site: SitePlan, faults: FaultPlan) -> None:
         self._cluster, self._site, self._faults = cluster, site, faults
+        self._tasks = {task.name: task for task in tasks}
+        self.pause: Callable[[], None] = lambda: None
         self.slurm = VirtualSlurm(cluster, site, faults.lost_replies)
         self._jobs: dict[str, SiteJob] = {}
         self._submitted: dict[str, str] = {}
@@ -64,15 +69,23 @@ class SiteBackend:
         links = self.slurm.links.values()
         return not self.slurm.num_landing and all(link.is_over and not link.is_completing for link in links)
 
-    def submit(self, task: TaskPlan, number: int, token: str) -> str:
-        """Take a job; idempotent by token. Returns the backend's id.
+    def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
+        """See `Backend`."""
+        return Rendered(folder=folder, files={}, argv=(), token=document.token)
 
-        Raises:
-            LostReplyError: it was taken, or not; nobody knows.
-            RefusedError: it will never be taken.
-        """
+    def submit(self, rendered: Rendered) -> Submission:
+        """Take a job; idempotent by token; see `Backend`."""
+        self.pause()
+        name, _, number = rendered.folder.name.rpartition("-")
+        submission = Submission(
+            backend_id=self._take(self._tasks[name], int(number), rendered.token), locator="", folder=rendered.folder
+        )
+        self.pause()
+        return submission
+
+    def _take(self, task: TaskPlan, number: int, token: str) -> str:
         if self._faults.is_refusing:
-            raise RefusedError("no such partition")
+            raise PreconditionError("no such partition")
         if token in self._submitted:
             return self._submitted[token]
         is_first = token not in self._jobs
@@ -83,7 +96,7 @@ class SiteBackend:
             self._cluster.monitor.on_submitted(job)
         job = self._jobs[token]
         if self.slurm.is_away:
-            raise LostReplyError
+            raise UnreachableError("the controller does not answer")
         links, goes_on = ({}, True) if is_first else self._find(job)
         self._queue(job, links, goes_on=goes_on)
         self._submitted[token] = f"sj-{token}"
@@ -96,7 +109,7 @@ class SiteBackend:
                     links[number] = submit_link(self.slurm, job.folder, number)
         except WaitTimeoutError as error:
             if not (links and job.document.chain.can_submit):
-                raise LostReplyError from error
+                raise UnreachableError("the reply to a submission is lost") from error
 
     def _find(self, job: SiteJob) -> tuple[dict[int, str], bool]:
         known = [link for link in self.slurm.of_job(job) if not link.is_over or self._remembers(link)]
@@ -108,8 +121,15 @@ class SiteBackend:
     def _remembers(self, link: SlurmLink) -> bool:
         return self._cluster.world.now <= link.ended_at + self._site.remembers_s
 
-    def observe(self, backend_id: str) -> Observation:
-        """What can be seen of a job."""
+    def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
+        """What can be seen of jobs; see `Backend`."""
+        seen = {job.backend_id: self._observe(job.backend_id) for job in jobs}
+        for job in jobs:
+            self._cluster.monitor.on_observed(str(job.folder), is_gone=self._is_gone(job.backend_id))
+        self.pause()
+        return seen
+
+    def _observe(self, backend_id: str) -> Observation:
         job = self._jobs[backend_id.removeprefix("sj-")]
         if self.slurm.is_away or self._cluster.world.now < self.hidden_until:
             return Observation(state=JobState.UNKNOWN)
@@ -139,7 +159,7 @@ class SiteBackend:
         by, reasons = link.by if self._site.has_accounting else None, [self.slurm.reason_of(n.name) for n in link.nodes]
         return end_of_cancelled(by=by, reasons=reasons, has_begun=has_begun, is_later_start=False, nodes="its nodes")
 
-    def is_gone(self, backend_id: str) -> bool:
+    def _is_gone(self, backend_id: str) -> bool:
         """The truth, for the monitor: no link waits or runs, nor user code of one that was forgotten."""
         job = self._jobs[backend_id.removeprefix("sj-")]
         return all(link.is_over for link in self.slurm.of_job(job)) and not self._lives_on(job)
@@ -149,13 +169,17 @@ class SiteBackend:
         guards = [guard for guard in self._cluster.guards.values() if guard.job is job and guard.holds_lock]
         return job.folder in self.slurm.orphans and any(child.runs for guard in guards for child in guard.children)
 
-    def unqueue(self, backend_id: str) -> None:
-        """End the links that wait."""
-        self._end(backend_id, PENDING)
+    def unqueue(self, job: Submission) -> None:
+        """End the links that wait; see `CanUnqueue`."""
+        self._end(job.backend_id, PENDING)
 
-    def cancel(self, backend_id: str) -> None:
+    def cancel(self, job: Submission) -> None:
         """End all links, first those that wait."""
-        self._end(backend_id)
+        self._end(job.backend_id)
+
+    def explain(self, job: Submission) -> str:
+        """See `Backend`."""
+        return ""
 
     def _end(self, backend_id: str, state: str = "") -> None:
         if self.slurm.is_away:
@@ -166,6 +190,3 @@ class SiteBackend:
                 if self.slurm.watch is not None:
                     self.slurm.watch.on_cancelled(link)
                 cancel(self.slurm, link)
-
-    def sweep(self, backend_id: str) -> None:
-        """A site's nodes cannot be swept by a client."""

@@ -15,6 +15,9 @@ __all__ = ["SiteFaults"]
 _AFTERWARDS_S = 200.0
 """What the scheduler gave up may live on for so long where it is cut off."""
 
+_HANDOVER_S = 17.0
+"""From a node that is given up to the next start that waits for it."""
+
 _STALLS = ((1.0, 8.0), (5.0, 30.0), (30.0, 130.0))
 
 
@@ -68,14 +71,23 @@ class SiteFaults(Faults):
         """The scheduler and the others lose a node; its processes go on, with the shared file system or without."""
         node = self._node(number)
         self._blame(node, "node-lost")
-        until = self._until(10.0, 200.0)
+        earliest_s, latest_s = self._takeover_s()
+        returns_early = number % 3 != 1 and earliest_s < latest_s
+        until = self._until(earliest_s, latest_s) if returns_early else self._until(10.0, 200.0)
         node.isolated_until, node.is_cut_from_scheduler = until, True
         self._cluster.network.isolate(node)
-        if self._world.chance(0.6):
+        if returns_early:
+            node.stall(until - self._world.now - self._world.uniform(0.5, 3.0))
+        elif self._world.chance(0.6):
             node.stall(until - self._world.now + self._world.uniform(-2.0, 6.0))
             self._cluster.monitor.on_fault(node.stalled_until)
         self._slurm.lose(node)
         self._world.at(until - self._world.now + self._world.uniform(0.01, 8.0), self._reconnect, node)
+
+    def _takeover_s(self) -> tuple[float, float]:
+        """Seconds after which another start works, while what it took over is stopped and not killed yet."""
+        site = self._slurm.site
+        return site.down_after_s + site.fencing.quiet_s + _HANDOVER_S, site.fencing.kill_s
 
     def _reconnect(self, node: Node) -> None:
         self._cluster.monitor.on_fault()

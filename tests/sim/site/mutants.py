@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from tests.sim.cluster import Cluster
 from tests.sim.site.slurm import VirtualSlurm
-from windlass.launcher.reconcile import policy
+from windlass.launcher.reconcile import assessment, policy
 from windlass.record.causes import Cause
 from windlass.supervise.chain.links import LinkManager
+from windlass.supervise.fencing.agent import Fencer
 from windlass.supervise.fencing.fence import Action, FencingAgentCore
 from windlass.supervise.gang import core, open_attempts
 from windlass.supervise.gang.core import GangCore
 from windlass.supervise.gang.election import Claims
+from windlass.supervise.gang.leader import Leader
 from windlass.supervise.gang.messages import Phase
 from windlass.supervise.gang.time_limits import Deadlines
 from windlass.supervise.replica.core import ReplicaCore
@@ -108,6 +110,20 @@ def _fencing_agent_never_stops() -> list[Change]:
     return [(FencingAgentCore, "tick", tick)]
 
 
+def _superseded_leader_stays() -> list[Change]:
+    """A leader is not told that another start of its job took over."""
+    return [(Leader, "on_superseded", lambda self: None)]
+
+
+def _fencing_agent_continues_superseded() -> list[Change]:
+    """Ranks that were stopped go on when the file system is back, whoever has taken over meanwhile."""
+
+    def on_heartbeat(self: Fencer, began: float, is_superseded: bool) -> None:
+        _ON_HEARTBEAT(self, began, False)
+
+    return [(Fencer, "on_heartbeat", on_heartbeat)]
+
+
 def _deadline_ignored() -> list[Change]:
     """The leader does not look at the walltime."""
     return [(Deadlines, "due", lambda self, now, is_listening, attempts: None)]
@@ -139,7 +155,7 @@ def _signs_of_life_ignored() -> list[Change]:
     blind: Callable[..., object] = lambda task, seen, *rest, **words: _RECONCILE(  # noqa: E731
         task, replace(seen, signs=""), *rest, **words
     )
-    return [(policy, "reconcile", blind)]
+    return [(assessment, "reconcile", blind)]
 
 
 def _leftovers_called_gone() -> list[Change]:
@@ -147,13 +163,14 @@ def _leftovers_called_gone() -> list[Change]:
     hasty: Callable[..., object] = lambda task, job, seen, now: (  # noqa: E731
         policy.RecordGone(job=job) if seen.waiting else _AFTER_END(task, job, seen, now)
     )
-    return [(policy, "after_end", hasty)]
+    return [(assessment, "after_end", hasty)]
 
 
 _RECONCILE = policy.reconcile
 _AFTER_END = policy.after_end
 _ENTER = VirtualSlurm._enter
 _TICK = LinkManager.tick
+_ON_HEARTBEAT = Fencer.on_heartbeat
 _AGENT_TICK = FencingAgentCore.tick
 _READ_CLAIMS = Cluster.read_claims
 
@@ -167,6 +184,8 @@ SITE_MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     "rest-not-cancelled": _rest_not_cancelled,
     "restore-of-another-start": _restore_of_another_start,
     "fencing-agent-never-stops": _fencing_agent_never_stops,
+    "superseded-leader-stays": _superseded_leader_stays,
+    "fencing-agent-continues-superseded": _fencing_agent_continues_superseded,
     "deadline-ignored": _deadline_ignored,
     "claims-of-another-start-followed": _claims_of_another_start_followed,
     "every-cancel-is-a-persons": _every_cancel_is_a_persons,

@@ -15,8 +15,7 @@ from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON, until
 from windlass import Run
 from windlass.core.process import send_signal
-from windlass.launcher.journal import client_journal
-from windlass.launcher.submit import rendered_job
+from windlass.launcher.client import client_journal, rendered_job
 from windlass.record import events
 from windlass.record.state import State
 from windlass.supervise.slurm.job_listing import comment_of, mark_of

@@ -19,7 +19,7 @@ from windlass.core.json_text import read_json
 from windlass.core.phrases import count, size
 from windlass.core.process import identify
 from windlass.core.version import VERSION
-from windlass.launcher.submit import BILL, PLACES, PROVENANCE
+from windlass.launcher.client import BILL, PLACES, PROVENANCE
 from windlass.pin.code.packing import author_of, pack_commit
 from windlass.pin.code.pinned import CodePin
 from windlass.plan.plan import Plan

@@ -14,7 +14,7 @@ from windlass.core.phrases import size
 from windlass.core.tree import remove_tree
 from windlass.launcher.archive.checks import check_arrived
 from windlass.launcher.archive.exporting import FILES, FOLDERS, PACK
-from windlass.launcher.submit import PLACES
+from windlass.launcher.client import PLACES
 from windlass.runs.archive import contents as contents_of
 from windlass.runs.archive.contents import ROCRATE, Contents
 from windlass.runs.archive.origin import import_facts, write_import_facts

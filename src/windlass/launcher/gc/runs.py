@@ -221,7 +221,8 @@ def _remove_at_site(run: RunFolder, home: Home) -> None:
 def has_processes(run: RunFolder) -> bool:
     """Return whether a guard or supervisor of the run may still be alive."""
     from windlass.backends import JobState  # lazy: imported where it is used once
-    from windlass.launcher.submit import backend_of, submission_of
+    from windlass.launcher.client import backend_of
+    from windlass.launcher.submit import submission_of
     from windlass.plan.plan import Plan
 
     if is_imported(run):

@@ -7,13 +7,13 @@ docs/decisions/0021-commands-that-look-change-nothing.md.
 from __future__ import annotations
 
 import copy
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from windlass.backends import JobState, Observation
 from windlass.core.errors import NotFoundError
+from windlass.launcher.client import Client
 from windlass.launcher.reconcile.policy import (
     Action,
     Cancel,
@@ -28,16 +28,17 @@ from windlass.launcher.reconcile.policy import (
     has_loose_ends,
     reconcile,
 )
-from windlass.launcher.submit import backend_of, has_secrets, is_launching, is_staged, submission_of
-from windlass.plan.plan import Plan
+from windlass.launcher.submit import submission_of
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.retry import Budgets
 from windlass.record.state import RunFacts, TaskFacts, jobs_to_let_go
 from windlass.runs.home import Home
 from windlass.runs.pending import Assessment, PendingAction
-from windlass.runs.recovery import missing_records
 from windlass.runs.store import RunFolder
+
+if TYPE_CHECKING:
+    from windlass.launcher.ports import Ports
 
 __all__ = ["LOOK_S", "assess", "has_ended", "is_settled", "next_action"]
 
@@ -67,29 +68,31 @@ def assess(run: RunFolder, home: Home) -> Assessment:
     Raises:
         UnreachableError: the backend cannot be reached.
     """
+    client = Client(run, home)
+    files = client.files
     nothing = Assessment()
-    facts = run.facts()
-    if not (run.path / "plan.json").exists() or is_launching(home, run.id):
+    facts = files.facts()
+    if not files.has_plan() or files.is_launching():
         return nothing
-    if is_settled(facts) and not has_secrets(run):
+    if is_settled(facts) and not files.has_secrets():
         return nothing
-    if run.path.stat().st_uid != os.geteuid():
+    if not files.is_own():
         return nothing  # owned by another user: a scheduler may hide its jobs
-    plan = Plan.from_data(run.plan())
-    _pull_mirror(run, plan, home)
-    facts = run.facts()
-    if not facts.run or not is_staged(run):
-        return Assessment(pending=(_unfinished_launch(run, facts),))
-    seen = _observe(run, plan, facts, patience_s=LOOK_S)
-    facts = run.facts()
-    found = [each for each in _actions(facts, seen, plan, reads_requests=True) if not isinstance(each[1], RecordGone)]
-    pending = [_in_words(run, facts, plan, seen, *each) for each in found]
+    if run.is_mirrored:
+        _pull_mirror(client)
+    facts = files.facts()
+    if not facts.run or not files.is_staged():
+        return Assessment(pending=(_unfinished_launch(client, facts),))
+    seen = _observe(client, facts, patience_s=LOOK_S)
+    facts = files.facts()
+    found = [each for each in _actions(client, facts, seen, reads_requests=True) if not isinstance(each[1], RecordGone)]
+    pending = [_in_words(client, facts, seen, *each) for each in found]
     held = [name for name in jobs_to_let_go(facts) if name not in {task for task, _ in found}]
     pending += [
         PendingAction(task=name, what="is held in the queue although its predecessors have ended", then="releases it")
         for name in held
     ]
-    if has_ended(facts) and has_secrets(run):
+    if has_ended(facts) and files.has_secrets():
         pending.append(
             PendingAction(task="", what="has ended, and its delivered secrets still exist", then="removes them")
         )
@@ -109,7 +112,7 @@ def is_settled(facts: RunFacts) -> bool:
 
 
 def next_action(
-    run: RunFolder, plan: Plan, *, reads_requests: bool, pull: Callable[[], object] | None = None
+    ports: Ports, *, reads_requests: bool, pull: Callable[[], object] | None = None
 ) -> tuple[str, Action] | None:
     """Return a run's next action and its task. Jobs are observed before facts are read.
 
@@ -117,34 +120,29 @@ def next_action(
         reads_requests: whether running jobs read clients' requests.
         pull: fetches records that a job wrote at its site between the last pull and its end.
     """
-    seen = _observe(run, plan, run.facts())
+    seen = _observe(ports, ports.files.facts())
     if pull is not None and any(found.state is JobState.GONE for found in seen.newest.values()):
         pull()
-    return next(_actions(run.facts(), seen, plan, reads_requests=reads_requests), None)
+    return next(_actions(ports, ports.files.facts(), seen, reads_requests=reads_requests), None)
 
 
-def _pull_mirror(run: RunFolder, plan: Plan, home: Home) -> None:
+def _pull_mirror(ports: Ports) -> None:
     """Pull new records of a run from its site, if it was ever sent there."""
-    if not run.is_mirrored:
-        return
-    from windlass.launcher.remote.mirror import mirror_of  # lazy: most runs are on this machine
-
-    mirror = mirror_of(run, plan, home)
-    if mirror is None:
+    if ports.site is None:
         return
     try:
-        mirror.pull()
+        ports.site.pull()
     except NotFoundError:
-        if any(job.is_submitted for task in run.facts().tasks.values() for job in task.jobs.values()):
+        if any(job.is_submitted for task in ports.files.facts().tasks.values() for job in task.jobs.values()):
             raise
 
 
-def _observe(run: RunFolder, plan: Plan, facts: RunFacts, *, patience_s: float | None = None) -> _Seen:
+def _observe(ports: Ports, facts: RunFacts, *, patience_s: float | None = None) -> _Seen:
     newest = {name: task.newest_job for name, task in facts.tasks.items() if not task.end or has_loose_ends(task)}
     wanted = {*newest.items(), *((name, job) for name, task in facts.tasks.items() for job in task.jobs_left)}
-    found = {key: submission_of(run, *key) for key in sorted(wanted)}
+    found = {key: submission_of(ports.files, *key) for key in sorted(wanted)}
     known = {key: submission for key, submission in found.items() if submission is not None}
-    seen = backend_of(plan, patience_s=patience_s).observe(list(known.values())) if known else {}
+    seen = ports.backend(patience_s=patience_s).observe(list(known.values())) if known else {}
     observed = {key: seen[submission.backend_id] for key, submission in known.items()}
     unknown = Observation(state=JobState.UNKNOWN)
     return _Seen(
@@ -158,23 +156,23 @@ def _observe(run: RunFolder, plan: Plan, facts: RunFacts, *, patience_s: float |
     )
 
 
-def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
+def _actions(ports: Ports, facts: RunFacts, seen: _Seen, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
     """Yield actions for tasks and leftover jobs; observe again after carrying one out."""
     for name, task in facts.tasks.items():
-        action = _action_for(facts, task, seen, plan, reads_requests=reads_requests)
+        action = _action_for(ports, facts, task, seen, reads_requests=reads_requests)
         if action is not None:
             yield name, action
-    now = time.time()
+    now = ports.clock.now()
     for (name, job), observed in seen.left.items():
         action = after_end(facts.tasks[name], job, observed, now) if job in facts.tasks[name].jobs_left else None
         if action is not None:
             yield name, action
 
 
-def _action_for(facts: RunFacts, task: TaskFacts, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Action | None:
+def _action_for(ports: Ports, facts: RunFacts, task: TaskFacts, seen: _Seen, *, reads_requests: bool) -> Action | None:
     observed = seen.newest.get(task.name, Observation(state=JobState.UNKNOWN))
     budgets = Budgets(*facts.budgets.get(task.name, (50, 0)))
-    return reconcile(task, observed, budgets, plan.task(task.name).chain.num_links, reads_requests=reads_requests)
+    return reconcile(task, observed, budgets, ports.plan.task(task.name).chain.num_links, reads_requests=reads_requests)
 
 
 # --- in words -----------------------------------------------------------------------------------------------------
@@ -186,11 +184,11 @@ def _why_unseen(seen: Observation) -> str:
     return f"{seen.detail}, but {seen.signs}: the job is not considered lost" if seen.signs else ""
 
 
-def _unfinished_launch(run: RunFolder, facts: RunFacts) -> PendingAction:
-    missing = missing_records(run.path, facts)
+def _unfinished_launch(ports: Ports, facts: RunFacts) -> PendingAction:
+    missing = ports.files.missing_records(facts)
     if missing:
         return _damaged("", missing)
-    if is_staged(run):
+    if ports.files.is_staged():
         return PendingAction(task="", what="the command that launched it was interrupted", then="submits its jobs")
     what = "the command that launched it ended before all files were staged"
     return PendingAction(task="", what=what, then="records its end: failed (start-failed)")
@@ -201,12 +199,12 @@ def _damaged(task: str, missing: list[str]) -> PendingAction:
     return PendingAction(task=task, what=f"its record is damaged: {missing[0]}{more}", then="")
 
 
-def _in_words(run: RunFolder, facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: Action) -> PendingAction:
-    missing = missing_records(run.path, facts) if not facts.tasks[task].end else []
+def _in_words(ports: Ports, facts: RunFacts, seen: _Seen, task: str, action: Action) -> PendingAction:
+    missing = ports.files.missing_records(facts) if not facts.tasks[task].end else []
     if missing and not isinstance(action, Cancel):
         return _damaged(task, missing)
     what = _what(action)
-    then = _after_loss(facts, plan, seen, task, action) if isinstance(action, MarkLost) else _then(action)
+    then = _after_loss(ports, facts, seen, task, action) if isinstance(action, MarkLost) else _then(action)
     return PendingAction(task=task, what=what, then=then)
 
 
@@ -237,7 +235,7 @@ def _then(action: Action) -> str:
     return "cancels it"
 
 
-def _after_loss(facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: MarkLost) -> str:
+def _after_loss(ports: Ports, facts: RunFacts, seen: _Seen, task: str, action: MarkLost) -> str:
     """Describe the action after a lost job, by applying the policy to a copy of the facts."""
     later = copy.deepcopy(facts)
     data = {
@@ -247,8 +245,8 @@ def _after_loss(facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: Mar
         "cause": str(action.cause),
         "message": action.message,
     }
-    later.apply(Record(events.JOB_LOST, "assess", 1, time.time(), data))
-    follows = _action_for(later, later.tasks[task], seen, plan, reads_requests=True)
+    later.apply(Record(events.JOB_LOST, "assess", 1, ports.clock.now(), data))
+    follows = _action_for(ports, later, later.tasks[task], seen, reads_requests=True)
     if isinstance(follows, EndTask):
         return f"records that and its end: {follows.verdict} ({follows.cause})"
     return f"records that and {_then(follows)}" if follows is not None else "records that"

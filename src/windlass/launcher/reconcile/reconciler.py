@@ -5,12 +5,11 @@ Used by commands that may act on the run; read-only commands call `assess`.
 
 from __future__ import annotations
 
-import os
+from typing import TYPE_CHECKING
 
 from windlass.backends import CanSweep, CanUnqueue
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.core.files import lock
-from windlass.launcher.journal import client_journal
+from windlass.launcher.client import Client
 from windlass.launcher.reconcile.assessment import has_ended, is_settled, next_action
 from windlass.launcher.reconcile.policy import (
     Action,
@@ -23,31 +22,17 @@ from windlass.launcher.reconcile.policy import (
     Submit,
     Unqueue,
 )
-from windlass.launcher.remote.mirror import Mirror, mirror_of
-from windlass.launcher.submit import (
-    announce,
-    backend_of,
-    deliver_secrets,
-    has_secrets,
-    intend,
-    is_launching,
-    is_staged,
-    launch_lock,
-    let_go,
-    remove_secrets,
-    submission_of,
-    submit_intended,
-)
-from windlass.plan.plan import Plan
+from windlass.launcher.submit import announce, intend, let_go, submission_of, submit_intended
 from windlass.record import events
 from windlass.record.causes import Cause
-from windlass.record.journal import JournalWriter
 from windlass.record.state import End, RunFacts, State
 from windlass.runs.home import Home
-from windlass.runs.recovery import missing_records
 from windlass.runs.store import RunFolder
 
-__all__ = ["NOTHING_DONE", "reconcile_run"]
+if TYPE_CHECKING:
+    from windlass.launcher.ports import Journal, Ports, SiteMirror
+
+__all__ = ["NOTHING_DONE", "reconcile_run", "reconcile_through"]
 
 NOTHING_DONE = "nothing was done"
 """Start of the line that explains why no action was taken on a run that needs one."""
@@ -61,73 +46,78 @@ def reconcile_run(run: RunFolder, home: Home) -> list[str]:
     Cheap if nothing is wrong: one observation per active job. Safe for concurrent clients. Never ends a job that cannot
     be observed, and never acts on a damaged record.
     """
-    facts = run.facts()
-    if not (run.path / "plan.json").exists() or is_launching(home, run.id):
+    return reconcile_through(Client(run, home))
+
+
+def reconcile_through(ports: Ports) -> list[str]:
+    """Do what `reconcile_run` does, through ports."""
+    files = ports.files
+    facts = files.facts()
+    if not files.has_plan() or files.is_launching():
         return []
-    if is_settled(facts) and not has_secrets(run):
+    if is_settled(facts) and not files.has_secrets():
         return []
-    if run.path.stat().st_uid != os.geteuid():
+    if not files.is_own():
         return []  # owned by another user: files written here could block its owner
-    plan = Plan.from_data(run.plan())
-    mirror = mirror_of(run, plan, home)
-    if mirror is not None:
-        facts = _exchange(mirror)
+    if ports.site is not None:
+        facts = _exchange(ports, ports.site)
     if facts.num_damaged:
-        return [f"{NOTHING_DONE} for {run.id}: {facts.num_damaged} records of its journal are damaged"]
-    launch_lock(home, run.id).unlink(missing_ok=True)  # left by a killed launch command
-    with lock(run.path / "reconcile.lock"):
-        return _carry_out(run, plan, home, mirror)
+        return [f"{NOTHING_DONE} for {files.id}: {facts.num_damaged} records of its journal are damaged"]
+    files.remove_launch_lock()  # left by a killed launch command
+    with files.lock():
+        return _carry_out(ports)
 
 
-def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) -> list[str]:
+def _carry_out(ports: Ports) -> list[str]:
     """Carry out actions until none is left, pushing each to the run's site."""
     done: list[str] = []
-    if not run.facts().run or not is_staged(run):
-        missing = missing_records(run.path, run.facts())
+    files = ports.files
+    if not files.facts().run or not files.is_staged():
+        missing = files.missing_records(files.facts())
         if missing:
-            return [_left_alone(run, missing)]
-        done.append(_take_over_launch(run, plan))
-        if mirror is not None:
-            _exchange(mirror)
+            return [_left_alone(ports, missing)]
+        done.append(_take_over_launch(ports))
+        if ports.site is not None:
+            _exchange(ports, ports.site)
     for _ in range(_MAX_ACTIONS):
-        step = _next_step(run, plan, mirror)
+        step = _next_step(ports)
         if step is None:
             break
-        missing = _missing(run, *step)
+        missing = _missing(ports, *step)
         if missing:
-            done.append(_left_alone(run, missing))
+            done.append(_left_alone(ports, missing))
             break
-        with client_journal(run.journal) as journal:
-            done += [line for line in (_do(run, plan, home, *step, journal),) if line]
-        if mirror is not None:
-            mirror.push()
-    let_go(run, plan)
-    if has_ended(run.facts()):
-        remove_secrets(run, mirror)  # its last supervisor was killed before doing this
+        with files.open_journal() as journal:
+            done += [line for line in (_do(ports, *step, journal),) if line]
+        if ports.site is not None:
+            ports.site.push()
+    let_go(ports)
+    if has_ended(files.facts()):
+        ports.remove_secrets()  # its last supervisor was killed before doing this
     return done
 
 
-def _exchange(mirror: Mirror) -> RunFacts:
+def _exchange(ports: Ports, site: SiteMirror) -> RunFacts:
     """Pull from and push to a run's site, if the run was ever sent there."""
     try:
-        mirror.pull()
-        mirror.push()
+        site.pull()
+        site.push()
     except NotFoundError:
-        tasks = mirror.run.facts().tasks.values()
+        tasks = ports.files.facts().tasks.values()
         if any(job.is_submitted for task in tasks for job in task.jobs.values()):
             raise
-    return mirror.run.facts()
+    return ports.files.facts()
 
 
-def _take_over_launch(run: RunFolder, plan: Plan) -> str:
+def _take_over_launch(ports: Ports) -> str:
     """Take over an interrupted launch: continue it if its files are staged, else end it."""
-    with client_journal(run.journal) as journal:
-        if not run.facts().run:
-            announce(run, plan, journal)
-        if is_staged(run):
+    with ports.files.open_journal() as journal:
+        if not ports.files.facts().run:
+            announce(ports, journal)
+        if ports.files.is_staged():
             return "took over an interrupted launch"
         message = "the command that launched it ended before all files were staged"
-        for task in plan.tasks:
+        for task in ports.plan.tasks:
             journal.append(
                 events.TASK_ENDED,
                 task=task.name,
@@ -140,39 +130,40 @@ def _take_over_launch(run: RunFolder, plan: Plan) -> str:
     return message
 
 
-def _next_step(run: RunFolder, plan: Plan, mirror: Mirror | None) -> tuple[str, Action] | None:
-    if mirror is None:
-        return next_action(run, plan, reads_requests=True)
-    return next_action(run, plan, reads_requests=mirror.transport.has_server, pull=lambda: _exchange(mirror))
+def _next_step(ports: Ports) -> tuple[str, Action] | None:
+    site = ports.site
+    if site is None:
+        return next_action(ports, reads_requests=True)
+    return next_action(ports, reads_requests=site.reads_requests, pull=lambda: _exchange(ports, site))
 
 
-def _missing(run: RunFolder, task: str, action: Action) -> list[str]:
+def _missing(ports: Ports, task: str, action: Action) -> list[str]:
     """Return records that an action needs and the journal lacks; none if it only cancels."""
-    facts = run.facts()
+    facts = ports.files.facts()
     if facts.tasks[task].end or isinstance(action, Cancel):
         return []
-    return missing_records(run.path, facts)
+    return ports.files.missing_records(facts)
 
 
-def _left_alone(run: RunFolder, missing: list[str]) -> str:
-    return f"{NOTHING_DONE} for {run.id}: {missing[0]}"
+def _left_alone(ports: Ports, missing: list[str]) -> str:
+    return f"{NOTHING_DONE} for {ports.files.id}: {missing[0]}"
 
 
-def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journal: JournalWriter) -> str:
+def _do(ports: Ports, task: str, action: Action, journal: Journal) -> str:
     if isinstance(action, Submit):
-        return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task} again")
+        return _submit(ports, task, action.job, journal, f"submitted job {action.job} of {task} again")
     if isinstance(action, Cancel):
-        found = submission_of(run, task, action.job)
+        found = submission_of(ports.files, task, action.job)
         assert found is not None  # it has been observed
-        backend_of(plan).cancel(found)
+        ports.backend().cancel(found)
         return f"cancelled job {action.job} of {task}"
     if isinstance(action, Unqueue):
-        return _unqueue(run, plan, task, action)
+        return _unqueue(ports, task, action)
     if isinstance(action, RecordGone):
         journal.append(events.JOB_GONE, task=task, job=action.job)
         return ""
     if isinstance(action, MarkLost):
-        _sweep(run, plan, task, action.job)
+        _sweep(ports, task, action.job)
         journal.append(
             events.JOB_LOST,
             task=task,
@@ -183,24 +174,33 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         )
         return f"job {action.job} of {task} was lost: {action.message}"
     if isinstance(action, NextJob):
-        deliver_secrets(run, plan, home)
-        intend(run, plan, {task: action.job}, journal, resets_budgets=False)
-        return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task}")
+        ports.deliver_secrets()
+        intend(ports, {task: action.job}, journal, resets_budgets=False)
+        return _submit(ports, task, action.job, journal, f"submitted job {action.job} of {task}")
     if isinstance(action, EndLeftovers):
-        _sweep(run, plan, task, action.job)
-        message = "its supervisor was killed; the next command that acted on the run killed it"
-        attempt = run.facts().task(task).attempts[action.attempt]
-        cause = attempt.end.cause if attempt.end is not None else str(Cause.NODE_LOST)
-        cause = str(Cause.NODE_LOST) if cause == Cause.OK else cause
-        for rank in action.ranks:
-            end = End(cause, rank=rank, message=message).to_data()
-            journal.append(events.PROCESS_ENDED, task=task, attempt=action.attempt, rank=rank, end=end)
-        return f"killed leftover processes of job {action.job} of {task}"
+        return _end_leftovers(ports, task, action, journal)
     return _end(task, action, journal)
 
 
-def _unqueue(run: RunFolder, plan: Plan, task: str, action: Unqueue) -> str:
-    backend, found = backend_of(plan), submission_of(run, task, action.job)
+def _end_leftovers(ports: Ports, task: str, action: EndLeftovers, journal: Journal) -> str:
+    """Kill what a lost job left behind, and record its end; where nothing can be killed from here, it stays in doubt."""
+    if _sweep(ports, task, action.job):
+        doubt, message = {}, "its supervisor was killed; the next command that acted on the run killed it"
+        done = f"killed leftover processes of job {action.job} of {task}"
+    else:
+        doubt, message = {"is_doubtful": True}, "its supervisor was lost, and its job is gone"
+        done = f"recorded that job {action.job} of {task} is gone"
+    attempt = ports.files.facts().task(task).attempts[action.attempt]
+    cause = attempt.end.cause if attempt.end is not None else str(Cause.NODE_LOST)
+    cause = str(Cause.NODE_LOST) if cause == Cause.OK else cause
+    for rank in action.ranks:
+        end = End(cause, rank=rank, message=message).to_data()
+        journal.append(events.PROCESS_ENDED, task=task, attempt=action.attempt, rank=rank, end=end, **doubt)
+    return done
+
+
+def _unqueue(ports: Ports, task: str, action: Unqueue) -> str:
+    backend, found = ports.backend(), submission_of(ports.files, task, action.job)
     assert found is not None  # it has been observed
     if isinstance(backend, CanUnqueue):
         backend.unqueue(found)
@@ -209,19 +209,19 @@ def _unqueue(run: RunFolder, plan: Plan, task: str, action: Unqueue) -> str:
     return f"cancelled {', '.join(action.ids)} of job {action.job} of {task}"
 
 
-def _submit(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter, done: str) -> str:
+def _submit(ports: Ports, task: str, number: int, journal: Journal, done: str) -> str:
     """Submit a recorded job; record a refusal, after which the next step ends the task."""
     try:
-        submit_intended(run, plan, home, task, number, journal)
+        submit_intended(ports, task, number, journal)
     except PreconditionError:
-        refusal = run.facts().task(task).jobs[number].refusal
+        refusal = ports.files.facts().task(task).jobs[number].refusal
         if not refusal:
             raise
         return f"the place refused job {number} of {task}: {refusal}"
     return done
 
 
-def _end(task: str, action: EndTask, journal: JournalWriter) -> str:
+def _end(task: str, action: EndTask, journal: Journal) -> str:
     journal.append(
         events.TASK_ENDED,
         task=task,
@@ -234,7 +234,9 @@ def _end(task: str, action: EndTask, journal: JournalWriter) -> str:
     return f"{task} {'ended' if action.verdict is State.SUCCEEDED else action.verdict}: {action.cause}"
 
 
-def _sweep(run: RunFolder, plan: Plan, task: str, number: int) -> None:
-    backend, found = backend_of(plan), submission_of(run, task, number)
+def _sweep(ports: Ports, task: str, number: int) -> bool:
+    """Kill what a lost job left behind; return whether this backend can do that."""
+    backend, found = ports.backend(), submission_of(ports.files, task, number)
     if found is not None and isinstance(backend, CanSweep):
         backend.sweep(found)
+    return isinstance(backend, CanSweep)

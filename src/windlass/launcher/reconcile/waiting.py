@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from windlass.core.errors import UnreachableError
+from windlass.launcher.client import backend_of
 from windlass.launcher.reconcile.assessment import LOOK_S
-from windlass.launcher.submit import backend_of, submission_of
+from windlass.launcher.submit import submission_of
 from windlass.plan.plan import Plan
 from windlass.record.state import RunFacts
 from windlass.runs.store import RunFolder

@@ -93,6 +93,11 @@ class Mirror:
         folders[self.root] = [(path.name, path) for path in own]
         self.transport.send_folders(folders, empty={self.root: ("journal", "logs", "checkpoints", "out")})
 
+    @property
+    def reads_requests(self) -> bool:
+        """Return whether requests in the journal reach running jobs."""
+        return self.transport.has_server
+
     def put(self, paths: Iterable[Path]) -> None:
         """Send small files of the local run folder, replacing those at the site."""
         chosen = list(paths)

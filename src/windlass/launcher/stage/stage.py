@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import write_atomic, write_json
+from windlass.launcher.client import BILL, PLACES, PROVENANCE, mirror_if_remote
 from windlass.launcher.prepare import Prepared
-from windlass.launcher.remote.mirrored import mirror_if_remote
 from windlass.launcher.stage.image import reference_at
-from windlass.launcher.submit import BILL, PLACES, PROVENANCE
 from windlass.pin.code.checkouts import checkout
 from windlass.pin.data.pinned import DataPlaces
 from windlass.pin.environment.ensuring import ensure_environment
