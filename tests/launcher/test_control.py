@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.launcher.bench import Bench, PickyBackend
 from windlass.core.errors import PreconditionError, SpecError, UsageError
 from windlass.launcher import control
+from windlass.launcher.client import client_journal
+from windlass.launcher.reconcile import reconciler
 from windlass.record import events
 from windlass.record.state import State
 
@@ -191,3 +195,41 @@ def test_the_journal_of_a_client_is_made_when_it_has_something_to_say(bench: Ben
     run = bench.launch()
     assert [path.name.partition("-")[0] for path in run.folder.journal.glob("*.wj")] == ["client"]
     assert bench.kinds(run).count(events.RUN_CREATED) == 1
+
+
+# ------------------------------------------------------------------------------------------------------- leftovers
+
+
+@pytest.mark.parametrize("can_sweep", [True, False])
+def test_leftovers_are_only_called_killed_where_they_can_be(
+    can_sweep: bool, bench: Bench, backend: PickyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a site whose machines cannot be reached from here, the next start must wait for what may still run."""
+    if not can_sweep:
+        monkeypatch.setattr(reconciler, "CanSweep", int)  # this backend is none
+    run = bench.launch()
+    with client_journal(run.folder.journal) as journal:
+        started: dict[str, Any] = {
+            "job": 1,
+            "attempt": 1,
+            "epoch": 1,
+            "leader": "n",
+            "address": "",
+            "port": 1,
+            "incarnation": "11.0",
+        }
+        journal.append(events.ATTEMPT_STARTED, task="main", **started)
+        journal.append(events.PROCESS_STARTING, task="main", attempt=1, rank=0, incarnation="11.0")
+    bench.say_ended(run, "failed", "node-lost")
+    backend.lose("main-1")
+    done = run.reconcile()
+    killed, gone = (
+        "killed leftover processes of job 1 of main",
+        "recorded that job 1 of main is gone",
+    )
+    assert done == [killed if can_sweep else gone]
+    replica = run.facts.task("main").attempts[1].replicas[0]
+    assert replica.end is not None
+    assert replica.end.cause == "node-lost"
+    assert replica.is_certainly_over is can_sweep
+    assert run.reconcile() == []

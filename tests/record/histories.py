@@ -89,7 +89,13 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "process": _TEXT,
         "argv": st.just([]),
     },
-    events.PROCESS_ENDED: {"task": _TASKS, "attempt": _NUMBERS, "rank": st.integers(0, 1), "end": _END},
+    events.PROCESS_ENDED: {
+        "task": _TASKS,
+        "attempt": _NUMBERS,
+        "rank": st.integers(0, 1),
+        "end": _END,
+        "is_doubtful": st.booleans(),
+    },
     events.ATTEMPT_ENDED: {"task": _TASKS, "job": _NUMBERS, "attempt": _NUMBERS, "epoch": _NUMBERS, "end": _END},
     events.TASK_ENDED: {
         "task": _TASKS,

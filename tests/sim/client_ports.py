@@ -167,7 +167,7 @@ class VirtualFiles:
         yield self
 
     def append(self, kind: str, *, is_durable: bool = True, **data: Any) -> Record:
-        """Record a fact, some time after the step before; see `ports.Journal`."""
+        """Record a fact, some time after the step before; see `ports.ClientJournal`."""
         self._clients.pause()
         if self._writer is None:
             cluster = self._clients.cluster
@@ -195,7 +195,7 @@ class VirtualFiles:
 
 
 class VirtualPorts:
-    """All ports of one command; see `ports.Ports`."""
+    """All ports of one command; see `ports.ClientPorts`."""
 
     site = None
 

@@ -28,7 +28,7 @@ from windlass.supervise.replica.core import ReplicaCore
 from windlass.supervise.replica.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from windlass.launcher.ports import Journal, Ports
+    from windlass.launcher.ports import ClientJournal, ClientPorts
     from windlass.record.frames import Record
     from windlass.supervise.gang.messages import Command, Order
 
@@ -69,7 +69,7 @@ def seeds_of(mutant: str) -> list[int]:
 def _submit_before_journal() -> list[Change]:
     """The client makes the job first and writes its intent down afterwards."""
 
-    def intend(ports: Ports, jobs: Mapping[str, int], journal: Journal, *, resets_budgets: bool) -> None:
+    def intend(ports: ClientPorts, jobs: Mapping[str, int], journal: ClientJournal, *, resets_budgets: bool) -> None:
         for task, number in jobs.items():
             folder = ports.files.job_folder(task, number)
             ports.backend().submit(Rendered(folder=folder, files={}, argv=(), token=ports.new_token()))

@@ -57,7 +57,7 @@ BILL = "image.spdx.json"
 
 
 class Client:
-    """Ports of one command that acts on one run; see `ports.Ports`.
+    """Ports of one command that acts on one run; see `ports.ClientPorts`.
 
     Args:
         plan: the run's plan, if it is known; otherwise it is read when it is needed.
@@ -71,12 +71,12 @@ class Client:
 
     @cached_property
     def plan(self) -> Plan:
-        """See `ports.Ports`."""
+        """See `ports.ClientPorts`."""
         return self._plan or Plan.from_data(self.run.plan())
 
     @cached_property
     def site(self) -> Mirror | None:
-        """See `ports.Ports`."""
+        """See `ports.ClientPorts`."""
         if not self.run.is_mirrored:
             return mirror_if_remote(self.run, self.plan, self.home)
         from windlass.launcher.remote.mirror import mirror_of  # lazy: most runs are on this machine
@@ -84,23 +84,23 @@ class Client:
         return mirror_of(self.run, self.plan, self.home)
 
     def backend(self, *, patience_s: float | None = None) -> Backend:
-        """See `ports.Ports`."""
+        """See `ports.ClientPorts`."""
         return backend_of(self.plan, patience_s=patience_s)
 
     def rendered_job(self, task: str, number: int) -> tuple[Backend, Rendered]:
-        """See `ports.Ports`."""
+        """See `ports.ClientPorts`."""
         return rendered_job(self.run, self.plan, self.home, task, number)
 
     def new_token(self) -> str:
-        """See `ports.Ports`."""
+        """See `ports.ClientPorts`."""
         return new_token()
 
     def deliver_secrets(self) -> None:
-        """See `ports.Ports`."""
+        """See `ports.ClientPorts`."""
         deliver_secrets(self.run, self.plan, self.home)
 
     def remove_secrets(self) -> None:
-        """See `ports.Ports`."""
+        """See `ports.ClientPorts`."""
         remove_secrets(self.run, self.site)
 
 

@@ -17,7 +17,7 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.launcher.ports import Ports
+    from windlass.launcher.ports import ClientPorts
 
 __all__ = ["kill", "request_stop", "resume", "retry", "start_again", "stop"]
 
@@ -35,7 +35,7 @@ def stop(
     return request_stop(Client(run, home), reason=reason, is_checkpoint_wanted=is_checkpoint_wanted)
 
 
-def request_stop(ports: Ports, *, reason: str, is_checkpoint_wanted: bool) -> list[str]:
+def request_stop(ports: ClientPorts, *, reason: str, is_checkpoint_wanted: bool) -> list[str]:
     """Do what `stop` does, through ports."""
     facts = ports.files.facts()
     tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
@@ -66,7 +66,7 @@ def _pull_mirror(run: RunFolder, home: Home) -> None:
         mirror.pull()
 
 
-def _cancel_all(ports: Ports) -> None:
+def _cancel_all(ports: ClientPorts) -> None:
     backend = ports.backend()
     for name, task in ports.files.facts().tasks.items():
         submission = submission_of(ports.files, name, task.newest_job) if not task.end else None
@@ -107,7 +107,7 @@ def _again(run: RunFolder, home: Home, *, resets_budgets: bool) -> list[str]:
     return start_again(Client(run, home), resets_budgets=resets_budgets)
 
 
-def start_again(ports: Ports, *, resets_budgets: bool) -> list[str]:
+def start_again(ports: ClientPorts, *, resets_budgets: bool) -> list[str]:
     """Do what `retry` does, or without new budgets what `resume` does, through ports."""
     files = ports.files
     reconcile_through(ports)

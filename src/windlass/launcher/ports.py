@@ -16,10 +16,10 @@ from windlass.plan.plan import Plan
 from windlass.record.frames import Record
 from windlass.record.state import RunFacts
 
-__all__ = ["Journal", "Ports", "RunFiles", "RunRecord", "SiteMirror"]
+__all__ = ["ClientJournal", "ClientPorts", "RunFiles", "RunRecord", "SiteMirror"]
 
 
-class Journal(Protocol):
+class ClientJournal(Protocol):
     """Journal of a run as one client writes it."""
 
     def append(self, kind: str, *, is_durable: bool = True, **data: Any) -> Record:
@@ -61,7 +61,7 @@ class RunFiles(RunRecord, Protocol):
     def missing_records(self, facts: RunFacts) -> list[str]:
         """Describe records that are missing in the journal; call it only after the jobs are gone."""
 
-    def open_journal(self) -> AbstractContextManager[Journal]:
+    def open_journal(self) -> AbstractContextManager[ClientJournal]:
         """Open this client's file in the journal; it is created with its first record."""
 
     def lock(self) -> AbstractContextManager[object]:
@@ -85,7 +85,7 @@ class SiteMirror(Protocol):
         """Push records of this machine; they are on the site's disk when this returns. Raises the same errors."""
 
 
-class Ports(Protocol):
+class ClientPorts(Protocol):
     """All ports of one command that acts on one run."""
 
     @property

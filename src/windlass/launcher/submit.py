@@ -12,12 +12,12 @@ from windlass.record.causes import Cause
 from windlass.record.state import jobs_to_let_go
 
 if TYPE_CHECKING:
-    from windlass.launcher.ports import Journal, Ports, RunRecord
+    from windlass.launcher.ports import ClientJournal, ClientPorts, RunRecord
 
 __all__ = ["announce", "intend", "let_go", "submission_of", "submit_all", "submit_intended"]
 
 
-def announce(ports: Ports, journal: Journal) -> None:
+def announce(ports: ClientPorts, journal: ClientJournal) -> None:
     """Record the run and its tasks."""
     plan = ports.plan
     tasks = {
@@ -36,7 +36,7 @@ def announce(ports: Ports, journal: Journal) -> None:
         journal.append(events.NOTE, task="", message=note)
 
 
-def intend(ports: Ports, jobs: Mapping[str, int], journal: Journal, *, resets_budgets: bool) -> None:
+def intend(ports: ClientPorts, jobs: Mapping[str, int], journal: ClientJournal, *, resets_budgets: bool) -> None:
     """Record the jobs to submit, each with a new token, before any is submitted."""
     for task, number in jobs.items():
         journal.append(
@@ -49,7 +49,7 @@ def intend(ports: Ports, jobs: Mapping[str, int], journal: Journal, *, resets_bu
         )
 
 
-def submit_intended(ports: Ports, task: str, number: int, journal: Journal) -> None:
+def submit_intended(ports: ClientPorts, task: str, number: int, journal: ClientJournal) -> None:
     """Submit a recorded job, or find the one that an earlier call submitted."""
     backend, rendered = ports.rendered_job(task, number)
     try:
@@ -71,7 +71,7 @@ def submit_intended(ports: Ports, task: str, number: int, journal: Journal) -> N
     let_go(ports)
 
 
-def submit_all(ports: Ports, jobs: Mapping[str, int], journal: Journal) -> PreconditionError | None:
+def submit_all(ports: ClientPorts, jobs: Mapping[str, int], journal: ClientJournal) -> PreconditionError | None:
     """Submit recorded jobs up to the first refusal, and return that.
 
     After a refusal the run stops: submitted tasks get a stop request, the other tasks never start.
@@ -91,7 +91,7 @@ def submit_all(ports: Ports, jobs: Mapping[str, int], journal: Journal) -> Preco
     return None
 
 
-def let_go(ports: Ports) -> list[str]:
+def let_go(ports: ClientPorts) -> list[str]:
     """Release held jobs whose predecessors have ended; return the names of their tasks."""
     waiting = jobs_to_let_go(ports.files.facts())
     if not waiting:
@@ -106,7 +106,7 @@ def let_go(ports: Ports) -> list[str]:
     return list(waiting)
 
 
-def _refuse(task: str, number: int, cause: Cause, message: str, journal: Journal) -> None:
+def _refuse(task: str, number: int, cause: Cause, message: str, journal: ClientJournal) -> None:
     journal.append(events.JOB_REFUSED, task=task, job=number, cause=str(cause), message=message)
 
 

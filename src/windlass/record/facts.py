@@ -74,13 +74,19 @@ class End:
 
 @dataclass
 class Replica:
-    """Facts about one node's share of an attempt."""
+    """Facts about one node's share of an attempt.
+
+    Attributes:
+        is_certainly_over: a record of its process's end says that nothing of it is left; a client that cannot reach the
+            machine only records that its job is gone.
+    """
 
     host: str = ""
     process: str = ""
     is_starting: bool = False
     incarnation: str = ""
     end: End | None = None
+    is_certainly_over: bool = False
 
 
 @dataclass

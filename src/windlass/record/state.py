@@ -297,6 +297,7 @@ def _process_started(facts: RunFacts, record: Record) -> None:
 
 def _process_ended(facts: RunFacts, record: Record) -> None:
     replica = _replica(facts, record)
+    replica.is_certainly_over |= not record.data.get("is_doubtful", False)
     if _is_first_of_rank(facts, record):
         replica.end = End.from_data(record.data["end"])
 

@@ -38,7 +38,7 @@ from windlass.runs.pending import Assessment, PendingAction
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.launcher.ports import Ports
+    from windlass.launcher.ports import ClientPorts
 
 __all__ = ["LOOK_S", "assess", "has_ended", "is_settled", "next_action"]
 
@@ -112,7 +112,7 @@ def is_settled(facts: RunFacts) -> bool:
 
 
 def next_action(
-    ports: Ports, *, reads_requests: bool, pull: Callable[[], object] | None = None
+    ports: ClientPorts, *, reads_requests: bool, pull: Callable[[], object] | None = None
 ) -> tuple[str, Action] | None:
     """Return a run's next action and its task. Jobs are observed before facts are read.
 
@@ -126,7 +126,7 @@ def next_action(
     return next(_actions(ports, ports.files.facts(), seen, reads_requests=reads_requests), None)
 
 
-def _pull_mirror(ports: Ports) -> None:
+def _pull_mirror(ports: ClientPorts) -> None:
     """Pull new records of a run from its site, if it was ever sent there."""
     if ports.site is None:
         return
@@ -137,7 +137,7 @@ def _pull_mirror(ports: Ports) -> None:
             raise
 
 
-def _observe(ports: Ports, facts: RunFacts, *, patience_s: float | None = None) -> _Seen:
+def _observe(ports: ClientPorts, facts: RunFacts, *, patience_s: float | None = None) -> _Seen:
     newest = {name: task.newest_job for name, task in facts.tasks.items() if not task.end or has_loose_ends(task)}
     wanted = {*newest.items(), *((name, job) for name, task in facts.tasks.items() for job in task.jobs_left)}
     found = {key: submission_of(ports.files, *key) for key in sorted(wanted)}
@@ -156,7 +156,7 @@ def _observe(ports: Ports, facts: RunFacts, *, patience_s: float | None = None) 
     )
 
 
-def _actions(ports: Ports, facts: RunFacts, seen: _Seen, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
+def _actions(ports: ClientPorts, facts: RunFacts, seen: _Seen, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
     """Yield actions for tasks and leftover jobs; observe again after carrying one out."""
     for name, task in facts.tasks.items():
         action = _action_for(ports, facts, task, seen, reads_requests=reads_requests)
@@ -169,7 +169,9 @@ def _actions(ports: Ports, facts: RunFacts, seen: _Seen, *, reads_requests: bool
             yield name, action
 
 
-def _action_for(ports: Ports, facts: RunFacts, task: TaskFacts, seen: _Seen, *, reads_requests: bool) -> Action | None:
+def _action_for(
+    ports: ClientPorts, facts: RunFacts, task: TaskFacts, seen: _Seen, *, reads_requests: bool
+) -> Action | None:
     observed = seen.newest.get(task.name, Observation(state=JobState.UNKNOWN))
     budgets = Budgets(*facts.budgets.get(task.name, (50, 0)))
     return reconcile(task, observed, budgets, ports.plan.task(task.name).chain.num_links, reads_requests=reads_requests)
@@ -184,7 +186,7 @@ def _why_unseen(seen: Observation) -> str:
     return f"{seen.detail}, but {seen.signs}: the job is not considered lost" if seen.signs else ""
 
 
-def _unfinished_launch(ports: Ports, facts: RunFacts) -> PendingAction:
+def _unfinished_launch(ports: ClientPorts, facts: RunFacts) -> PendingAction:
     missing = ports.files.missing_records(facts)
     if missing:
         return _damaged("", missing)
@@ -199,7 +201,7 @@ def _damaged(task: str, missing: list[str]) -> PendingAction:
     return PendingAction(task=task, what=f"its record is damaged: {missing[0]}{more}", then="")
 
 
-def _in_words(ports: Ports, facts: RunFacts, seen: _Seen, task: str, action: Action) -> PendingAction:
+def _in_words(ports: ClientPorts, facts: RunFacts, seen: _Seen, task: str, action: Action) -> PendingAction:
     missing = ports.files.missing_records(facts) if not facts.tasks[task].end else []
     if missing and not isinstance(action, Cancel):
         return _damaged(task, missing)
@@ -235,7 +237,7 @@ def _then(action: Action) -> str:
     return "cancels it"
 
 
-def _after_loss(ports: Ports, facts: RunFacts, seen: _Seen, task: str, action: MarkLost) -> str:
+def _after_loss(ports: ClientPorts, facts: RunFacts, seen: _Seen, task: str, action: MarkLost) -> str:
     """Describe the action after a lost job, by applying the policy to a copy of the facts."""
     later = copy.deepcopy(facts)
     data = {

@@ -30,7 +30,7 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.launcher.ports import Journal, Ports, SiteMirror
+    from windlass.launcher.ports import ClientJournal, ClientPorts, SiteMirror
 
 __all__ = ["NOTHING_DONE", "reconcile_run", "reconcile_through"]
 
@@ -49,7 +49,7 @@ def reconcile_run(run: RunFolder, home: Home) -> list[str]:
     return reconcile_through(Client(run, home))
 
 
-def reconcile_through(ports: Ports) -> list[str]:
+def reconcile_through(ports: ClientPorts) -> list[str]:
     """Do what `reconcile_run` does, through ports."""
     files = ports.files
     facts = files.facts()
@@ -68,7 +68,7 @@ def reconcile_through(ports: Ports) -> list[str]:
         return _carry_out(ports)
 
 
-def _carry_out(ports: Ports) -> list[str]:
+def _carry_out(ports: ClientPorts) -> list[str]:
     """Carry out actions until none is left, pushing each to the run's site."""
     done: list[str] = []
     files = ports.files
@@ -97,7 +97,7 @@ def _carry_out(ports: Ports) -> list[str]:
     return done
 
 
-def _exchange(ports: Ports, site: SiteMirror) -> RunFacts:
+def _exchange(ports: ClientPorts, site: SiteMirror) -> RunFacts:
     """Pull from and push to a run's site, if the run was ever sent there."""
     try:
         site.pull()
@@ -109,7 +109,7 @@ def _exchange(ports: Ports, site: SiteMirror) -> RunFacts:
     return ports.files.facts()
 
 
-def _take_over_launch(ports: Ports) -> str:
+def _take_over_launch(ports: ClientPorts) -> str:
     """Take over an interrupted launch: continue it if its files are staged, else end it."""
     with ports.files.open_journal() as journal:
         if not ports.files.facts().run:
@@ -130,14 +130,14 @@ def _take_over_launch(ports: Ports) -> str:
     return message
 
 
-def _next_step(ports: Ports) -> tuple[str, Action] | None:
+def _next_step(ports: ClientPorts) -> tuple[str, Action] | None:
     site = ports.site
     if site is None:
         return next_action(ports, reads_requests=True)
     return next_action(ports, reads_requests=site.reads_requests, pull=lambda: _exchange(ports, site))
 
 
-def _missing(ports: Ports, task: str, action: Action) -> list[str]:
+def _missing(ports: ClientPorts, task: str, action: Action) -> list[str]:
     """Return records that an action needs and the journal lacks; none if it only cancels."""
     facts = ports.files.facts()
     if facts.tasks[task].end or isinstance(action, Cancel):
@@ -145,11 +145,11 @@ def _missing(ports: Ports, task: str, action: Action) -> list[str]:
     return ports.files.missing_records(facts)
 
 
-def _left_alone(ports: Ports, missing: list[str]) -> str:
+def _left_alone(ports: ClientPorts, missing: list[str]) -> str:
     return f"{NOTHING_DONE} for {ports.files.id}: {missing[0]}"
 
 
-def _do(ports: Ports, task: str, action: Action, journal: Journal) -> str:
+def _do(ports: ClientPorts, task: str, action: Action, journal: ClientJournal) -> str:
     if isinstance(action, Submit):
         return _submit(ports, task, action.job, journal, f"submitted job {action.job} of {task} again")
     if isinstance(action, Cancel):
@@ -182,7 +182,7 @@ def _do(ports: Ports, task: str, action: Action, journal: Journal) -> str:
     return _end(task, action, journal)
 
 
-def _end_leftovers(ports: Ports, task: str, action: EndLeftovers, journal: Journal) -> str:
+def _end_leftovers(ports: ClientPorts, task: str, action: EndLeftovers, journal: ClientJournal) -> str:
     """Kill what a lost job left behind, and record its end; where nothing can be killed from here, it stays in doubt."""
     if _sweep(ports, task, action.job):
         doubt, message = {}, "its supervisor was killed; the next command that acted on the run killed it"
@@ -199,7 +199,7 @@ def _end_leftovers(ports: Ports, task: str, action: EndLeftovers, journal: Journ
     return done
 
 
-def _unqueue(ports: Ports, task: str, action: Unqueue) -> str:
+def _unqueue(ports: ClientPorts, task: str, action: Unqueue) -> str:
     backend, found = ports.backend(), submission_of(ports.files, task, action.job)
     assert found is not None  # it has been observed
     if isinstance(backend, CanUnqueue):
@@ -209,7 +209,7 @@ def _unqueue(ports: Ports, task: str, action: Unqueue) -> str:
     return f"cancelled {', '.join(action.ids)} of job {action.job} of {task}"
 
 
-def _submit(ports: Ports, task: str, number: int, journal: Journal, done: str) -> str:
+def _submit(ports: ClientPorts, task: str, number: int, journal: ClientJournal, done: str) -> str:
     """Submit a recorded job; record a refusal, after which the next step ends the task."""
     try:
         submit_intended(ports, task, number, journal)
@@ -221,7 +221,7 @@ def _submit(ports: Ports, task: str, number: int, journal: Journal, done: str) -
     return done
 
 
-def _end(task: str, action: EndTask, journal: Journal) -> str:
+def _end(task: str, action: EndTask, journal: ClientJournal) -> str:
     journal.append(
         events.TASK_ENDED,
         task=task,
@@ -234,7 +234,7 @@ def _end(task: str, action: EndTask, journal: Journal) -> str:
     return f"{task} {'ended' if action.verdict is State.SUCCEEDED else action.verdict}: {action.cause}"
 
 
-def _sweep(ports: Ports, task: str, number: int) -> bool:
+def _sweep(ports: ClientPorts, task: str, number: int) -> bool:
     """Kill what a lost job left behind; return whether this backend can do that."""
     backend, found = ports.backend(), submission_of(ports.files, task, number)
     if found is not None and isinstance(backend, CanSweep):

@@ -16,9 +16,14 @@ def is_of_other_start(attempt: Attempt | None, incarnation: str) -> bool:
 
 
 def open_processes(task: TaskFacts, incarnation: str) -> list[tuple[int, int]]:
-    """Return (attempt, rank) of processes of other starts whose end is not recorded."""
+    """Return (attempt, rank) of processes of other starts that may still run."""
     others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
-    return [(a.number, rank) for a in others for rank, r in sorted(a.replicas.items()) if r.is_starting and not r.end]
+    return [
+        (attempt.number, rank)
+        for attempt in others
+        for rank, replica in sorted(attempt.replicas.items())
+        if replica.is_starting and not replica.is_certainly_over
+    ]
 
 
 def newest_open_attempt(task: TaskFacts, incarnation: str) -> int:
