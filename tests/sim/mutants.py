@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.scenario import is_at_site
+from tests.sim.scenario import draw, is_at_site
 from tests.sim.site.mutants import SITE_MUTANTS
 from windlass.backends import JobState, Observation, Rendered
 from windlass.core.errors import UsageError
@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 __all__ = ["MUTANTS", "mutated", "seeds_of"]
 
 NUM_SEEDS = 1500
+NEEDED_FAULTS = {
+    "every-cancel-is-a-persons": "amnesia",
+    "abandoned-job-not-ended": "kill-step-daemon",
+    "leftovers-called-gone": "deaf",
+    "signs-of-life-ignored": "orphan",
+}
+"""Faults without which a mutant does nothing: only seeds that have them are tried, and of four times as many."""
 
 Change = tuple[object, str, object]
 
@@ -61,9 +68,11 @@ def mutated(name: str) -> Iterator[None]:
 
 
 def seeds_of(mutant: str) -> list[int]:
-    """Seeds in which a mutant must be caught: of chains and fences at sites, others on machines of their own."""
+    """Seeds in which a mutant must be caught: of chains and fences at sites, others on single machines."""
     is_wanted = mutant in SITE_MUTANTS
-    return [seed for seed in range(NUM_SEEDS) if is_at_site(seed) is is_wanted]
+    fault = NEEDED_FAULTS.get(mutant, "")
+    seeds = [seed for seed in range(4 * NUM_SEEDS if fault else NUM_SEEDS) if is_at_site(seed) is is_wanted]
+    return [seed for seed in seeds if not fault or any(what == fault for _, what, _ in draw(seed).faults.events)]
 
 
 def _submit_before_journal() -> list[Change]:
