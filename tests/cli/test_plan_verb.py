@@ -98,7 +98,7 @@ def test_a_question_over_the_network_is_announced(
 
     monkeypatch.setattr(pinning, "fetch_digest", unreachable)
     monkeypatch.setattr(image, "_engine", lambda site: None)
-    asked = "asking the registry example.org for the digest of `example.org/base:1`\n"
+    asked = "querying the registry example.org for the digest of `example.org/base:1`\n"
     named = windlass("plan", "e.yaml", "--on", "docker", "env.image=example.org/base:1")
     assert (named.code, named.err) == (0, asked)
     assert (
@@ -130,7 +130,7 @@ git config branch.main.remote origin && git config branch.main.merge refs/heads/
     monkeypatch.setattr(image, "_engine", lambda site: None)
     done = windlass(*words, "example.org/base:1", "--on", "docker", "--emit", "plan", "--", "python", "train.py")
     assert done.code == 0, done.err
-    assert "asking the registry example.org for the digest of `example.org/base:1`\n" in done.err
+    assert "querying the registry example.org for the digest of `example.org/base:1`\n" in done.err
 
 
 class ImageEngine:

@@ -137,7 +137,7 @@ def shape(err: str) -> list[str]:
         (
             ["stop", "last", "--now", "--checkpoint"],
             2,
-            ["error: `--checkpoint` and `--now` exclude each other [usage]", "hint: give one of them"],
+            ["error: `--checkpoint` and `--now` are mutually exclusive [usage]", "hint: give one of them"],
         ),
         (
             ["gc", "--runs"],

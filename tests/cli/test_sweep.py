@@ -57,7 +57,7 @@ def write(code: Path, sweep: dict[str, Any] | None, **spec: Any) -> None:
         (
             {"scheduler": {"asha": {"metric": "loss", "mode": "min"}}},
             "conflicting-options",
-            "two places name the metric",
+            "the metric is set twice",
         ),
         ({"first": {"lrr": 0.1}}, "searcher-option", "did you mean `lr`"),
         ({"trainable": "nowhere:Trainer"}, "module-not-found", "no module `nowhere`"),

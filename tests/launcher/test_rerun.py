@@ -31,4 +31,4 @@ def test_a_rerun_with_another_image_says_that_it_asks_the_registry(
         prepare_rerun(run.folder, bench.home, how=how, log=events.append)
     except WindlassError as error:
         pytest.fail(f"{events} {error}")
-    assert events == ["asking the registry docker.io for the digest of `python:3.12`", "registry asked"]
+    assert events == ["querying the registry docker.io for the digest of `python:3.12`", "registry asked"]

@@ -134,7 +134,7 @@ def test_where_an_override_may_come_from(index: str) -> None:
 
 
 def test_another_index_is_refused() -> None:
-    with pytest.raises(PreconditionError, match="takes it from `wheels/here`, which is not a package index") as caught:
+    with pytest.raises(PreconditionError, match="has the index `wheels/here`, which is not a package index") as caught:
         make_recipe(PIN, FILES, replace(SITE, overrides=(Override(package="torch", index="wheels/here"),)), "aarch64")
     assert caught.value.code == "invalid-value"
 
@@ -165,7 +165,7 @@ def test_a_wheel_newer_than_the_driver_is_refused_with_the_override() -> None:
         check_driver(finding, "isambard")
     assert caught.value.code == "driver-too-old"
     assert caught.value.message == (
-        "torch 2.9.1 needs CUDA 13.0, and the driver 565.57 of partition `gpu` runs CUDA 12.7 at most"
+        "torch 2.9.1 needs CUDA 13.0, but the driver 565.57 of partition `gpu` supports at most CUDA 12.7"
     )
     assert caught.value.hint == (
         "add to the profile of site `isambard`:\nenv:\n  overrides:\n  - package: torch==2.9.1\n    index: cu126\n"

@@ -130,7 +130,7 @@ def refused(experiment: Experiment) -> list[tuple[str, str]]:
 
 def test_an_engine_needs_an_image() -> None:
     experiment = Experiment(name="x", tasks={"main": Task(run="true")})
-    assert refused(experiment) == [("no-image", "`docker` runs containers, and the experiment names no image")]
+    assert refused(experiment) == [("no-image", "`docker` runs containers, but the experiment has no image")]
 
 
 @pytest.mark.parametrize("cluster", ["ray", "mpi", "srun"])

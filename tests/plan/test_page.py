@@ -56,7 +56,7 @@ task score   after train
 
 notes
   - context.priority=high: no other user's runs compete for this machine
-  - limit.time: counts for each task, all its attempts together
+  - limit.time: applies to each task, to all its attempts together
   - params.deep.dim, params.is_fast: no command or variable uses it
 """
 

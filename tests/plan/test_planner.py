@@ -236,7 +236,7 @@ BAD = [
         "{name: x, tasks: {t: {run: 'python a && python b', cluster: torchrun}}}",
         "tasks.t.run has several commands and names torchrun not at all",
         "launcher-command",
-        "write `torchrun` before the one command that is to run in several processes",
+        "write `torchrun` before the command that should run in several processes",
     ),
     (
         "{name: x, tasks: {t: {run: f, nodes: 2, gpus: 2}}}",
@@ -348,7 +348,7 @@ def test_without_gpus_the_proposal_removes_the_total() -> None:
 
 def test_an_unknown_machine_is_noted() -> None:
     plan = plan_of("{name: x, tasks: {t: {run: f, gpus: 400}}}", site=Site())
-    assert plan.notes == ("the shape of `local` is not known, so nothing was checked",)
+    assert plan.notes == ("the partitions and nodes of `local` are unknown, so nothing was checked",)
 
 
 def test_best_effort_says_what_it_ignores() -> None:

@@ -125,7 +125,7 @@ def test_a_full_queue_drops_counts_and_warns_once(
     assert found is not None
     assert found.num_dropped == 2
     assert len(job.records(events.METRICS)) == 3
-    assert capsys.readouterr().err.count("metrics are being dropped, training goes on") == 1
+    assert capsys.readouterr().err.count("metrics are being dropped, training continues") == 1
 
 
 def test_a_journal_that_cannot_be_written_does_not_end_training(job: Job, capsys: pytest.CaptureFixture[str]) -> None:

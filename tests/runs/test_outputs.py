@@ -65,7 +65,7 @@ def test_a_manifest_that_is_missing_or_damaged(tmp_path: Path) -> None:
     write_manifest(out)
     path = tmp_path / "out" / "train.manifest.json"
     path.write_text(path.read_text().replace('"size": 7', '"size": 8'))
-    with pytest.raises(PreconditionError, match="the digest does not fit the entries"):
+    with pytest.raises(PreconditionError, match="the digest does not match the entries"):
         read_manifest(out)
 
 

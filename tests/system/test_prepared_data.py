@@ -122,7 +122,7 @@ def test_a_build_that_writes_nothing_or_a_link_outside_is_refused(mill: Mill) ->
     run = mill.launch(build="ln -s /etc/hostname ${out}/host", code=())
     assert mill.stage.end(run) is State.FAILED
     (end,) = mill.stage.ends(run, "data.tokens")
-    assert "created the link host, which points out of ${out}" in end.message
+    assert "created the link host, which points outside of ${out}" in end.message
 
 
 def test_what_changed_in_a_folder_is_named_by_verify_noticed_by_the_next_and_built_again(mill: Mill) -> None:

@@ -144,7 +144,7 @@ def test_never_loading_begins_anew_and_says_what_stays(capsys: pytest.CaptureFix
     diary = Diary()
     trainer_of(2, store=store, checkpoint=config, callbacks={"diary": diary}).fit()
     assert "load" not in diary.hooks
-    assert "the folder holds a run up to step 3" in capsys.readouterr().err
+    assert "the folder contains a run up to step 3" in capsys.readouterr().err
 
 
 def test_always_loading_needs_something_to_load() -> None:

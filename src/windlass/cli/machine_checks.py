@@ -153,7 +153,9 @@ def _gpus() -> Iterator[Check]:
     names = sorted({str(gpu["name"]) for gpu in gpus})
     if len(gpus) != len(leased):
         message = f"nvidia-smi lists {len(gpus)} GPUs, but windlass would lease {len(leased)}"
-        yield Check(name="gpus", status="warn", message=message, hint="export WINDLASS_GPUS=0,1,... with the right ids")
+        yield Check(
+            name="gpus", status="warn", message=message, hint="export WINDLASS_GPUS=0,1,... with the ids to use"
+        )
         return
     yield Check(name="gpus", status="ok", message=f"{len(gpus)} {', '.join(names)}".rstrip() if gpus else "none")
 

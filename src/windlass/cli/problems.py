@@ -113,7 +113,7 @@ def from_import(error: ImportError) -> WindlassError | None:
         return None
     module = (error.name or "").partition(".")[0]
     return PreconditionError(
-        f"{module} is not installed, and this command needs it",
+        f"this command needs {module}, which is not installed",
         hint=f"pip install 'windlass[{extra}]'",
         code="extra-missing",
     )

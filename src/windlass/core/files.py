@@ -210,7 +210,7 @@ def _lock_within(descriptor: int, path: Path, timeout_s: float) -> None:
             if time.monotonic() >= end:
                 raise WaitTimeoutError(
                     f"another process has held the lock {path} for {timeout_s:g} s",
-                    hint=f"`fuser {path}` names it; try again when it is done",
+                    hint=f"`fuser {path}` shows that process; try again when it has ended",
                 ) from None
             time.sleep(_LOCK_PAUSE_S)
 

@@ -134,7 +134,7 @@ def _start(
         reason = error.strerror or str(error)
         raise PreconditionError(
             f"`{argv[0]}` cannot be run" + ("" if cwd is None else f" in {cwd}") + f": {reason}",
-            hint=f"`command -v {argv[0]}` says which file it is; look at its permissions and at the PATH",
+            hint=f"`command -v {argv[0]}` prints its path; check its permissions and the PATH",
             code="program-missing",
         ) from error
 

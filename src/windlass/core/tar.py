@@ -52,7 +52,7 @@ class _Ending:
         piece = self._source.read(size)
         self._num_reads_at_end += not piece
         if self._num_reads_at_end > _MAX_READS_AT_END:
-            raise tarfile.ReadError("it ends before its last file does")
+            raise tarfile.ReadError("the archive is truncated")
         return piece
 
 
@@ -83,6 +83,6 @@ def _bounded_members() -> type[tarfile.TarInfo]:
             try:
                 return super().fromtarfile(tarfile_)
             except (ValueError, OverflowError) as error:
-                raise tarfile.ReadError(f"a header cannot be understood: {error}") from error
+                raise tarfile.ReadError(f"invalid header: {error}") from error
 
     return Member

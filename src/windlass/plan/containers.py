@@ -25,7 +25,7 @@ def check_containers(experiment: Experiment, site: Site, diagnostics: Diagnostic
     if not image:
         hint = f"name one: --on {site.name} env.image=python:3.12, or env.image=Dockerfile; without one, --on local"
         diagnostics.add(
-            "env.image", f"`{site.name}` runs containers, and the experiment names no image", "no-image", hint
+            "env.image", f"`{site.name}` runs containers, but the experiment has no image", "no-image", hint
         )
     _check_launchers(experiment, diagnostics, "run it with --on local, or start the cluster inside your own command")
 
@@ -93,13 +93,13 @@ def container_argv(
     """
     if containers.kind == "none":
         raise PreconditionError(
-            f"`env.image` is `{image}`, and site `{site}` does not run containers",
+            f"`env.image` is `{image}`, but site `{site}` does not run containers",
             hint="use `env.uv`, or set `containers.kind` in its profile to apptainer or enroot",
             code="unsupported-setting",
         )
     if PurePath(image).name.startswith("Dockerfile"):
         raise PreconditionError(
-            f"`env.image` is `{image}`, and {containers.kind} cannot build from a Dockerfile",
+            f"`env.image` is `{image}`, but {containers.kind} cannot build from a Dockerfile",
             hint="build the image on another machine, push it, and use its tag",
             code="image-unsupported",
         )

@@ -64,9 +64,9 @@ def make_plan(
     experiment, declared = placed.experiment, _as_declared(placed.experiment)
     notes = [*placed.notes, *(f"passed over: {reason}" for reason in site.passed_over)]
     if site.machine is None and placed.target is None:
-        notes.append(f"the shape of `{site.name}` is not known, so nothing was checked")
+        notes.append(f"the partitions and nodes of `{site.name}` are unknown, so nothing was checked")
     if experiment.limit.time is not None and len(declared.tasks) > 1:
-        notes.append("limit.time: counts for each task, all its attempts together")
+        notes.append("limit.time: applies to each task, to all its attempts together")
     unpinned = [name for name, source in experiment.data.items() if source.source and name not in pins.data]
     if unpinned:
         raise InternalError(f"data `{unpinned[0]}` has no pin")

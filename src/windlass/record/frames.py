@@ -96,7 +96,7 @@ def _parse(bodies: list[bytes]) -> list[Record | None]:
         found = decode_json(b"[" + b",".join(bodies) + b"]")
         if len(found) == len(bodies):
             return [_record(fields) for fields in found]
-        raise ValueError("a body holds more than one value")
+        raise ValueError("a body contains more than one value")
     except ValueError:  # intact lines without valid JSON: not written by windlass
         return [_parse([body])[0] for body in bodies] if len(bodies) > 1 else [None]
 

@@ -94,7 +94,7 @@ class Manifest:
         entries = tuple(ManifestEntry(f["path"], f["size"], f["sha256"], f.get("link", "")) for f in data["files"])
         manifest = cls(entries, data["step"], data["at"])
         if manifest.digest != data["digest"]:
-            raise ValueError("the digest does not fit the entries")
+            raise ValueError("the digest does not match the entries")
         return manifest
 
 

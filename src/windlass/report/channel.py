@@ -170,4 +170,4 @@ class Channel:
         if not self._has_warned:
             self._has_warned = True
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"windlass: {reason}; metrics are being dropped, training goes on\n")
+                sys.stderr.write(f"windlass: {reason}; metrics are being dropped, training continues\n")

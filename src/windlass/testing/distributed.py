@@ -181,7 +181,7 @@ def _wait(folder: Path, pids: dict[int, int], timeout_s: float) -> None:
 def _note_death(folder: Path, rank: int, code: int) -> None:
     """Record a rank that died without a message, unless its stack shows that it timed out."""
     if not (folder / f"{rank}.failure").exists() and not _read(folder / f"{rank}.stack"):
-        _write_failure(folder, rank, f"it ended with code {code} (a negative one is a signal's number)")
+        _write_failure(folder, rank, f"it ended with code {code} (a negative code is a signal number)")
 
 
 def _write_failure(folder: Path, rank: int, text: str) -> None:

@@ -63,7 +63,7 @@ class Recipe:
     name: Annotated[str, Name(), Doc("Name of the run, used for folders and in trackers.")]
     model: Annotated[ModelConfig | ModelTarget, Doc("Model: a preset's name, a decoder's settings, or custom code.")]
     data: Annotated[AnyData, Doc("Training data.")]
-    duration: Annotated[Duration, Doc("Length of the run; schedules end there.")]
+    duration: Annotated[Duration, Doc("Length of the run, and default length of schedules.")]
     stop: Annotated[Duration | None, Doc("Stop earlier, with schedules unchanged.")] = None
     train_module: Annotated[ModuleTarget | None, Doc("Training module; null: next-token prediction.")] = None
     optim: Annotated[OptimConfig, Doc("The optimiser.")] = AdamWConfig()

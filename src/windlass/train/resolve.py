@@ -165,7 +165,7 @@ def _recipe_class(name: str, source: str) -> type[Recipe]:
     if isinstance(found, type) and issubclass(found, Recipe):
         return found
     hint = "it was one when it was recorded: `class Mine(train.Recipe)`"
-    raise UsageError(f"`{source}` is of `{name}`, which is not a recipe class", hint=hint, code="recipe-wrong")
+    raise UsageError(f"`{source}` has the type `{name}`, which is not a recipe class", hint=hint, code="recipe-wrong")
 
 
 def _file_missing(path: Path) -> NotFoundError:

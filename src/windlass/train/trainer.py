@@ -272,11 +272,11 @@ def load_first_state(trainer: Trainer[Any]) -> str:
         left = trainer.store.committed() if wanted.strategy == "never" and trainer.store is not None else ()
         if left and trainer.world.is_main:
             sys.stderr.write(
-                f"the folder holds a run up to step {left[-1].step}, which a start without "
-                "`checkpoint.load.strategy=never` would take up; another `checkpoint.folder` keeps them apart\n"
+                f"the folder contains a run up to step {left[-1].step}; a start without "
+                "`checkpoint.load.strategy=never` would resume from it; use another `checkpoint.folder` to keep them apart\n"
             )
         if wanted.path and wanted.strategy != "never" and trainer.world.is_main:
-            sys.stderr.write(f"no checkpoint at {wanted.path} (`checkpoint.load.path`); starting anew\n")
+            sys.stderr.write(f"no checkpoint at {wanted.path} (`checkpoint.load.path`); starting from scratch\n")
         return ""
     if source.kind in ("hf", "dcp"):
         return _warm_start(trainer, source)

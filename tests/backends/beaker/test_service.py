@@ -106,7 +106,7 @@ def test_an_expired_token_is_named(beaker: FakeBeaker, service: BeakerService) -
 
 def test_a_wrong_token_is_named_at_the_first_question(beaker: FakeBeaker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BEAKER_TOKEN", "wrong")
-    with pytest.raises(AccessError, match="rejected the token, asking who the token belongs to"):
+    with pytest.raises(AccessError, match="rejected the token, looking up the user of the token"):
         BeakerService().user()
 
 

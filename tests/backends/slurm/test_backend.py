@@ -400,7 +400,7 @@ def test_a_job_that_ran_and_that_a_controller_forgot_was_cancelled_by_nobody(hur
     hurried.answers(
         squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=ShellResult(0, "Duplicate jobid\n", "")
     )
-    said = "a restarted controller had forgotten that it ran, and ended it (Slurm: Duplicate jobid)"
+    said = "a restarted controller had lost its record of the job and ended it (Slurm: Duplicate jobid)"
     assert hurried.seen(job) == (JobState.GONE, "killed", said)
 
 

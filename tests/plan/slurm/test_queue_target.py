@@ -75,7 +75,7 @@ def test_what_a_site_cannot_do_is_refused(overrides: list[str], code: str, messa
     [
         ("gpuu", "unknown-queue", "`lab` has no partition `gpuu`", "did you mean `--on lab/gpu`?"),
         ("zz", "unknown-queue", "`lab` has no partition `zz`", "the partitions are: gpu, big, cpu, spare"),
-        ("cpu", "does-not-fit", "task `main` needs GPUs, and the nodes of `lab/cpu` have none", "--on lab/gpu"),
+        ("cpu", "does-not-fit", "task `main` needs GPUs, but the nodes of `lab/cpu` have none", "--on lab/gpu"),
     ],
 )
 def test_a_partition_that_is_not_there_or_has_no_gpus(partition: str, code: str, message: str, hint: str) -> None:
@@ -196,7 +196,7 @@ def test_the_first_place_that_fits_is_chosen() -> None:
     places = [site(partition="cpu"), site(partition="gpu"), site(partition="big")]
     chosen = choose_site(experiment(), places)
     assert chosen.partition == "gpu"
-    assert chosen.passed_over == ("lab/cpu: task `main` needs GPUs, and the nodes of `lab/cpu` have none",)
+    assert chosen.passed_over == ("lab/cpu: task `main` needs GPUs, but the nodes of `lab/cpu` have none",)
     assert f"passed over: {chosen.passed_over[0]}" in planned(PLAIN, at=chosen).notes
     assert choose_site(experiment("tasks.main.gpus=8"), places).partition == "big"
     assert choose_site(experiment("tasks.main.gpus=8"), places, reshape=True).partition == "gpu"
@@ -220,7 +220,7 @@ def test_where_nothing_fits_every_place_says_why() -> None:
     with pytest.raises(SpecError) as caught:
         choose_site(experiment("tasks.main.gpus=16"), [site(partition="cpu"), site(partition="big")])
     assert [problem.message for problem in caught.value.problems] == [
-        "lab/cpu: task `main` needs GPUs, and the nodes of `lab/cpu` have none",
+        "lab/cpu: task `main` needs GPUs, but the nodes of `lab/cpu` have none",
         "lab/big: task `main` needs 16 GPUs of a node, and a node of `lab/big` has 8",
     ]
 

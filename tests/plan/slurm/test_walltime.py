@@ -42,7 +42,7 @@ def test_a_task_that_may_not_be_tried_again_is_not_chained() -> None:
 
 
 def test_limits_that_end_a_chain_early_are_named() -> None:
-    text = "allows 3 jobs, and limit.time needs 5 of 1d: the task ends after 3d"
+    text = "allows 3 jobs, but limit.time needs 5 of 1d: the task ends after 3d"
     assert f"limit.jobs {text}" in planned(PLAIN, "limit={time: 5d, per_job: 24h, jobs: 3}").notes
     assert f"retry {text}" in planned(PLAIN, "limit={time: 5d, per_job: 24h}", "retry.interrupted=2").notes
 

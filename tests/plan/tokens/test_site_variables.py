@@ -38,7 +38,7 @@ def test_what_the_user_sets_stays() -> None:
     assert "NCCL_CROSS_NIC" not in task.site_env
     assert (task.driver_env, task.worker_unset, task.site_unset) == ({}, (), ())
     assert "HF_HOME" not in planned(PLAIN, "env.secrets=HF_HOME").tasks[0].site_env
-    assert "NCCL_CROSS_NIC: the experiment's value replaces the one of `lab`" in plan.notes
+    assert "NCCL_CROSS_NIC: the experiment's value replaces the value of `lab`" in plan.notes
 
 
 def test_what_cannot_be_filled_in_is_left_out_and_said() -> None:

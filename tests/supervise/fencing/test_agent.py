@@ -181,7 +181,7 @@ def test_a_later_start_of_the_job_kills(scene: Scene) -> None:
     scene.start()
     claim(scene.folder, 2, "8.0")
     until(lambda: scene.look()["why"] != "", "the code is killed")
-    assert scene.look()["why"] == "another start of this job took over"
+    assert scene.look()["why"] == "a later start of this job took over"
     until(scene.is_still, "nothing of the user's lives")
 
 

@@ -74,7 +74,7 @@ def test_a_successor_kills_and_nothing_takes_that_back() -> None:
     agent.killed(1003.0)
     assert agent.beat(1005.0, 1005.0) == [Action.KILL]
     assert agent.tick(1006.0) == [Action.KILL]
-    assert agent.decision.why_killed(900.0) == "another start of this job took over"
+    assert agent.decision.why_killed(900.0) == "a later start of this job took over"
 
 
 def test_stopped_ranks_of_a_superseded_replica_never_go_on() -> None:

@@ -113,7 +113,7 @@ def test_a_layout_that_points_elsewhere_is_refused(store: FolderStore) -> None:
     layout["files"][0]["name"] = "../../secret"
     (folder / "layout.json").write_text(json.dumps(layout))
     (folder / "manifest.json").write_text(json.dumps(build_manifest(folder, step=7).to_data()))
-    with pytest.raises(CheckpointError, match=r"its checksums are not those of '../../secret'"):
+    with pytest.raises(CheckpointError, match=r"its checksums do not match '../../secret'"):
         store.load(str(folder), state())
 
 

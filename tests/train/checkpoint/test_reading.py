@@ -102,7 +102,7 @@ def test_only_the_blocks_of_a_box_are_read(tmp_path: Path) -> None:
 def test_a_box_that_the_pieces_do_not_fill_is_refused(tmp_path: Path) -> None:
     tensor = torch.arange(8.0)
     reader, entry = written(tmp_path, tensor, [Box((0,), (3,)), Box((5,), (3,))], "F32")
-    with pytest.raises(CheckpointError, match="its pieces hold 6 of 8 elements"):
+    with pytest.raises(CheckpointError, match="its pieces contain 6 of 8 elements"):
         reader.fill(entry, Box((0,), (8,)), torch.zeros(8))
 
 

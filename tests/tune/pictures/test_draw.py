@@ -73,7 +73,7 @@ def test_what_cannot_be_drawn_says_why(tmp_path: Path) -> None:
     assert "curves" in caught.value.hint
     with pytest.raises(UsageError, match=r"'a\.gif' does not end in"):
         draw(history, "importance", tmp_path / "a.gif")
-    with pytest.raises(BestTrialError, match="no trial took over") as none:
+    with pytest.raises(BestTrialError, match="no trial was cloned") as none:
         draw(history, "schedule", tmp_path / "a.png")
     assert none.value.code == "sweep-no-best"
     with pytest.raises(MetricError, match="two metrics, not 1"):

@@ -98,7 +98,7 @@ def test_an_unknown_metric_names_what_was_reported() -> None:
 
 def test_a_missing_mode_or_scope_is_refused() -> None:
     grid = grid_of(two_trials())
-    with pytest.raises(ValueError, match="no mode was named") as caught:
+    with pytest.raises(ValueError, match="no mode was given") as caught:
         ExperimentAnalysis(Journal(metrics=(), modes=()).history)._mode(None, "loss")
     assert isinstance(caught.value, MetricError)
     with pytest.raises(MetricError, match="scope 'first'"):

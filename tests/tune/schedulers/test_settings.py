@@ -131,7 +131,7 @@ def test_population_based_training_goes_with_no_searcher_that_learns() -> None:
 def test_a_scheduler_that_compares_needs_a_metric() -> None:
     check_pairing(FIFO(), searcher="grid", learns=False, metric=None)
     for scheduler in (HyperBandScheduler(), ResourceChangingScheduler(HyperBandScheduler())):
-        with pytest.raises(UsageError, match="HyperBandScheduler compares trials, but no metric is named") as caught:
+        with pytest.raises(UsageError, match="HyperBandScheduler compares trials, but no metric is set") as caught:
             check_pairing(scheduler, searcher="grid", learns=False, metric=None)
         assert caught.value.code == "unknown-metric"
 

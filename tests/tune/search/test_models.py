@@ -121,7 +121,7 @@ def test_a_grid_is_not_searched() -> None:
 
 
 def test_a_metric_is_needed() -> None:
-    with pytest.raises(UsageError, match="TPE learns from results, but no metric is named"):
+    with pytest.raises(UsageError, match="TPE learns from results, but no metric is set"):
         opened(TPE(), objectives=Objectives())
 
 

@@ -157,7 +157,7 @@ def test_a_function_that_fails_names_itself_and_what_was_reported() -> None:
     with pytest.raises(UsageError) as caught:
         stopper("00003", {"accuracy": 0.5, "loss": 1.0})
     assert caught.value.code == "user-code-failed"
-    assert "<lambda> failed at a report of trial 00003: KeyError('acuracy')" in caught.value.message
+    assert "<lambda> failed on a report of trial 00003: KeyError('acuracy')" in caught.value.message
     assert "`accuracy`, `loss`" in caught.value.hint
 
 

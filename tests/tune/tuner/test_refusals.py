@@ -152,6 +152,8 @@ def test_what_an_executor_cannot_do_is_refused_before_anything_starts(
 
 def test_a_class_that_cannot_save_is_not_told_to(tmp_path: Path) -> None:
     run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=2))
-    with pytest.raises(WindlassError, match="checkpoint_frequency is set, and Forgetful cannot save") as caught:
+    with pytest.raises(
+        WindlassError, match="checkpoint_frequency is set, but Forgetful cannot save checkpoints"
+    ) as caught:
         tune.Tuner(Forgetful, tune_config=here(), run_config=run)
     assert caught.value.code == "invalid-trainable"

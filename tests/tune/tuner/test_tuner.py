@@ -76,7 +76,8 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path: Path, capfd: pytest.Captur
 
     assert [run(), run(), run()] == ["digits", "digits-2", "digits-3"]
     assert (
-        capfd.readouterr().err.splitlines()[-1] == f"{tmp_path / 'digits'} holds an earlier sweep; this one is digits-3"
+        capfd.readouterr().err.splitlines()[-1]
+        == f"{tmp_path / 'digits'} contains an earlier sweep; this one is named digits-3"
     )
 
 

@@ -60,10 +60,12 @@ def translate(error: Exception, what: str) -> WindlassError:
         hint = "name it: --workspace ORGANIZATION/NAME; or set a default: windlass beaker workspace default NAME"
         return UsageError(f"no Beaker workspace is set, {what}", hint=hint, code="beaker-workspace")
     if isinstance(error, beaker.BeakerNotFoundError) or status == 404:
-        return NotFoundError(f"Beaker did not find it, {what}: {words}", hint=_spelt(words), code="beaker-not-found")
+        return NotFoundError(f"Beaker found nothing, {what}: {words}", hint=_spelt(words), code="beaker-not-found")
     if isinstance(error, beaker.BeakerNameConflictError):
         hint = "choose another name: --name NAME"
-        return PreconditionError(f"the name is taken at Beaker, {what}: {words}", hint=hint, code="already-exists")
+        return PreconditionError(
+            f"the name already exists at Beaker, {what}: {words}", hint=hint, code="already-exists"
+        )
     if isinstance(error, (beaker.BeakerServerError, RequestException)) or code in _PASSING:
         return UnreachableError(f"Beaker failed, {what}: {words}", hint="try again later", code="beaker-unreachable")
     return PreconditionError(f"Beaker rejected the request, {what}: {words}", hint=_REFUSED, code="beaker-refused")

@@ -86,7 +86,7 @@ class Experiments(BeakerConnection):
         Several are read from one listing (50 to a page, newest first); those too far back are fetched one by one.
         """
         wanted = list(dict.fromkeys(ids))
-        with self.asking(f"looking at {len(wanted)} experiments") as client:
+        with self.asking(f"reading {len(wanted)} experiments") as client:
             found = self._listed(client, set(wanted), workspace) if len(wanted) > 1 else {}
             for experiment in wanted:
                 if experiment not in found:

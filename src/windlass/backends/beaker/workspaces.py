@@ -23,7 +23,7 @@ class Workspaces(BeakerConnection):
 
     def user(self) -> str:
         """Return the user's name at Beaker, which is fetched only once."""
-        with self.asking("asking who the token belongs to") as client:
+        with self.asking("looking up the user of the token") as client:
             return self._id("user", "", lambda: client.user.get().name)
 
     def default_workspace(self) -> str:
@@ -32,7 +32,7 @@ class Workspaces(BeakerConnection):
 
     def workspace(self, name: str = "") -> BeakerWorkspace:
         """Return a workspace by its full name; empty for the default one. Raises NotFoundError."""
-        with self.asking(f"looking at {f'workspace {name}' if name else 'the default workspace'}") as client:
+        with self.asking(f"reading {f'workspace {name}' if name else 'the default workspace'}") as client:
             request = client.messages.GetWorkspaceRequest(workspace_id=self._workspace_id(client, name))
             seen: BeakerWorkspace = client.decoding.workspace_of(client.rpc("GetWorkspace", request).workspace)
         return seen

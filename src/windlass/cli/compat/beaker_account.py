@@ -74,7 +74,9 @@ def workspace_command() -> None:
 
 @verb("windlass beaker workspace create lab/mine --budget lab/research", name="create")
 @click.argument("name", metavar="ORGANIZATION/NAME")
-@click.option("--budget", default="", metavar="ORGANIZATION/NAME", help="Budget that its experiments are charged to.")
+@click.option(
+    "--budget", default="", metavar="ORGANIZATION/NAME", help="Budget that the workspace's experiments are charged to."
+)
 @click.option("--description", default="", help="Description of the workspace.")
 def workspace_create_command(name: str, budget: str, description: str) -> None:
     """Create a workspace, or set the budget of an existing one."""

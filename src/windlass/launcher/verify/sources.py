@@ -152,7 +152,7 @@ def check_environment(present: Present) -> Iterator[Finding]:
     elif pin.kind == "python":
         yield _check_interpreter(present, pin)
     elif present.plan.pins.image.kind == "none":
-        yield Finding(what="environment", status="skipped", message="not pinned: programs of the machine are used")
+        yield Finding(what="environment", status="skipped", message="not pinned: the machine's programs are used")
 
 
 def _check_lock(present: Present, pin: EnvironmentPin) -> Finding:
@@ -260,7 +260,7 @@ def _check_digests(present: Present, found: str) -> Finding:
             return Finding(what="image", status="skipped", message=f"{found}\nnot checked: {error.message}")
         if digest and now != digest:
             kind = "base image" if pin.kind == "built" else "image"
-            moved.append(f"{kind} {name} is now {now[:19]}, pinned was {digest[:19]}")
+            moved.append(f"{kind} {name} is now {now[:19]}, but {digest[:19]} was pinned")
     if moved:
         return Finding(what="image", status="changed", message="\n".join([found, *moved]), files=tuple(wanted))
     return Finding(what="image", status="ok", message=found)

@@ -68,7 +68,7 @@ def read_tree(pin: CodePin, folder: Path, *, store: Path | None = None) -> Itera
     if pin.kind in ("in-place", "none"):
         files = f": {name_some(pin.dirty_files)}" if pin.dirty_files else ""
         raise PreconditionError(
-            f"an image is built from a commit or a snapshot, and the code in {folder} is neither{files}",
+            f"an image is built from a commit or a snapshot, but the code in {folder} is neither{files}",
             hint="commit, or use --snapshot instead of --allow-dirty",
             code="code-not-pinned",
         )

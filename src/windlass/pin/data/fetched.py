@@ -66,7 +66,7 @@ def fetch_source(
     if stated and version.digest != stated:
         raise PreconditionError(
             f"data `{name}`: {address} has the digest {version.digest}, not {stated}",
-            hint="it changed at the source; write the digest that you want",
+            hint="the source has changed; write the digest of the version to use",
             code="digest-mismatch",
         )
     return version, listing.revision

@@ -134,10 +134,10 @@ def _ask(address: str, headers: dict[str, str]) -> dict[str, Any]:
         try:
             answers.append(decode_json(content, max_bytes=_MAX_BYTES))
         except ValueError as error:
-            message = f"{address} does not respond as the hub does: {error}"
+            message = f"{address} does not respond like the Hugging Face hub: {error}"
             raise UnreachableError(message, hint="check HF_ENDPOINT", code="remote-unreachable") from error
 
     retry(address, ask)
     if not isinstance(answers[-1], dict):
-        raise UnreachableError(f"{address} does not respond as the hub does", code="remote-unreachable")
+        raise UnreachableError(f"{address} does not respond like the Hugging Face hub", code="remote-unreachable")
     return answers[-1]

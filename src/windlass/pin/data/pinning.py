@@ -169,7 +169,7 @@ def _check_stored(pin: DataPin, places: DataPlaces) -> None:
 
 def _needed(places: DataPlaces | None) -> DataPlaces:
     if places is None:
-        raise InternalError("data other than `file:` needs the places of a home")
+        raise InternalError("data other than `file:` needs a WINDLASS_HOME")
     return places
 
 
@@ -242,7 +242,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
     except NotFoundError as error:
         raise PreconditionError(
             f"data `{name}`: the task `{folder.name}` of {folder.parent.parent.name} recorded no output",
-            hint="only tasks that succeed record one; `windlass show` tells how this one ended",
+            hint="only tasks that succeed record outputs; `windlass show` shows how this one ended",
             code="not-found",
         ) from error
     recorded = {

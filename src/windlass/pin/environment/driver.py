@@ -68,8 +68,8 @@ def look_at_driver(
     return DriverFinding(
         level="error" if needs[0] > driver[0] else "warning",
         message=(
-            f"torch {found[0].version} needs CUDA {needs[0]}.{needs[1]}, and {running} of partition "
-            f"`{partition_name}` runs CUDA {partition.cuda} at most"
+            f"torch {found[0].version} needs CUDA {needs[0]}.{needs[1]}, but {running} of partition "
+            f"`{partition_name}` supports at most CUDA {partition.cuda}"
         ),
         override=_proposal(torch, driver, partition, today),
     )

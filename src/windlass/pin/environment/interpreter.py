@@ -109,6 +109,6 @@ def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
         last = (err or out).strip().rpartition("\n")[2]
         raise PreconditionError(
             f"{path} is not a working Python >= 3.9 (code {code}): {last or 'no output'}",
-            hint="name a working Python interpreter or virtual environment",
+            hint="set it to a working Python interpreter or virtual environment",
             code="python-unusable",
         ) from error

@@ -122,7 +122,7 @@ def _check_pylock(path: Path) -> set[str]:
     tables = read_toml(path, code="lock-invalid", hint=hint)
     packages = tables.get("packages", [])
     if not isinstance(tables.get("lock-version"), str) or not isinstance(packages, list):
-        raise PreconditionError(f"{path} has no `lock-version` and `packages`", hint=hint, code="lock-invalid")
+        raise PreconditionError(f"{path} has no `lock-version` or no `packages`", hint=hint, code="lock-invalid")
     names = set()
     for package in packages:
         if not isinstance(package, dict) or "name" not in package:
@@ -131,7 +131,7 @@ def _check_pylock(path: Path) -> set[str]:
         names.add(normalize(name))
         if "directory" in package:
             raise PreconditionError(
-                f"{path} installs `{name}` from a folder; that could mix two commits in one environment",
+                f"{path} installs `{name}` from a folder; this could mix two commits in one environment",
                 hint="remove it (the run's checkout is on the path), or use uv.lock",
                 code="lock-local",
             )

@@ -114,8 +114,8 @@ def _check_indexes(site: SiteEnvironment) -> None:
             "://" in each.index or each.index.startswith("/") or TORCH_BACKEND.fullmatch(each.index)
         ):
             raise PreconditionError(
-                f"the override of `{each.package}` takes it from `{each.index}`, which is not a package index",
-                hint="write an address, an absolute path of a folder of wheels, or one of PyTorch's own such as `cu126`",
+                f"the override of `{each.package}` has the index `{each.index}`, which is not a package index",
+                hint="write a URL, the absolute path of a folder of wheels, or a PyTorch index such as `cu126`",
                 code="invalid-value",
             )
 

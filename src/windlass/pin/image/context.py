@@ -66,7 +66,7 @@ def read_context(tree: TreeReader, folder: str, dockerfile: str) -> BuildContext
     if not files:
         raise PreconditionError(
             f"the context `{folder}` of the image is not in the pinned code, or is empty",
-            hint="`env.image.context` is a folder relative to the code; commit what is in it",
+            hint="`env.image.context` is a folder relative to the code; commit its files",
             code="code-not-in-commit",
         )
     own = tree.text(f"{dockerfile}{_IGNORE}")

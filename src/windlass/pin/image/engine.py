@@ -46,7 +46,7 @@ class ImageFacts:
     size_bytes: int = 0
 
     def digest_of(self, name: str) -> str:
-        """Return its digest at a registry, by the image's name; empty if unknown."""
+        """Return the image's digest at the registry of a name; empty if unknown."""
         for each in self.digests:
             known, _, digest = each.partition("@")
             if known in (name, f"docker.io/{name}", f"docker.io/library/{name}", f"localhost/{name}"):
@@ -107,13 +107,13 @@ class ImageEngine:
             return read(decode_json(done.stdout))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise UnreachableError(
-                f"`{self.program} {' '.join(done.argv[1:3])}` does not respond as {self.kind} does: {error!r:.200}",
+                f"`{self.program} {' '.join(done.argv[1:3])}` does not respond like {self.kind}: {error!r:.200}",
                 hint=f"run it yourself, or name another program in {_VARIABLES[self.kind]}",
                 code="engine-failed",
             ) from error
 
     def find(self, name: str) -> ImageFacts | None:
-        """Return the facts of one image; None where it does not exist."""
+        """Return the facts of one image; None if it does not exist."""
         return self.look(name).get(name)
 
     def pull(self, reference: str, log: Callable[[str], None]) -> None:
@@ -158,7 +158,7 @@ class ImageEngine:
         if "permission denied" in text and ("trying to connect" in text or "dial unix" in text):
             raise AccessError(
                 f"permission denied by the engine of `{self.program}`",
-                hint="ask to join the group `docker`, or use `--on podman`",
+                hint="ask an administrator to add you to the group `docker`, or use `--on podman`",
                 code="engine-failed",
             )
         if "cannot connect to the docker daemon" in text or "cannot connect to podman" in text:

@@ -49,7 +49,7 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
     if _FULL.search(said):
         return PreconditionError(
             f"`{what}`: no space left: {last}",
-            hint="make room (`docker system df` shows the usage; `windlass image ls` lists windlass's images)",
+            hint="free disk space (`docker system df` shows the usage; `windlass image ls` lists windlass's images)",
             code="disk-full",
         )
     if _CORRUPT.search(said):
@@ -67,7 +67,7 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
     if is_passing(said):
         return UnreachableError(
             f"`{what}`: the connection failed repeatedly: {last}",
-            hint="try again; what was downloaded is kept",
+            hint="try again; downloaded layers are kept",
             code="remote-unreachable",
         )
     if _LOGIN.search(said):
@@ -79,7 +79,7 @@ def explain_fault(said: str, what: str, reference: str) -> WindlassError:
         )
     if _MISSING.search(said):
         return NotFoundError(f"`{what}`: {last}", hint="check the name and the tag", code="image-not-found")
-    return PreconditionError(f"`{what}` failed: {last}", hint="run it yourself to see more", code="engine-failed")
+    return PreconditionError(f"`{what}` failed: {last}", hint="run it yourself for more output", code="engine-failed")
 
 
 def _registry(reference: str) -> str:

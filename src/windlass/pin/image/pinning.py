@@ -190,7 +190,7 @@ def _of_engine(name: str, engine: ImageEngine | None) -> ImageFacts | None:
 
 def _of_registry(name: str, engine: ImageEngine | None, *, is_here: bool, log: Callable[[str], None]) -> str:
     reference = parse_reference(name)
-    log(f"asking the registry {reference.registry} for the digest of `{name}`")
+    log(f"querying the registry {reference.registry} for the digest of `{name}`")
     try:
         return fetch_digest(reference)
     except (NotFoundError, UnreachableError) as error:

@@ -201,7 +201,7 @@ class TaskKeys:
     def _clusters(self, name: str, value: Any) -> KeptKey:
         """Decide about clusters; at a Beaker site, about those that its profile does not list."""
         if self._site.backend != "beaker" or is_nothing(value):
-            return self._met(name, value, f"of Beaker; this runs at `{self._site.name}`")
+            return self._met(name, value, f"only for Beaker, but the run is at `{self._site.name}`")
         chosen = self._site.partition
         wanted = (
             f"not all are `beaker.clusters` of the profile of `{self._site.name}`; add them there, or --on SITE/CLUSTER"

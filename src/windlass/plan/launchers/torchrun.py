@@ -83,7 +83,7 @@ def _torchrun_program(line: ShellLine, context: LaunchContext) -> tuple[ShellPro
         count = "several times" if found else "not at all"
         message = f"{context.path}.run has several commands and names torchrun {count}"
         raise spec_error(
-            message, "launcher-command", "write `torchrun` before the one command that is to run in several processes"
+            message, "launcher-command", "write `torchrun` before the command that should run in several processes"
         )
     program = line.programs[0]
     first = program.words[program.head]

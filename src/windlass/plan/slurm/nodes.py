@@ -61,7 +61,7 @@ def _check_gpus(name: str, task: Task, shape: TaskShape, target: QueueTarget, di
     if shape.gpus and per_node == 0:
         other = next(target.others(lambda partition: bool(partition.gpus)), "")
         hint = f"a partition with GPUs: --on {other}" if other else f"run without GPUs: ~{key}"
-        diagnostics.add(key, f"task `{name}` needs GPUs, and the nodes of `{target}` have none", "does-not-fit", hint)
+        diagnostics.add(key, f"task `{name}` needs GPUs, but the nodes of `{target}` have none", "does-not-fit", hint)
     elif per_node and shape.gpus > per_node:
         total = shape.nodes * shape.gpus
         arithmetic = f"{shape.nodes} x {shape.gpus} = {total} GPUs" if shape.nodes > 1 else f"{total} GPUs of a node"

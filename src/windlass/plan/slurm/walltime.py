@@ -101,7 +101,7 @@ def _chained(
     if most < needed:
         what = "limit.jobs" if most == limit.jobs else "retry"
         notes.append(
-            f"{what} allows {most} jobs, and limit.time needs {needed} of {format_duration(walltime)}: "
+            f"{what} allows {most} jobs, but limit.time needs {needed} of {format_duration(walltime)}: "
             f"the task ends after {format_duration(most * walltime)}"
         )
     queued = min(2, most) if limit.per_job is not None else 1  # a running link queues the next one
@@ -109,7 +109,9 @@ def _chained(
         queued = 1
     elif not scheduler.submits_in_jobs:
         queued = min(most, ahead + _NUM_AHEAD)
-        notes.append(f"compute nodes of `{target.profile.name}` queue no jobs: {queued} are queued at the launch")
+        notes.append(
+            f"compute nodes of `{target.profile.name}` cannot submit jobs: {queued} are submitted at the launch"
+        )
     return LinkPlan(time_s=walltime, num_needed=needed, num_most=most, num_queued=queued, notes=tuple(notes))
 
 

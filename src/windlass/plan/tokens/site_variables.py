@@ -45,7 +45,7 @@ def site_variables(
             continue
         missing = _missing(variable, target, has_environment=bool(python_version))
         if variable.name in own:
-            notes.append(f"{variable.name}: the experiment's value replaces the one of `{target.profile.name}`")
+            notes.append(f"{variable.name}: the experiment's value replaces the value of `{target.profile.name}`")
         elif missing:
             notes.append(f"{variable.name} of `{target.profile.name}` is left out: {missing}")
         else:

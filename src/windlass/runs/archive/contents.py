@@ -242,7 +242,7 @@ class _Counted:
 
 def _changed(item: Item) -> PreconditionError:
     message = f"{item.source} changed during the export"
-    return PreconditionError(message, hint="try again when nothing writes to the run", code="archive-changed")
+    return PreconditionError(message, hint="try again when no process writes to the run", code="archive-changed")
 
 
 def read_contents(path: Path, archive: tarfile.TarFile) -> Contents:

@@ -62,7 +62,7 @@ def read_start(folder: Path, environ: Mapping[str, str]) -> BeakerStart | None:
     job = JobDocument.read(folder / "job.json")
     rank, count = _number(environ, "BEAKER_REPLICA_RANK", 0), _number(environ, "BEAKER_REPLICA_COUNT", 1)
     if count != job.num_replicas or not 0 <= rank < count:
-        raise _misfit(f"Beaker started replica {rank} of {count}, but the job has {job.num_replicas}")
+        raise _misfit(f"Beaker started replica {rank} of {count}, but the job has {job.num_replicas} replicas")
     if count > 1 and not environ.get(_LEADER):
         raise _misfit(f"{_LEADER} is not set, so replicas of different starts cannot be distinguished")
     incarnation = enter_start(folder, environ)

@@ -19,7 +19,7 @@ class BeakerScheduler:
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
         """Always fails: only clients submit jobs."""
-        raise SchedulerError(f"a job of Beaker cannot queue another (link {link})")
+        raise SchedulerError(f"a Beaker job cannot queue another job (link {link})")
 
     def queued(self) -> Mapping[int, str]:
         """Return no link: only this one exists, and the job does not manage it."""

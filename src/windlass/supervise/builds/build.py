@@ -81,7 +81,7 @@ def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
     except OSError as error:
         raise PreconditionError(
             f"cannot write {kept}: {error.strerror}",
-            hint="set `fs.shared` in the site profile to a folder that you may write",
+            hint="set `fs.shared` in the site profile to a folder that you can write to",
             code="not-writable",
         ) from error
     return {"missing": True, "recipe": str(kept), "arch": os.uname().machine}

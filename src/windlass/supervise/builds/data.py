@@ -203,7 +203,7 @@ def _check_content(name: str, content: Path) -> None:
                 is_inside = target.startswith(os.path.realpath(str(content)) + os.sep)
                 if os.path.isabs(os.readlink(full)) or not is_inside:
                     raise PreconditionError(
-                        f"its command created the link {os.path.relpath(full, str(content))}, which points out of ${{out}}",
+                        f"its command created the link {os.path.relpath(full, str(content))}, which points outside of ${{out}}",
                         hint="copy the file instead",
                         code="special-file",
                     )

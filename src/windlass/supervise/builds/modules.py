@@ -72,7 +72,7 @@ def _problem(recipe: EnvironmentRecipe, code: int, output: str, answers: Path) -
         name = (answers / "module").read_text().strip()
         return PreconditionError(
             f"cannot load the module `{name}` on {host}{lines}",
-            hint=f"`module avail {name.partition('/')[0]}` there, then correct `env.modules` in the site profile",
+            hint=f"run `module avail {name.partition('/')[0]}` there, then correct `env.modules` in the site profile",
             code="modules-failed",
         )
     if code == _NO_MODULE_COMMAND:
@@ -91,6 +91,6 @@ def _check_forbidden(recipe: EnvironmentRecipe, loaded: str) -> None:
         if found:
             raise PreconditionError(
                 f"the module `{found[0]}` is loaded, but `env.modules_forbidden` in the site profile forbids it",
-                hint=f"one of `env.modules` ({', '.join(recipe.modules)}) loads it: remove that one",
+                hint=f"one of `env.modules` ({', '.join(recipe.modules)}) loads it: remove that module",
                 code="modules-failed",
             )

@@ -86,7 +86,7 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
     except OSError as error:
         raise PreconditionError(
             f"cannot create the folder {place.parent}: {error.strerror}",
-            hint="set `fs.shared` in the site profile to a folder that you may write",
+            hint="set `fs.shared` in the site profile to a folder that you can write to",
             code="not-writable",
         ) from error
     with _alone(place, log) as is_alone:

@@ -96,7 +96,7 @@ class FenceDecision:
         if not self.killed_at or self.killed_at < started_at:
             return ""
         if self.killed_as is FenceState.SUPERSEDED:
-            return "another start of this job took over"
+            return "a later start of this job took over"
         return f"the shared file system was gone for {self.killed_after_s:.0f} s"
 
 

@@ -140,7 +140,9 @@ class GangCore:
         attempt, self.open_attempt = task.attempts[self.open_attempt], 0
         is_ended = attempt.end is not None
         for number, other in open_processes(task, self._gang.incarnation):
-            left = End(str(cause), rank=other, message="its end was not recorded: no process of this replica was left")
+            left = End(
+                str(cause), rank=other, message="its end was not recorded: all processes of this replica had died"
+            )
             self._journal.append(events.PROCESS_ENDED, attempt=number, rank=other, end=left.to_data())
         if is_ended:
             return self._follow(attempt, now)
@@ -163,14 +165,14 @@ class GangCore:
         self._is_superseded = True
         if self.order.step is Step.WAIT:
             return self._leave(EXIT_RESUMABLE)
-        commands = self._stop(Cause.NODE_LOST, "another start of this job took over", now)
+        commands = self._stop(Cause.NODE_LOST, "a later start of this job took over", now)
         self._term_at = self._kill_at = now
         return commands + self._await_stop(now)
 
     def on_upstream_failed(self, name: str, now: float) -> list[Command]:
         """Handle that a task this one depends on did not succeed; this one never starts."""
         return self._end_task(
-            State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it runs after, did not succeed", now
+            State.FAILED, str(Cause.SIBLING_FAILED), f"task {name} in its `after` did not succeed", now
         )
 
     def on_setup_failed(self, message: str, now: float) -> list[Command]:

@@ -85,7 +85,7 @@ def read_delivery(path: Path) -> dict[str, bytes]:
     except FileNotFoundError as error:
         raise AccessError(
             f"the secrets of this run are no longer at {path}",
-            hint="secrets are removed at the verdict and when the machine restarts; launch again",
+            hint="secrets are removed when the run ends and when the machine restarts; launch again",
             code="secret-missing",
         ) from error
     except PermissionError as error:

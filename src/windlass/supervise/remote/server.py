@@ -55,11 +55,11 @@ def explained(error: Exception) -> WindlassError:
     place = error.filename or error.filename2 or "the shared folder"
     if error.errno in _FULL:
         message = f"cannot write {place}: {os.strerror(error.errno or 0)}"
-        return PreconditionError(message, hint="free some space or quota there and try again", code="disk-full")
+        return PreconditionError(message, hint="free some space or quota at the site and try again", code="disk-full")
     if error.errno in _FORBIDDEN:
         message = f"no permission for {place}: {os.strerror(error.errno or 0)}"
         return PreconditionError(
-            message, hint="set `fs.shared` in the site profile to a folder that you may write", code="site-broken"
+            message, hint="set `fs.shared` in the site profile to a folder that you can write to", code="site-broken"
         )
     hint = "check `fs.shared` in the site profile"
     return PreconditionError(f"{place}: {error.strerror or error}", hint=hint, code="site-broken")

@@ -76,7 +76,7 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, na
     path = folder / name
     is_outside = os.path.isabs(name) or ".." in Path(name).parts
     if is_outside or os.path.realpath(str(path.parent)) != os.path.join(os.path.realpath(str(folder)), *_parents(name)):
-        raise ValueError(f"the archive holds {name!r}, which is outside its folder")
+        raise ValueError(f"the archive contains {name!r}, which is outside its folder")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if member.isdir():
         path.mkdir(mode=0o700, exist_ok=True)

@@ -390,7 +390,9 @@ class Supervisor:
         left = self._process.kill(self._other_replicas)
         if left:
             pids = ", ".join(map(str, left))
-            self._note(f"attempt {self._core.attempt}: cannot kill process {pids} on {self._host}; it may run on")
+            self._note(
+                f"attempt {self._core.attempt}: cannot kill process {pids} on {self._host}; it may still be running"
+            )
         self._clear_scratch(self._core.attempt)
         finish = self._finish()
         order = self._core.order

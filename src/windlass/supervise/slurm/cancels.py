@@ -57,7 +57,7 @@ def end_of_cancelled(
     word, refusal = why_refused(reasons)
     if is_later_start or (refusal and has_begun):
         quoted = f" (Slurm: {word})" if word else ""
-        return JobEnd(Cause.KILLED, f"a restarted controller had forgotten that it ran, and ended it{quoted}")
+        return JobEnd(Cause.KILLED, f"a restarted controller had lost its record of the job and ended it{quoted}")
     if refusal:
         return JobEnd(Cause.NODE_UNHEALTHY, f"a node of {nodes} refused it: {refusal} (Slurm: {word})")
     if by == NO_USER:

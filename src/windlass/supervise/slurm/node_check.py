@@ -246,7 +246,7 @@ def _together(
     cards = _cards(folder, spec.nodes, end)
     if len(cards) < spec.nodes:
         message = f"no sign of {spec.nodes - len(cards)} of {spec.nodes} nodes within {spec.wait_s:g} s"
-        yield NodeFinding("port", "failed", message, "look at the job's output in the folder of the check")
+        yield NodeFinding("port", "failed", message, "read the job's output in the check's folder")
         for name in ("clock", "all-reduce"):
             yield NodeFinding(name, "not-tried", "some nodes are missing")
         return
@@ -311,11 +311,11 @@ def _all_reduce(spec: CheckSpec, rank: int, first: Mapping[str, object], environ
     try:
         done = run([spec.python, "-c", _ALL_REDUCE], env=env, timeout_s=_ALL_REDUCE_S)
     except WindlassError as error:
-        return NodeFinding("all-reduce", "failed", error.message, "look at the network's variables: net.vars")
+        return NodeFinding("all-reduce", "failed", error.message, "check the network variables in net.vars")
     printed = (done.stdout.strip().splitlines() or [""])[-1]
     if done.code != 0 or not printed.startswith("{"):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.code}"])[-1]
-        return NodeFinding("all-reduce", "failed", last[:300], "look at the network's variables: net.vars")
+        return NodeFinding("all-reduce", "failed", last[:300], "check the network variables in net.vars")
     got = decode_json(printed)
     if "missing" in got:
         return NodeFinding("all-reduce", "not-tried", f"{spec.python}: {got['missing']}")

@@ -201,7 +201,7 @@ def _check_source(
     if kind == "volume":
         raise Refused(400, f"invalid spec: {where}: the workspace has no claim on volume {value!r}")
     if kind == "result" and value not in [task.get("name") for task in tasks if isinstance(task, Mapping)]:
-        raise Refused(400, f"invalid spec: {where}: no task {value!r} whose result could be mounted")
+        raise Refused(400, f"invalid spec: {where}: no task {value!r} with a result to mount")
 
 
 def _check_resources(resources: Mapping[str, Any], where: str) -> None:

@@ -69,7 +69,7 @@ def _made() -> tuple[bytes, bytes, bytes]:
         from cryptography.x509.oid import NameOID
     except ImportError as error:
         raise PreconditionError(
-            "the fake Beaker makes its own certificate, and `cryptography` is not installed",
+            "the fake Beaker needs `cryptography` for its certificate, but it is not installed",
             hint="pip install cryptography",
             code="extra-missing",
         ) from error

@@ -136,7 +136,7 @@ class BatchSizeConfig(_Common):
 
     kind: Literal["batch-size"] = "batch-size"
     at: Annotated[tuple[Duration, ...], Doc("When.")]
-    tokens: Annotated[tuple[int, ...], Doc("Batch size from each of these points on.")]
+    tokens: Annotated[tuple[int, ...], Doc("Batch size, starting at each of these points.")]
     scale_lr: Annotated[bool, Doc("Multiply the learning rate by the square root of the batch's growth.")] = False
 
     def check(self) -> Iterator[Diagnostic]:
@@ -151,7 +151,7 @@ class SequenceLengthConfig(_Common):
     kind: Literal["sequence-length"] = "sequence-length"
     at: Annotated[tuple[Duration, ...], Doc("When.")]
     lengths: Annotated[
-        tuple[int, ...], Doc("Tokens per row from each of these points on; divisors of the full length.")
+        tuple[int, ...], Doc("Tokens per row, starting at each of these points; must divide the full length.")
     ]
 
     def check(self) -> Iterator[Diagnostic]:

@@ -67,7 +67,7 @@ class DcpTensor:
                 result[_slices(shared, wanted)] = self._load(held, blob)[_slices(shared, held)]
                 num_filled += shared.num_elements
         if num_filled != wanted.num_elements:
-            raise self._refused(f"its pieces hold {num_filled} of {wanted.num_elements} elements")
+            raise self._refused(f"its pieces contain {num_filled} of {wanted.num_elements} elements")
         return result
 
     def _load(self, held: Box, blob: _Blob) -> Tensor:

@@ -304,7 +304,7 @@ class CheckpointReader:
         """Check that every piece lies within its tensor and within a file of this checkpoint."""
         for name, sums in self.layout.files.items():
             if name not in self._entries or len(sums.crc32) != -(-self._entries[name].size // BLOCK_BYTES):
-                raise damaged(self.files, LAYOUT_FILE, f"its checksums are not those of {name!r}")
+                raise damaged(self.files, LAYOUT_FILE, f"its checksums do not match {name!r}")
         for section, entries in self.layout.tensors.items():
             for name, entry in entries.items():
                 if entry.dtype not in DTYPES:

@@ -241,7 +241,7 @@ def _check_whole(
     for (section, name), (_, shape) in kinds.items():
         if filled[section, name] != math.prod(shape):
             raise CheckpointError(
-                f"the processes hold {filled[section, name]} elements of `{section}.{name}`, which has "
+                f"the processes have {filled[section, name]} elements of `{section}.{name}`, which has "
                 f"{math.prod(shape)} in {list(shape)}",
                 hint="all processes that share the model must save together",
                 code="checkpoint-state",

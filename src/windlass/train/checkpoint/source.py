@@ -134,6 +134,6 @@ def load_newest(
 def _none_whole(notes: Sequence[str]) -> CheckpointError:
     return CheckpointError(
         "all checkpoints are damaged: " + "; ".join(notes),
-        hint="restore one from a copy, or set `checkpoint.load.strategy=never` to start anew",
+        hint="restore one from a copy, or set `checkpoint.load.strategy=never` to start from scratch",
         code="checkpoint-damaged",
     )

@@ -117,7 +117,7 @@ def compare_losses(
     if not chosen:
         raise UsageError(
             f"{a} and {b} have no metric {', '.join(names)} in common",
-            hint="name others with `--metric`, such as `--metric 'eval/*'`",
+            hint="name other metrics with `--metric`, such as `--metric 'eval/*'`",
             code="nothing-to-compare",
         )
     compared = [_compare(name, first, second, shared, tolerance) for name in chosen]

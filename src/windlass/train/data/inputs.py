@@ -118,6 +118,6 @@ def _unfit(source: SourceConfig, found: Sequence[Input]) -> list[Problem]:
             other = next(entry for entry in found if entry.kind != "raw")
             message = f"`{name}` is for token files without a manifest; {other.path} is {other.kind}"
             problems.append(
-                Problem(message, "setting-unused", hint=f"remove `{name}`, or put them into another source")
+                Problem(message, "setting-unused", hint=f"remove `{name}`, or move these files into another source")
             )
     return problems

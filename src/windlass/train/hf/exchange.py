@@ -356,7 +356,7 @@ def _checked(entry: TensorToWrite) -> Tensor:
     if tuple(tensor.shape) != entry.shape:
         raise CheckpointError(
             f"{entry.name} has shape {tuple(tensor.shape)}, not {entry.shape}",
-            hint="the configuration is of a different model",
+            hint="the configuration belongs to a different model",
             code="checkpoint-mismatch",
         )
     return tensor.to(device="cpu", dtype=entry.dtype).contiguous()

@@ -62,7 +62,7 @@ class StoredCheckpoint:
             if not isinstance(data, dict) or "model" not in data:
                 raise CheckpointError(
                     f"{self.source}/{CONFIG_FILE} describes no model",
-                    hint="use a checkpoint of a recipe, or add the model as `model` to this file",
+                    hint="use a checkpoint that a recipe wrote, or add the model as `model` to this file",
                     code="checkpoint-incomplete",
                 )
             self._model_config = from_data(ModelConfig, data["model"], source=f"{self.source}/{CONFIG_FILE}")

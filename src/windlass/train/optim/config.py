@@ -86,7 +86,7 @@ class AdamWConfig(_Common):
     kind: Literal["adamw"] = "adamw"
     betas: Annotated[tuple[float, ...], Doc("Decay of the first and the second moment.")] = (0.9, 0.95)
     eps: Annotated[float, Range(above=0, max=1), Doc("Added to the root of the second moment.")] = 1e-8
-    is_fused: Annotated[bool | None, Doc("Use one fused kernel for all parameters; null: if it is faster.")] = None
+    is_fused: Annotated[bool | None, Doc("Use one fused kernel for all parameters; null: only if it is faster.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""
@@ -117,8 +117,8 @@ class _OfMatrices(_Common):
     adamw_lr: Annotated[
         float | None, Range(min=0, max=MAX_LR), Doc("Learning rate of vectors, embedding and head; null: `lr`.")
     ] = None
-    betas: Annotated[tuple[float, ...], Doc("Of AdamW, for all other parameters.")] = (0.9, 0.95)
-    eps: Annotated[float, Range(above=0, max=1), Doc("Of AdamW, for all other parameters.")] = 1e-8
+    betas: Annotated[tuple[float, ...], Doc("Settings of AdamW, for all other parameters.")] = (0.9, 0.95)
+    eps: Annotated[float, Range(above=0, max=1), Doc("Settings of AdamW, for all other parameters.")] = 1e-8
 
     def check(self) -> Iterator[Diagnostic]:
         """Check rules that span several fields."""

@@ -106,7 +106,7 @@ class PowerConfig(_Warm):
     """The peak times (position / warm-up) ** exponent, then a linear decay. Source: Shen et al. 2024, "Power scheduler"."""
 
     kind: Literal["power"] = "power"
-    exponent: Annotated[float, Range(max=0), Doc("Exponent, below zero; the lower, the faster the decay.")] = -0.51
+    exponent: Annotated[float, Range(max=0), Doc("Exponent, below zero; lower values decay faster.")] = -0.51
     decay: Annotated[Duration | None, Doc("Length of a linear decay at the end; null: none.")] = None
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak after the decay.")] = 0.0
     over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
@@ -134,7 +134,7 @@ class WSDSConfig(_Warm):
     decay_share: Annotated[
         float | None, Range(above=0, max=1), Doc("Decay as a share of each period, instead of `decay`.")
     ] = None
-    peaks: Annotated[tuple[float, ...], Doc("Peak of each period, as a share of the peak; empty: 1.")] = ()
+    peaks: Annotated[tuple[float, ...], Doc("Peak of each period, as a share of the schedule's peak; empty: 1.")] = ()
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end of each period.")] = 0.0
 
     def check(self) -> Iterator[Diagnostic]:

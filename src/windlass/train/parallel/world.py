@@ -54,7 +54,7 @@ class World:
         if is_owner:
             missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
             if missing:
-                raise _wrong_place(f"WORLD_SIZE is {size}, and {missing[0]} is not set")
+                raise _wrong_place(f"WORLD_SIZE is {size}, but {missing[0]} is not set")
             backend = "gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl"
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
         return cls(

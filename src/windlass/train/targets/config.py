@@ -17,7 +17,7 @@ class TargetConfig:
 
     kind: Annotated[Literal["python"], Doc("Always python.")] = "python"
     target: Annotated[str, Doc("`module:name` or `file.py:name`.")]
-    args: Annotated[dict[str, JsonValue], Doc("Its keyword arguments, checked against its signature.")] = field(
+    args: Annotated[dict[str, JsonValue], Doc("Keyword arguments, checked against the signature.")] = field(
         default_factory=dict
     )
 

@@ -81,7 +81,7 @@ class SweepOrigin:
             if json.dumps(before, sort_keys=True) != json.dumps(now, sort_keys=True):
                 raise PreconditionError(
                     f"the sweep was started with the {what} {json.dumps(before)}, not {json.dumps(now)}",
-                    hint=f"restore it with its own {what}, or start a sweep with another name",
+                    hint=f"restore it with the old {what}, or start a sweep with another name",
                     code="sweep-differs",
                 )
 
@@ -162,8 +162,8 @@ def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
     for name, own, wanted in (("metric", scheduler.metric, metric), ("mode", scheduler.mode, mode)):
         if own is not None and own != wanted:
             raise BadValueError(
-                f"the sweep's {name} is `{wanted}` and its scheduler's is `{own}`",
-                hint="name metric and mode once: in the sweep",
+                f"the sweep's {name} is `{wanted}`, but its scheduler's is `{own}`",
+                hint="set metric and mode only once, in the sweep",
                 code="conflicting-options",
             )
     scheduler.metric, scheduler.mode = metric, mode

@@ -122,7 +122,7 @@ class SlotAllocation:
         if room.fit is Fit.NEVER:
             raise PreconditionError(
                 f"a trial needs {_shown(resources)}, which never fits: {room.why}",
-                hint="request less per trial, or run the sweep where there is more",
+                hint="request less per trial, or run the sweep on a larger machine or site",
                 code="does-not-fit",
             )
         if room.fit is Fit.LATER:
@@ -130,7 +130,7 @@ class SlotAllocation:
         return room.fit is Fit.NOW
 
     def _may_suggest(self) -> bool:
-        """Return whether a new trial is wanted and no waiting trial could use the slot."""
+        """Return whether a new trial is needed and no waiting trial could use the slot."""
         core = self._core
         if not core.wants_trials():
             return False

@@ -45,7 +45,7 @@ def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_
         return After(Then.RETRIED, f"will be retried: {why}") if is_running else After(Then.NOTHING)
     if event.how is AttemptOutcome.LOST and _is_spent(trial.num_interruptions, settings.max_interruptions):
         return After(
-            Then.GIVEN_UP, f"it lost its worker {count(trial.num_interruptions, 'time')}; the last: {event.error}"
+            Then.GIVEN_UP, f"it lost its worker {count(trial.num_interruptions, 'time')}; the last error: {event.error}"
         )
     if event.how is AttemptOutcome.DONE and not is_old:
         return After(Then.DONE, "it ended by itself")

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", help="folder of the sweep")
     parser.add_argument("--to", required=True, metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--options", default="{}", metavar="JSON", help="arguments of the target")
-    parser.add_argument("--once", action="store_true", help="write the current content, and exit")
+    parser.add_argument("--once", action="store_true", help="write the current content and exit")
     parser.add_argument("--fresh", action="store_true", help="discard earlier output and start again")
     given = parser.parse_args(arguments)
     try:

@@ -88,8 +88,8 @@ class WandbLoggerCallback(FollowerCallback):
             )
         if video_kwargs or image_kwargs:
             raise BadValueError(
-                "video_kwargs and image_kwargs are not supported: reports hold numbers, text and lists",
-                hint="log pictures from the trial itself with wandb",
+                "video_kwargs and image_kwargs are not supported: reports can only contain numbers, text and lists",
+                hint="log media in the trial itself with wandb",
                 code="unsupported-setting",
             )
         key = Path(api_key_file).expanduser().read_text().strip() if api_key_file else api_key

@@ -43,7 +43,9 @@ def draw_pareto(history: History, metrics: Sequence[str] = (), modes: Sequence[s
             )
             picture.tips[gid] = tip_of(trial, **{x_name: x, y_name: y})
     if not points:
-        raise BestTrialError(f"no trial reported finite {x_name!r} and {y_name!r}", hint="see `windlass sweep show`")
+        raise BestTrialError(
+            f"no trial reported finite values for both {x_name!r} and {y_name!r}", hint="see `windlass sweep show`"
+        )
     line = [points[trial.id] for trial in front]
     axes.plot(
         [x for x, _ in line], [y for _, y in line], color=COLORS[1], linewidth=1.6, drawstyle="steps-post", zorder=2

@@ -58,7 +58,7 @@ def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObje
     found = metric or next(iter(own), "") or history.half.metric or (names[0] if len(names) == 1 else "")
     if not found:
         raise MetricError(
-            "the sweep has no metric, and none was named", hint=f"reported: {', '.join(names) or 'nothing'}"
+            "the sweep has no metric, and none was given", hint=f"reported: {', '.join(names) or 'nothing'}"
         )
     return PlotObjective(found, check_mode(mode) == "max" if mode else own.get(found, history.half.mode == "max"))
 

@@ -30,7 +30,7 @@ def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture
     names = _changed_names(exploits)
     if not names:
         raise BestTrialError(
-            "no trial took over another one, so there is no schedule",
+            "no trial was cloned from another, so there is no schedule",
             hint="this picture is for population based training (PBT, PB2)",
             code="sweep-no-best",
         )

@@ -248,19 +248,19 @@ class ExperimentAnalysis:
     def _metric(self, metric: str | None) -> str:
         found = metric or self.default_metric
         if not found:
-            raise MetricError("no metric was named, here or with the sweep", hint=self._reported())
+            raise MetricError("no metric was given, neither here nor in the sweep", hint=self._reported())
         return found
 
     def _mode(self, mode: str | None, metric: str | None) -> str:
         found = mode or self._modes.get(metric or "") or self.default_mode
         if not found:
-            raise MetricError("no mode was named, here or with the sweep", hint="pass mode='min' or mode='max'")
+            raise MetricError("no mode was given, neither here nor in the sweep", hint="pass mode='min' or mode='max'")
         return check_mode(found)
 
     def _defaults(self, name: str) -> tuple[str, str]:
         if not self.default_metric or not self.default_mode:
             raise MetricError(
-                f"{name} needs the sweep's metric and mode, which were not named",
+                f"{name} needs the sweep's metric and mode, which are not set",
                 hint="set them in TuneConfig, or call get_best_trial(metric, mode)",
             )
         return self.default_metric, self.default_mode

@@ -70,7 +70,7 @@ def scored_points(
     objectives = history.objectives
     name = metric or (objectives.metrics[0] if objectives.metrics else "")
     if not name:
-        raise MetricError("the sweep has no metric, and none was named", hint=_reported(history))
+        raise MetricError("the sweep has no metric, and none was given", hint=_reported(history))
     own = dict(zip(objectives.metrics, ("max" if up else "min" for up in objectives.is_max), strict=True)).get(
         name, "min"
     )

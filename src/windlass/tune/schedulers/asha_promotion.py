@@ -110,7 +110,7 @@ class PromotionASHA(FIFO):
             return promotable
         if not (sweep.pending or sweep.running or sweep.is_searching or self._next()):
             for trial in list(sweep.paused.values()):
-                sweep.stop(trial, "no more trials come, so it cannot become one of the best of its rung")
+                sweep.stop(trial, "there are no more trials, so it cannot become one of the best of its rung")
                 self._forget(trial)
         return pending[0] if pending else None
 

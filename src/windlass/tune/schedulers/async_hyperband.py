@@ -139,7 +139,7 @@ def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brac
         if not isinstance(value, Real):
             raise refuse(f"{name} is {value!r}", "it must be a number")
     if not 0 < max_t < math.inf:
-        raise refuse(f"max_t is {max_t!r}", "it must be above 0, and finite")
+        raise refuse(f"max_t is {max_t!r}", "it must be above 0 and finite")
     if not 0 < grace_period <= max_t:
         raise refuse(f"grace_period is {grace_period!r}", f"it must be above 0 and at most max_t, {max_t!r}")
     if not reduction_factor > 1:

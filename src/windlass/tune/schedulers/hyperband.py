@@ -133,7 +133,9 @@ class HyperBandScheduler(FIFO):
         """Halve a bracket whose trials all reached the milestone; return the verdict on the one that just reported."""
         at = f"at {self.time_attr} {bracket.milestone}"
         if not bracket.is_done:
-            return Verdict(SchedulerDecision.PAUSE, f"it waits {at} for {len(bracket.behind)} others of its bracket")
+            return Verdict(
+                SchedulerDecision.PAUSE, f"it waits {at} for {len(bracket.behind)} other trials of its bracket"
+            )
         if sweep.is_searching and bracket is self._open and bracket.is_fresh and not bracket.has_had_all:
             self._awaits_trials = bracket
             return Verdict(SchedulerDecision.PAUSE, f"it waits {at} until its bracket has {bracket.size} trials")
@@ -314,7 +316,7 @@ class Bracket:
 def _score_of(standing: BracketTrial) -> float:
     if standing.score is None:
         raise BadValueError(
-            f"trial {standing.trial.id} has to be compared with others, but its newest result has no metric",
+            f"trial {standing.trial.id} must be compared with other trials, but its newest result lacks the metric",
             hint="report the metric with every result, at least at the milestones",
             code="unknown-metric",
         )

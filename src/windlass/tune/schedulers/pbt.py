@@ -167,7 +167,9 @@ class PopulationBasedTraining(FIFO):
             )
         num_behind = len(self._behind) - (member.trial.id in self._behind)
         if num_behind:
-            return Verdict(SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for {num_behind} others")
+            return Verdict(
+                SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for {num_behind} other trials"
+            )
         if member in self._pass_barrier(sweep, time):
             return NOOP
         return Verdict(SchedulerDecision.PAUSE, f"all trials reached {self.time_attr} {time:g}; they continue in turn")

@@ -48,7 +48,7 @@ _SHORT = {
 
 
 def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
-    """Make a scheduler by its short name, such as `asha` or `pbt`.
+    """Create a scheduler by its short name, such as `asha` or `pbt`.
 
     An argument that this scheduler does not have is ignored if another one has it, so that one set of arguments can
     be used to compare several.
@@ -91,7 +91,7 @@ def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 
 
 
 def from_settings(settings: Mapping[str, Any]) -> Any:
-    """Make the scheduler that `settings()` described, without any results yet.
+    """Create the scheduler that `settings()` described, without results.
 
     Raises:
         PreconditionError: its code cannot be imported here, and must be passed again (`module-not-found`).
@@ -99,7 +99,7 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
     name = str(settings["type"])
     if name not in _MODULES and ":" not in name:
         raise PreconditionError(
-            f"the scheduler of this sweep, {name}, did not record how to make it again",
+            f"the scheduler of this sweep, {name}, did not record how to recreate it",
             hint="pass the scheduler again when you restore the sweep",
             code="module-not-found",
         )
@@ -123,15 +123,15 @@ def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, met
     if learns and getattr(scheduler, "forbids_learning", False):
         raise BadValueError(
             f"{name} changes configurations itself, so it cannot be used with {searcher}",
-            hint="leave out the search algorithm: the first configurations are then drawn at random",
+            hint="omit the search algorithm; the first configurations are then drawn at random",
             code="searcher-option",
         )
     inner = getattr(scheduler, "base_scheduler", scheduler)
     compares = "metric" in _arguments(type(inner))
     if compares and not (metric or inner.metric):
         raise BadValueError(
-            f"{type(inner).__name__} compares trials, but no metric is named",
-            hint='name it once, for example TuneConfig(metric="loss", mode="min")',
+            f"{type(inner).__name__} compares trials, but no metric is set",
+            hint='set it once, for example TuneConfig(metric="loss", mode="min")',
             code="unknown-metric",
         )
 

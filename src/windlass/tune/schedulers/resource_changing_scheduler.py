@@ -38,7 +38,7 @@ class DistributeResources:
         self.add_bundles, self.increase_by = add_bundles, dict(increase_by or {})
         self.increase_by_times, self.reserve_resources = increase_by_times, dict(reserve_resources or {})
         if self.increase_by and (not _size(self.increase_by) or min(self.increase_by.values()) < 0):
-            raise refuse(f"increase_by is {self.increase_by!r}", "name a CPU or GPU amount, and none below 0")
+            raise refuse(f"increase_by is {self.increase_by!r}", "set a CPU or GPU amount, not below 0")
 
     def settings(self) -> Mapping[str, object]:
         """`{"type": ..., **arguments}` in JSON."""

@@ -182,7 +182,7 @@ def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
     if kind == "AdaptedSearcher" or any(
         isinstance(value, Mapping) and "$object" in value for value in arguments.values()
     ):
-        raise _needs_code(arguments.get("plugin", kind), "it was made with objects that the journal does not hold")
+        raise _needs_code(arguments.get("plugin", kind), "it was created with objects that are not in the journal")
     if "searcher" in arguments:
         arguments["searcher"] = searcher_from(arguments["searcher"])
     try:
@@ -203,7 +203,7 @@ def missing_searcher(name: str) -> PreconditionError:
 
 def _needs_code(kind: str, why: str) -> PreconditionError:
     return PreconditionError(
-        f"cannot make the searcher of this sweep, {kind}, again: {why}",
+        f"cannot recreate the searcher of this sweep, {kind}: {why}",
         hint="pass it again with search_alg=",
         code="module-not-found",
     )

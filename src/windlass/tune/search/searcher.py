@@ -96,7 +96,7 @@ class AdaptedSearcher:
             if taking is not None and is_one and getattr(self.plugin, "metric", None) is not None:
                 raise BadValueError(
                     f"{self._name} has its own space, but param_space draws values too",
-                    hint="pass the space in one place",
+                    hint="define the space in only one of them",
                     code="searcher-option",
                 )
             self._space = {}

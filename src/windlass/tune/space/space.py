@@ -110,7 +110,7 @@ class Space:
         return Space._of(_fixed_at(self.root, point, ()))
 
     def locate(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the draws that give a configuration, by key (for a pick the index of its option).
+        """Return the draws that produce a configuration, by key (for a pick, the index of its option).
 
         None if the space cannot give it: a value is out of bounds, or an option unknown.
         """
@@ -221,7 +221,7 @@ def _check_names(old: Node, new: Node, place: str) -> None:
             raise SpaceError(
                 f"`{inner}` of the {'new' if name in now else 'old'} space is not in the "
                 f"{'old' if name in now else 'new'} one",
-                hint="a sweep keeps its names when it is continued; start a new one with points_to_evaluate",
+                hint="the names of the space cannot change when a sweep continues; start a new sweep with points_to_evaluate",
                 code="sweep-differs",
             )
         _check_names(before[name], now[name], inner)

@@ -145,7 +145,7 @@ class FunctionStopper(NoopStopper):
         except Exception as error:
             reported = ", ".join(f"`{name}`" for name in result)
             raise BadValueError(
-                f"the stop function {_name_of(self.function)} failed at a report of trial {trial_id}: {error!r}",
+                f"the stop function {_name_of(self.function)} failed on a report of trial {trial_id}: {error!r}",
                 hint=f"the report has {reported}; use result.get(name) for metrics that only some reports have",
                 code="user-code-failed",
             ) from error

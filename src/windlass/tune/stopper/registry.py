@@ -101,7 +101,7 @@ def stopper_from(settings: Mapping[str, Any]) -> Stopper:
         stopper: Stopper = made(**arguments)
     except (SpaceError, TypeError) as error:
         raise PreconditionError(
-            f"cannot make the stopper of this sweep, {arguments.get('function', kind)}, again: {error}",
+            f"cannot recreate the stopper of this sweep, {arguments.get('function', kind)}: {error}",
             hint="pass it again with stop=",
             code="module-not-found",
         ) from error

@@ -162,7 +162,7 @@ def _called(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     arguments: dict[str, Any] = dict(given or {})
     if twice := sorted({"metric", "mode"} & arguments.keys()):
         raise UsageError(
-            f"two places name the {twice[0]}: the sweep, and `{name}` ({arguments[twice[0]]})",
+            f"the {twice[0]} is set twice: in the sweep, and in `{name}` ({arguments[twice[0]]})",
             hint=f"leave it out of `{name}`",
             code="conflicting-options",
         )

@@ -144,7 +144,7 @@ class SweepHandle:
                 )
             if deadline is not None and now >= deadline:
                 raise WaitTimeoutError(
-                    f"sweep {self.name} was not over after {timeout_s:g} s",
+                    f"sweep {self.name} had not ended after {timeout_s:g} s",
                     hint="it is still running; wait longer, or stop it",
                     code="timed-out",
                 )

@@ -161,7 +161,7 @@ def _executor(record: SweepRecord, home: Home, *, in_process: bool, log: Log) ->
         if in_process:
             raise UsageError(
                 "trials that are runs cannot run in this process",
-                hint="name a `trainable` in the sweep, or follow one trial: windlass logs RUN --follow",
+                hint="set `trainable` in the sweep, or follow one trial: windlass logs RUN --follow",
                 code="sweep-unsupported",
             )
         return RunsExecutor(home=home, log=log)
@@ -196,8 +196,8 @@ def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
         yield
     except _TooLongError as late:
         raise UsageError(
-            f"importing {what} took longer than {limit_s:g} s; it was here:\n{str(late).rstrip()}",
-            hint="move slow work from the module's top level into the function or `setup`",
+            f"importing {what} took longer than {limit_s:g} s; its stack:\n{str(late).rstrip()}",
+            hint="move slow work from the module's top level to the function or `setup`",
             code="user-code-failed",
         ) from None
     finally:
@@ -207,7 +207,7 @@ def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
 
 def experiment(config: dict[str, Any]) -> None:
     """Placeholder trainable of a sweep whose trials are runs; never called."""
-    raise InternalError(f"a run of an experiment was called as a function, with {config}")
+    raise InternalError(f"a trial that is a run of an experiment cannot be called as a function (with {config})")
 
 
 def find_trainable(name: str) -> Any:

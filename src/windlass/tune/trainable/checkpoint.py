@@ -85,7 +85,7 @@ class Checkpoint:
 
         if is_url(self._path):
             raise BadValueError(
-                f"checkpoint {self._path} is committed, so its metadata cannot change",
+                f"checkpoint {self._path} is committed, so its metadata cannot be changed",
                 hint="set metadata before the checkpoint is reported",
                 code="invalid-value",
             )

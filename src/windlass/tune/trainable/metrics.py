@@ -87,7 +87,7 @@ def to_json_value(value: object, where: str, hint: str) -> Any:
     if type(found) in _PLAIN:
         return found
     raise BadValueError(
-        f"{where} is {value!r:.100}, a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot hold",
+        f"{where} is {value!r:.100}, a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot represent",
         hint=hint,
         code="not-serialisable",
     )

@@ -21,7 +21,7 @@ class PlacementGroupFactory:
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **options: object) -> None:
         if options:
             message = f"PlacementGroupFactory does not take {', '.join(options)}"
-            raise BadTypeError(message, hint="it takes bundles and a strategy", code="unknown-option")
+            raise BadTypeError(message, hint="it accepts only bundles and a strategy", code="unknown-option")
         if strategy not in _STRATEGIES:
             message = f"strategy={strategy!r} is not one of {', '.join(_STRATEGIES)}"
             raise BadValueError(message, hint="use for example PACK", code="invalid-value")

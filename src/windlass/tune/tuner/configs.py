@@ -148,7 +148,7 @@ class FailureConfig:
         for name in ("max_failures", "max_interruptions"):
             value = getattr(self, name)
             if not _is_count(value) or value < -1:
-                raise _refusal(f"{name}={value!r} is neither a number of times nor -1", "-1 means always")
+                raise _refusal(f"{name}={value!r} is neither a count nor -1", "-1 means always")
         if isinstance(self.fail_fast, str):
             _check_choice("fail_fast", self.fail_fast.lower(), ("raise",))
             self.fail_fast = "raise"
@@ -247,7 +247,7 @@ class RunConfig:
             raise _refusal(message, "pass a URL: storage_path='s3://bucket/prefix'", "unsupported-setting")
         if self.local_dir is not None and self.storage_path is not None:
             message = f"storage_path={str(self.storage_path)!r} and local_dir={self.local_dir!r} are different folders"
-            raise _refusal(message, "local_dir is the old name; leave it out")
+            raise _refusal(message, "local_dir is the old name; remove it")
         self.storage_path = self.storage_path if self.local_dir is None else self.local_dir
         if self.name is not None:
             _check_name(self.name)

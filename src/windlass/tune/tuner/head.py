@@ -67,7 +67,7 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
     for name, is_refused in refusals.items():
         if is_refused:
             message = f"the executor {executor.name} does not support {name}"
-            raise BadValueError(message, hint=f"leave out {name}, or use executor='local'", code="unsupported-setting")
+            raise BadValueError(message, hint=f"omit {name}, or use executor='local'", code="unsupported-setting")
 
 
 class _Companions:
@@ -146,7 +146,7 @@ def _with_own_folder(setup: Setup) -> Setup:
         path = setup.folder.path.with_name(f"{setup.folder.path.name}-{number}")
     if number == 1:
         return setup
-    sys.stderr.write(f"{setup.folder.path} holds an earlier sweep; this one is {path.name}\n")
+    sys.stderr.write(f"{setup.folder.path} contains an earlier sweep; this one is named {path.name}\n")
     storage = str(SweepFolder(path).checkpoints)
     if "://" in setup.work.storage:  # <url>/<name>/checkpoints
         storage = f"{setup.work.storage.rsplit('/', 2)[0]}/{path.name}/checkpoints"

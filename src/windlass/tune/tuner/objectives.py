@@ -56,7 +56,7 @@ def _check_apart(place: Place, other: Place, *, may_repeat: bool) -> None:
 def _twice(first: Place, other: Place) -> BadValueError:
     names = " and ".join(f"{place} ({', '.join(named) or 'a mode'})" for place, named, _ in (first, other))
     hint = f"name metric and mode in TuneConfig alone, and leave them out of {other[0]}"
-    return BadValueError(f"two places name the metric: {names}", hint=hint, code="conflicting-options")
+    return BadValueError(f"the metric is set twice: {names}", hint=hint, code="conflicting-options")
 
 
 def _objectives(metrics: Sequence[str], modes: Sequence[str]) -> Objectives:

@@ -172,7 +172,7 @@ def _check_same_settings(beginning: SweepOrigin, tuning: TuneConfig, run: RunCon
 def _only_new(setting: str, beginning: SweepOrigin, value: object) -> UsageError:
     return BadValueError(
         f"{setting} only works for a new sweep; {beginning.settings.name} has {value!r}",
-        hint="leave it out; Tuner.extend changes samples, limits, stop condition and space",
+        hint="omit it; Tuner.extend changes samples, limits, stop condition and space",
         code="unsupported-setting",
     )
 

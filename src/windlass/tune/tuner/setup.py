@@ -232,7 +232,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, objectives: Object
     if scheduler.needs_saving and not can_save(code):
         hint = "override save_checkpoint and load_checkpoint"
         raise BadValueError(
-            f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="invalid-trainable"
+            f"{name} pauses trials, but {name_of(code)} cannot save checkpoints", hint=hint, code="invalid-trainable"
         )
     if name != "FIFO":
         from windlass.tune.schedulers.registry import check_pairing  # lazy: FIFO has no constraints
@@ -248,7 +248,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, objectives: Object
         if not can_save(code):
             hint = "override save_checkpoint and load_checkpoint"
             raise BadValueError(
-                f"{setting} is set, and {name_of(code)} cannot save", hint=hint, code="invalid-trainable"
+                f"{setting} is set, but {name_of(code)} cannot save checkpoints", hint=hint, code="invalid-trainable"
             )
 
 

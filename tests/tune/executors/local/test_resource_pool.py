@@ -42,13 +42,13 @@ def test_all_bundles_of_a_trial_count() -> None:
 @pytest.mark.parametrize(
     ("resources", "words"),
     [
-        (need({"CPU": 3.0}), "it needs 3 CPU, and this machine has 2"),
-        (need({"disk": 1.0}), "it needs 1 disk, and this machine has 0"),
-        (need({"GPU": 3.0}), "it needs 3 GPU, and this machine has 2"),
+        (need({"CPU": 3.0}), "it needs 3 CPU, but this machine has 2"),
+        (need({"disk": 1.0}), "it needs 1 disk, but this machine has 0"),
+        (need({"GPU": 3.0}), "it needs 3 GPU, but this machine has 2"),
         (need({"GPU": 1.5}), "amounts above 1 must be whole numbers"),
-        (need({"GPU": 0.6}, {"GPU": 0.6}, {"GPU": 0.6}), "it needs 1.8 GPU, and this machine has 2"),
+        (need({"GPU": 0.6}, {"GPU": 0.6}, {"GPU": 0.6}), "it needs 1.8 GPU, but this machine has 2"),
         (need({"CPU": 1.0}, {"CPU": 1.0}, strategy="STRICT_SPREAD"), "needs 2 machines, and this is one"),
-        (need({"memory": 9e9}), "it needs 8.4 GiB of memory, and this machine has 7.5 GiB of"),
+        (need({"memory": 9e9}), "it needs 8.4 GiB of memory, but this machine has 7.5 GiB of"),
     ],
 )
 def test_what_never_fits_says_why(resources: Resources, words: str) -> None:

@@ -256,7 +256,7 @@ def test_an_attempt_of_a_life_that_is_over_is_not_found_again(bench: Bench) -> N
 def test_a_trial_that_fits_no_slot_is_refused_at_once(bench: Bench) -> None:
     room = bench.head.room(Resources(bundles=({"CPU": 1.0, "GPU": 2.0},)))
     assert room.fit is Fit.NEVER
-    assert "a trial needs 2 GPU, and a slot has 0" in room.why
+    assert "a trial needs 2 GPU, but a slot has 0" in room.why
 
 
 def test_a_spool_that_is_closed_is_a_closed_channel(bench: Bench) -> None:

@@ -113,7 +113,7 @@ def test_a_second_trial_is_refused() -> None:
 def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no policy at"):
         PopulationBasedTrainingReplay(tmp_path / "none.txt")
-    with pytest.raises(UsageError, match="is a sweep, and no trial is named"):
+    with pytest.raises(UsageError, match="is a sweep: add the trial"):
         PopulationBasedTrainingReplay(sweep_folder)
     with pytest.raises(NotFoundError, match="has no trial 00009"):
         PopulationBasedTrainingReplay(sweep_folder, trial=9)
@@ -122,7 +122,7 @@ def test_what_cannot_be_replayed_is_named(sweep_folder: Path, tmp_path: Path) ->
     with pytest.raises(UsageError, match=r"bad\.txt:1 is not a row of a PBT policy") as caught:
         PopulationBasedTrainingReplay(bad)
     assert caught.value.code == "no-policy"
-    with pytest.raises(UsageError, match="needs either policy_file or changes"):
+    with pytest.raises(UsageError, match="needs either `policy_file` or `changes`"):
         PopulationBasedTrainingReplay()
-    with pytest.raises(UsageError, match="the policy has no changes, and the trial has no configuration"):
+    with pytest.raises(UsageError, match="neither the policy has changes nor the trial a configuration"):
         PopulationBasedTrainingReplay(changes=[]).on_add(FakeSweep(), FakeSweep().add())

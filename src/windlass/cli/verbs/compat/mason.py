@@ -85,7 +85,7 @@ def _row(flag: MasonFlag) -> tuple[str, str]:
         "windlass mason --cluster ai2/jupiter --gpus 8 --pure_docker_mode -- python train.py",
         "windlass mason --cluster ai2/jupiter --gpus 8 --emit beaker --user me -- python train.py",
         "windlass mason --cluster ai2/jupiter --gpus 1 --on local -- python train.py",
-        "windlass mason build scripts/train/my_run.sh    # its image first, then the script",
+        "windlass mason build scripts/train/my_run.sh    # build its image, then run it",
     ),
 )
 def mason_command(words: tuple[str, ...]) -> int:

@@ -39,7 +39,7 @@ def explain_command(code: str | None, words: str, is_json: bool) -> None:
     Without CODE, list all codes by group. `groups` lists the groups; the name of a group lists its codes.
     """
     if code is not None and words:
-        raise UsageError("a CODE and `--search` exclude each other", hint="give one of them", code="usage")
+        raise UsageError("a CODE and `--search` are mutually exclusive", hint="give one of them", code="usage")
     if words:
         _list(_found(words), is_json=is_json)
         return

@@ -41,7 +41,9 @@ _WEEK_S = 7 * _DAY_S
 )
 @click.option("--images", is_flag=True, help="Remove images built here that no run pins.")
 @click.option("--data", is_flag=True, help="Remove prepared data and stored versions that no run pins.")
-@click.option("--drop-pinned", is_flag=True, help="With --images or --data: also remove what only succeeded runs pin.")
+@click.option(
+    "--drop-pinned", is_flag=True, help="With --images or --data: also remove items that only succeeded runs pin."
+)
 @click.option(
     "--on",
     "site",
@@ -61,7 +63,7 @@ _WEEK_S = 7 * _DAY_S
     "--yes",
     "-y",
     is_flag=True,
-    help="Remove without asking, also what the runs' `retain:` rules list.",
+    help="Remove without asking, including files that the runs' `retain:` rules list.",
 )
 @click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @json_option
@@ -96,7 +98,7 @@ def gc_command(
     if drop_pinned and not (images or data):
         raise UsageError("`--drop-pinned` needs `--images` or `--data`", hint="add --images or --data", code="usage")
     if yes and dry_run:
-        raise UsageError("`--yes` and `--dry-run` exclude each other", hint="windlass gc --dry-run", code="usage")
+        raise UsageError("`--yes` and `--dry-run` are mutually exclusive", hint="windlass gc --dry-run", code="usage")
     if site:
         if runs or images or data or reindex or yes or not environments:
             message = "`--on` works only with `--environments`; files of a run at a site are removed with the run"

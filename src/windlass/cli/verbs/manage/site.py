@@ -36,7 +36,7 @@ def site_command() -> None:
 @verb(
     "windlass site add isambard --ssh me@login.example.org",
     "windlass site add mine --from frontier fs.shared=/projects/abc scheduler.account=abc123",
-    "windlass site add mine --replace    # ask again, and keep the rest",
+    "windlass site add mine --replace    # probe again, keep your other settings",
     "windlass site add lab --from ai2-weka beaker.workspace=lab/main fs.shared=/weka/bucket/me",
     name="add",
 )

@@ -31,7 +31,7 @@ def init_command(name: Path, template: str, docker: bool) -> None:
     """
     if docker and template != "hello":
         hint = "windlass init NAME --docker; then change the code, and `uv add` what it needs"
-        raise UsageError(f"`--docker` needs a lock file, and the template `{template}` has none", hint=hint)
+        raise UsageError(f"`--docker` needs a lock file, but the template `{template}` has none", hint=hint)
     folder = name.expanduser().absolute()
     files = write_template(template, folder, in_image=docker)
     for file in files:

@@ -31,7 +31,7 @@ def stop_command(run: str, checkpoint: bool, now: bool, wait_s: float | None, re
     Its processes get SIGTERM, and SIGKILL after their grace time. Returns once the request is recorded.
     """
     if checkpoint and now:
-        raise UsageError("`--checkpoint` and `--now` exclude each other", hint="give one of them", code="usage")
+        raise UsageError("`--checkpoint` and `--now` are mutually exclusive", hint="give one of them", code="usage")
     from windlass.launcher import control  # lazy: after the cheap checks
 
     home = Home.default()

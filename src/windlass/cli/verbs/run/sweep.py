@@ -135,7 +135,9 @@ def show_command(sweep: str, follow: bool, is_json: bool) -> None:
 @verb("windlass sweep best last", "windlass sweep best last --metric loss --mode min", name="best")
 @_sweep
 @click.option("--metric", default="", shell_complete=complete_metrics, help="Metric. [default: the sweep's first]")
-@click.option("--mode", type=click.Choice(["min", "max"]), default=None, help="Whether lower or higher is better.")
+@click.option(
+    "--mode", type=click.Choice(["min", "max"]), default=None, help="Direction of the metric: `min` or `max`."
+)
 @json_option
 def best_command(sweep: str, metric: str, mode: str | None, is_json: bool) -> None:
     """Print the best trial: values, score, checkpoint, and the command to run it again."""
@@ -198,7 +200,7 @@ def resume_command(sweep: str, detach: bool, errored: bool, restart_errored: boo
 
     if errored and restart_errored:
         raise UsageError(
-            "`--errored` and `--restart-errored` exclude each other", hint="give one of them", code="usage"
+            "`--errored` and `--restart-errored` are mutually exclusive", hint="give one of them", code="usage"
         )
     mode = "restart" if restart_errored else "resume" if errored else "skip"
     handle = _found(sweep)

@@ -125,7 +125,9 @@ def _checked(source: SourceTarget, document: Sequence[object], vocab_size: int) 
         return ids
     other = next(token for token in document if not (isinstance(token, int) and 0 <= token < vocab_size))
     message = f"{source.target} yields {other!r}, not an id of a vocabulary of {vocab_size}"
-    raise TrainingError(message, hint="yield integers from 0 to below the vocabulary's size", code="tokenizer-mismatch")
+    raise TrainingError(
+        message, hint="yield integers that are at least 0 and below the vocabulary size", code="tokenizer-mismatch"
+    )
 
 
 def _wrong(source: SourceTarget, found: object, verb: str) -> SpecError:

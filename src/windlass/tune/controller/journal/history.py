@@ -179,7 +179,7 @@ class History:
             except (LookupError, TypeError, ValueError, AttributeError, OverflowError, StopIteration) as error:
                 raise PreconditionError(
                     f"record {record.seq} of the sweep's journal ({record.kind}) is damaged: {error!r:.200}",
-                    hint="take `journal/head.wj` of the sweep's folder from a backup",
+                    hint="restore `journal/head.wj` of the sweep's folder from a backup",
                     code="sweep-journal-damaged",
                 ) from error
 

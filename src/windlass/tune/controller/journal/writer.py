@@ -1,4 +1,4 @@
-"""Writer of a sweep's journal: locks the file as the head's lease, cuts torn tails, groups commits.
+"""Writer of a sweep's journal: locks the file as the head's lease, truncates incomplete records, groups commits.
 
 Records are collected and written with one write before the commands that follow from them are sent. They are synced
 to disk at most every 50 ms, and before anything irreversible.
@@ -132,12 +132,12 @@ class HeadJournal:
         last, next_one = self.seq + place, piece[place].seq
         return PreconditionError(
             f"{self._path} is damaged: record {last} is followed by record {next_one}, but records must have no gaps",
-            hint=f"take the file from a backup, or keep what is before: head -n {last} head.wj > whole; mv whole head.wj",
+            hint=f"restore the file from a backup, or keep the records before it: head -n {last} head.wj > whole; mv whole head.wj",
             code="sweep-journal-damaged",
         )
 
     def begin(self) -> None:
-        """Cut the torn tail, and write the head's host and process to `head.json`."""
+        """Truncate an incomplete last record, and write the head's host and process to `head.json`."""
         if os.fstat(self._file).st_size > self.end:
             os.ftruncate(self._file, self.end)
         fsync_directory(self._folder.journal)
@@ -191,7 +191,7 @@ class HeadJournal:
                 os.ftruncate(self._file, self.end)
             raise PreconditionError(
                 f"cannot write {self._path}: {os.strerror(error.errno or 0)}",
-                hint="free some space and run the same command again: the sweep resumes where it was",
+                hint="free some space and run the same command again: the sweep resumes where it stopped",
                 code="not-writable",
             ) from error
         self.end += len(content)

@@ -261,7 +261,7 @@ class Local:
         for message in read_spool(self._work.folder, slot.id):
             self._on_message(slot, message)
         self._forget_socket(slot)
-        self._bury(slot, AttemptOutcome.LOST, "the worker, started by a previous head, is gone", "")
+        self._bury(slot, AttemptOutcome.LOST, "the worker, started by a previous head, no longer exists", "")
         remove(self._work.folder, slot.registration)
 
     def _end_adopted(self, slot: LocalSlot) -> None:

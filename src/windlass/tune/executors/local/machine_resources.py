@@ -119,7 +119,7 @@ def _leases(work: Work, present: LeasableResources, gpus: tuple[str, ...]) -> Gp
 def _some_gpus(gpus: tuple[str, ...], number: float) -> tuple[str, ...]:
     if number != int(number) or number > len(gpus):
         raise UsageError(
-            f"options.resources.GPU is {number}, and this machine has {len(gpus)}",
+            f"options.resources.GPU is {number}, but this machine has {len(gpus)}",
             hint="give a whole number, at most the GPUs of this machine",
             code="does-not-fit",
         )

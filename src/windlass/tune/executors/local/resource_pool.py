@@ -76,12 +76,12 @@ class ResourcePool:
         for name, steps in amounts.items():
             if steps > self._totals.get(name, 0):
                 total = _text(self._totals.get(name, 0), name)
-                return f"it needs {_text(steps, name)} {name}, and this machine has {total}"
+                return f"it needs {_text(steps, name)} {name}, but this machine has {total}"
         for steps in gpus:
             if steps > _STEPS and steps % _STEPS:
                 return f"it needs {steps / _STEPS:g} GPUs: amounts above 1 must be whole numbers"
         if ResourcePool({}, self._all_gpus)._choose(gpus) is None:
-            return f"it needs {_text(sum(gpus), _GPU)} GPU, and this machine has {len(self._all_gpus)}"
+            return f"it needs {_text(sum(gpus), _GPU)} GPU, but this machine has {len(self._all_gpus)}"
         return ""
 
     def take(self, resources: Resources) -> ResourceShare:

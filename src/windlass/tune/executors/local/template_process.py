@@ -45,7 +45,7 @@ class TemplateProcess:
     def start(
         self, *, imports_here: bool = True, limit_s: float = IMPORT_LIMIT_S, is_asked: Callable[[], bool] = bool
     ) -> str:
-        """Start it and wait for its imports; return the reason if it is not safe to fork from.
+        """Start the process and wait for its imports; return the reason if it is not safe to fork from.
 
         Args:
             limit_s: maximum time for the imports.
@@ -73,7 +73,7 @@ class TemplateProcess:
             self.end()
             raise UsageError(
                 f"workers cannot import the trainable: {answer['kind']}\n{answer['error'].rstrip()}",
-                hint="importing the trainable's module must work in a fresh process",
+                hint="check that a new Python process can import the trainable's module",
                 code="user-code-failed",
             )
         return str(answer["unsafe"])
@@ -83,7 +83,7 @@ class TemplateProcess:
         while True:
             if is_asked():
                 self._kill()
-                raise OpeningInterruptedError("told to stop while the trainable's module was imported")
+                raise OpeningInterruptedError("stopped while the trainable's module was imported")
             if time.monotonic() > deadline:
                 self._kill()
                 raise UsageError(
@@ -107,7 +107,7 @@ class TemplateProcess:
                 )
 
     def _kill(self) -> None:
-        """Kill it and all processes that its imports started."""
+        """Kill the process and all processes that its imports started."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -124,11 +124,11 @@ class TemplateProcess:
         self.wire.send({"type": "kill", "pid": pid})
 
     def leave(self, kill: Collection[int], grace_s: float) -> None:
-        """Ask it to exit; it kills these workers immediately and the others after `grace_s`."""
+        """Ask the process to exit; it kills these workers immediately and the others after `grace_s`."""
         self.wire.send({"type": "leave", "kill": list(kill), "grace_s": grace_s})
 
     def end(self, timeout_s: float = _END_S) -> None:
-        """Wait for it to exit; kill it after `timeout_s`."""
+        """Wait for the process to exit; kill it after `timeout_s`."""
         if self._process is None:
             return
         deadline = time.monotonic() + timeout_s
@@ -143,7 +143,7 @@ class TemplateProcess:
         self.wire.close()
 
     def abandon(self) -> None:
-        """Leave it running without this head."""
+        """Leave the process running without this head."""
         if self._process is not None:
             self._process.returncode = 0  # it outlives this process, so do not wait for it
             self.wire.close()

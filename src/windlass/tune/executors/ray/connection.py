@@ -89,8 +89,8 @@ class RayConnection:
         except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
             raise UnreachableError(
                 f"cannot connect to Ray at `{settings['address']}`: {_first_line(error)}",
-                hint="start one with `ray start --head`, pass its `address=`, or leave the address out for a "
-                "Ray on this machine",
+                hint="start one with `ray start --head`, pass its `address=`, or omit the address to "
+                "use Ray on this machine",
                 code="ray-unreachable",
             ) from error
         self.is_ours, self.is_own_cluster = True, settings["address"] == "local"
@@ -108,7 +108,7 @@ class RayConnection:
             return
         raise UsageError(
             f"this process is already connected to Ray at `{found}`, not to `{self.address}`",
-            hint="leave `address` out, or call `ray.shutdown()` first",
+            hint="omit `address`, or call `ray.shutdown()` first",
             code="ray-options",
         )
 

@@ -80,8 +80,8 @@ class RayExecutor:
     ) -> None:
         if linger_s <= 0:
             raise UsageError(
-                f"linger_s is {linger_s}; slots need time to be found by the next head",
-                hint="give seconds above 0; the default is 600",
+                f"linger_s is {linger_s}, which leaves the next head no time to find the slots",
+                hint="pass a number of seconds above 0; the default is 600",
                 code="ray-options",
             )
         self._connection = RayConnection(address, runtime_env, init)
@@ -205,7 +205,7 @@ class RayExecutor:
         if self._connection.is_own_cluster:
             raise UsageError(
                 "these trials run on a Ray that ends with this process, so they cannot continue without it",
-                hint="start Ray with `ray start --head` first, and the sweep with its address",
+                hint="start Ray with `ray start --head` first, and pass its address to the sweep",
                 code="ray-options",
             )
 
@@ -251,7 +251,7 @@ class RayExecutor:
         if answer is None:
             raise PreconditionError(
                 "another head has taken over this sweep's slots on Ray",
-                hint="stop this head; `windlass sweep show` names the other one",
+                hint="stop this head; `windlass sweep show` shows the other one",
                 code="in-use",
             )
         events: list[Event] = [from_message(message) for message in slot.receive(*answer)]
@@ -334,7 +334,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
         if name not in _OPTIONS:
             raise UsageError(
                 f"trials on Ray have no option `{name}`",
-                hint=f"there are {', '.join(_OPTIONS)}; pass Ray's own settings to RayExecutor",
+                hint=f"supported: {', '.join(_OPTIONS)}; pass Ray's own settings to RayExecutor",
                 code="unknown-option",
             )
 

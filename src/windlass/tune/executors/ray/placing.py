@@ -87,8 +87,8 @@ class Placer:
                 return
             if time.monotonic() > deadline:
                 raise WaitTimeoutError(
-                    f"{len(names)} slots and {len(groups)} placement groups on Ray did not end: {', '.join(names)}",
-                    hint="see `ray list actors` and `ray list placement-groups`; they end by themselves later",
+                    f"{len(names)} slots and {len(groups)} placement groups still exist on Ray: {', '.join(names)}",
+                    hint="see `ray list actors` and `ray list placement-groups`; they end later without action",
                     code="timed-out",
                 )
             time.sleep(0.02)

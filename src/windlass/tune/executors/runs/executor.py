@@ -301,7 +301,7 @@ def seed(run: RunFolder, checkpoint: Path, task: str) -> Path:
     if not checkpoint.exists():
         raise NotFoundError(
             f"missing checkpoint {checkpoint}",
-            hint="it was deleted by `keep` in the sweep or by `windlass gc`; restart the trial from the beginning",
+            hint="it was deleted by `keep` of the sweep or by `windlass gc`; restart the trial from the beginning",
             code="no-checkpoint",
         )
     target = run.checkpoints(_task_of(checkpoint) or task) / checkpoint.name

@@ -108,7 +108,7 @@ class SlotsExecutor:
             return Room(Fit.NEVER, self._never)
         for name, amount in resources.total.items():
             if amount > self._has.get(name, 0.0):
-                return Room(Fit.NEVER, f"a trial needs {amount:g} {name}, and a slot has {self._has.get(name, 0):g}")
+                return Room(Fit.NEVER, f"a trial needs {amount:g} {name}, but a slot has {self._has.get(name, 0):g}")
         if any(slot.is_idle for slot in self._slots.values()):
             return Room(Fit.NOW)
         num_up = sum(1 for slot in self._slots.values() if slot.incarnation and not slot.is_gone)

@@ -58,11 +58,11 @@ class RunSlot:
         self._writer.append(ORDER, to=self.incarnation, message=message)
 
     def release(self) -> None:
-        """Release it after its attempt."""
+        """Release the slot after its attempt."""
         self.trial, self.attempt = "", 0
 
     def leave(self, *, is_silent: bool) -> None:
-        """Mark it as gone, permanently or until its next message."""
+        """Mark the slot as lost, permanently or until its next message."""
         self.stale = is_silent and bool(self.trial)
         self.is_gone = True
         self.release()
@@ -162,7 +162,7 @@ def _task_of(template: TrialTemplate) -> str:
         return tasks[0].name
     has = f"{len(tasks)} tasks" if len(tasks) != 1 else f"a task on {tasks[0].nodes} nodes"
     raise UsageError(
-        f"a slot is one task on one node, and {template.plan.name} has {has}",
-        hint="leave `trainable` out: each trial is then a run of its own",
+        f"a slot is one task on one node, but {template.plan.name} has {has}",
+        hint="remove `trainable`: each trial is then a separate run",
         code="sweep-unsupported",
     )

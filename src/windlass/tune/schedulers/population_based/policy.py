@@ -107,7 +107,9 @@ def read_policy(path: Path | str, trial: str | None = None) -> list[PolicyRow]:
         raise MissingError(f"no policy at {path}", hint=hint, code="no-policy")
     if trial is None:
         raise BadValueError(
-            f"{path} is a sweep, and no trial is named", hint='pass the trial: trial="00003"', code="invalid-value"
+            f"{path} is a sweep: add the trial, as in SWEEP/TRIAL",
+            hint='pass the trial: trial="00003"',
+            code="invalid-value",
         )
     name = f"{int(trial):05d}" if str(trial).isdigit() else trial
     records = [(record.kind, record.data) for record in read_frames(journal.read_bytes())[0]]

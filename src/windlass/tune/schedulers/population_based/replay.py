@@ -46,7 +46,8 @@ class PopulationBasedTrainingReplay(FIFO):
         super().__init__()
         if (policy_file is None) == (changes is None):
             raise refuse(
-                "a replay needs either policy_file or changes", 'pass for example policy_file="sweeps/NAME", trial=3'
+                "a replay needs either `policy_file` or `changes`",
+                'pass for example policy_file="sweeps/NAME", trial=3',
             )
         self.policy_file = None if policy_file is None else str(policy_file)
         self.trial = trial
@@ -77,7 +78,7 @@ class PopulationBasedTrainingReplay(FIFO):
         if self.config is None and not trial.config:
             hint = "pass a param_space, or name a trial whose configuration changed"
             raise BadValueError(
-                "the policy has no changes, and the trial has no configuration", hint=hint, code="no-policy"
+                "neither the policy has changes nor the trial a configuration", hint=hint, code="no-policy"
             )
         self._replayed = trial.id
         if self.config is not None:

@@ -47,7 +47,7 @@ class TuneBOHB(BOHB):
         if space is not None and not isinstance(space, Mapping):
             raise BadValueError(
                 f"TuneBOHB takes a space of windlass, not {type(space).__name__}",
-                hint="pass param_space, written with tune.uniform and the like",
+                hint="pass param_space with tune.uniform and similar functions",
                 code="searcher-option",
             )
         options = dict(bohb_config or {})

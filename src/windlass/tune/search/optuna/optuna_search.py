@@ -91,7 +91,7 @@ class OptunaSearch(OptunaSearcher):
             if not Space(space).is_fixed:
                 raise BadValueError(
                     "OptunaSearch has its own space, but param_space draws values too",
-                    hint="pass the space in one place",
+                    hint="define the space in only one of them",
                     code="searcher-option",
                 )
             if callable(self.own_space):

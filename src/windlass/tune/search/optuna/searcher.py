@@ -74,7 +74,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         objectives = objectives if objectives.metrics else own_objectives(self) or objectives
         if not objectives.metrics:
             raise BadValueError(
-                f"{self.name} learns from results, but no metric is named",
+                f"{self.name} learns from results, but no metric is set",
                 hint='pass TuneConfig(metric="loss", mode="min", ...)',
                 code="unknown-metric",
             )
