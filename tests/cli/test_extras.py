@@ -69,7 +69,7 @@ def test_no_verb_takes_a_missing_extra_for_a_bug(name: str, folder: Path) -> Non
 def test_training_without_torch_names_the_extra(folder: Path) -> None:
     done = call(folder, "train", "tiny")
     assert done.returncode == 8
-    assert done.stderr.startswith("error: this command needs torch, which is not installed      [extra-missing]\n")
+    assert done.stderr.startswith("error: this command needs torch, which is not installed       [extra-missing]\n")
     assert "hint: pip install 'windlass[train]'\n" in done.stderr
 
 

@@ -315,7 +315,7 @@ def test_provenance_in_all_its_forms(windlass: Windlass, home: Path) -> None:
     (run.path / "provenance.json").write_text('{"base": "/x"}')
     assert json.loads(windlass("show", GOOD, "--provenance", "--json").out)["record"] == {"base": "/x"}
     result = windlass("show", GOOD, "--graph", "svg", "--json")
-    assert (result.code, "exclude each other" in result.err) == (2, True)
+    assert (result.code, "are mutually exclusive" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize(

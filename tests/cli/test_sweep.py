@@ -153,9 +153,9 @@ def test_options_that_exclude_each_other(windlass: Windlass, home: Path) -> None
     (home / "sweeps" / "hill" / "journal").mkdir(parents=True)
     (home / "sweeps" / "hill" / "journal" / "head.wj").touch()
     both = windlass("sweep", "resume", "hill", "--errored", "--restart-errored")
-    assert (both.code, "exclude each other" in both.err) == (2, True)
+    assert (both.code, "are mutually exclusive" in both.err) == (2, True)
     both = windlass("sweep", "launch", "exp.yaml", "--detach", "--in-process")
-    assert (both.code, "exclude each other" in both.err) == (2, True)
+    assert (both.code, "are mutually exclusive" in both.err) == (2, True)
 
 
 def test_trials_that_are_runs_do_not_fit_into_this_process(windlass: Windlass, code: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_secret_that_is_a_file_is_shown_as_a_file(kind: Any, shown: str) -> No
 @pytest.mark.parametrize(
     ("kind", "image", "code", "words"),
     [
-        ("none", "a:1", "unsupported-setting", "`env.image` is `a:1`, and site `isambard` does not run containers"),
+        ("none", "a:1", "unsupported-setting", "`env.image` is `a:1`, but site `isambard` does not run containers"),
         ("apptainer", "./Dockerfile", "image-unsupported", "apptainer cannot build from a Dockerfile"),
         ("enroot", "a:1", "image-unsupported", "enroot starts image files only"),
     ],

@@ -1,4 +1,4 @@
-"""Backends: the kinds of places where jobs run."""
+"""Backends: the systems that run jobs."""
 
 from __future__ import annotations
 

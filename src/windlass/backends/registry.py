@@ -1,4 +1,4 @@
-"""Registry of the backends: one small class per kind of place, found by name and imported when used."""
+"""Registry of the backends: one small class each, found by name and imported when used."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class _TextShell(ABC):
 
 
 class LocalShell(_TextShell):
-    """Shell of this machine; commands get a few of our variables, and of Slurm's only SLURM_CONF."""
+    """Shell of this machine; commands inherit only a few variables (for Slurm, only SLURM_CONF)."""
 
     name = "this machine"
     is_local = True
@@ -246,12 +246,12 @@ def _exchanged(
 
 
 def _without_secrets() -> dict[str, str]:
-    """Return our environment for ssh, whose configuration may forward any variable (`SendEnv`)."""
+    """Return this process's environment for ssh, whose configuration may forward any variable (`SendEnv`)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
 
 
 def _remote_line(command: Sequence[str], mark: str) -> str:
-    """Return a line that every login shell reads alike: none of its characters is special."""
+    """Return a line that every login shell parses equally, because it has no special characters."""
     encoded = _NOT_LITERAL.sub(_octal, shlex.join(command))
     return f"exec /bin/sh -c '{_WRAPPER.format(mark=mark)}' sh '{encoded}'"
 

@@ -121,7 +121,7 @@ class UsageError(WindlassError):
 
 
 class SpecError(WindlassError):
-    """Invalid experiment; holds all problems, not only the first."""
+    """Invalid experiment; contains all problems, not only the first."""
 
     exit_code = 3
     default_code = "spec-refused"

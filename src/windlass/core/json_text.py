@@ -71,7 +71,7 @@ def read_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read_object(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Read a JSON file that must hold an object."""
+    """Read a JSON file that must contain an object."""
     return decode_object(_content(path, max_bytes), max_bytes=max_bytes)
 
 

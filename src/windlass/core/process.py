@@ -54,7 +54,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """Identity of a process that no later process, and none on another machine, shares.
+    """Identity of a process, unique among later processes and other machines.
 
     Attributes:
         world: scope of the number: `<boot>.<PID namespace>`. Containers of one machine that begin together may give
@@ -193,7 +193,7 @@ def boot_id() -> str:
 
 @lru_cache(maxsize=1)
 def world_id() -> str:
-    """Return the scope of process numbers here, in one word; a process never leaves its namespace."""
+    """Return the scope of this process's process numbers in one word; a process never leaves its namespace."""
     return f"{boot_id()}.{os.readlink('/proc/self/ns/pid')[len('pid:[') : -1]}"
 
 

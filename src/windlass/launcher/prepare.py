@@ -72,7 +72,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Plan, and what this machine needs to launch it.
+    """Plan, with everything that this machine needs to launch it.
 
     Attributes:
         base: folder for the experiment's relative paths.

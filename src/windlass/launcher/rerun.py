@@ -1,4 +1,4 @@
-"""Plan of a rerun: the old run's pins, at its place or another."""
+"""Plan of a rerun: the old run's pins, at the same site or another."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Ma
 
 
 def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> list[str]:
-    """Return environment overrides, allowed on another kind of place; refuse other pinned keys."""
+    """Return environment overrides, allowed only at another kind of site; refuse overrides of other pinned keys."""
     is_elsewhere = site.backend != old.site.backend
     changed = []
     for override in overrides:

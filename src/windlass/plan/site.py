@@ -1,4 +1,4 @@
-"""Site of a plan: name, backend, and what is known about it."""
+"""Site of a plan: name, backend, and known facts."""
 
 from __future__ import annotations
 

@@ -129,13 +129,13 @@ class Attempt:
 
     @property
     def ended_at(self) -> float:
-        """Return the time at which its end was recorded; 0 while it runs."""
+        """Return the time at which the attempt's end was recorded; 0 while it runs."""
         word = self._last_word
         return word[1][2] if word is not None else 0.0
 
     @property
     def has_progress(self) -> bool:
-        """Return whether it committed a checkpoint or wrote a new, complete entry."""
+        """Return whether the attempt committed a checkpoint or wrote a new, complete entry."""
         return self.num_checkpoints + self.num_entries > 0
 
     @property
@@ -148,13 +148,13 @@ class Attempt:
 
     @property
     def is_end_doubtful(self) -> bool:
-        """Return whether only a client recorded its end; a supervisor's record would override it."""
+        """Return whether only a client recorded the attempt's end; a supervisor's record would override that."""
         word = self._last_word
         return word is None or word[0] < 0
 
     @property
     def has_started(self) -> bool:
-        """Return whether user code may have run in it."""
+        """Return whether user code may have run in the attempt."""
         return self.started_at > 0 or any(replica.is_starting for replica in self.replicas.values())
 
 
@@ -230,7 +230,7 @@ class TaskFacts:
         return max(self.jobs, default=0)
 
     def num_links_begun(self, before_job: int) -> int:
-        """Return how many links of earlier jobs began since the budgets were last reset."""
+        """Return the number of links of earlier jobs that began since the budgets were last reset."""
         reset = max((job.number for job in self.jobs.values() if job.resets_budgets), default=0)
         jobs = [job for job in self.jobs.values() if reset <= job.number < before_job]
         return sum(1 for job in jobs for link in job.links.values() if link.started_at)
@@ -247,7 +247,7 @@ class TaskFacts:
 
     @property
     def is_between(self) -> bool:
-        """Return whether it is unfinished but not running; its job or next link may be queued."""
+        """Return whether the task is unfinished but not running; its job or next link may be queued."""
         newest = self.newest_attempt
         return self.end is None and (newest is None or newest.end is not None)
 

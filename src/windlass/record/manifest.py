@@ -79,7 +79,7 @@ class Manifest:
         return digest.hexdigest()
 
     def to_data(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         files = [
             {"path": e.path, "size": e.size, "sha256": e.sha256, **({"link": e.link} if e.link else {})}
             for e in self.entries

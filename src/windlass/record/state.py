@@ -308,7 +308,7 @@ def _attempt_ended(facts: RunFacts, record: Record) -> None:
 
 
 def _end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
-    """Set the end: a supervisor's record outranks a client's, a later leader's an earlier one's, a first record later ones."""
+    """Set the end: a supervisor's record outranks a client's, a later leader's outranks an earlier leader's, else the first counts."""
     epoch = max(epoch, -1)
     precedence = (-record.seq if epoch >= 0 else 0, -record.at, record.writer, -record.seq)
     if epoch not in attempt.ends or precedence > attempt.ends[epoch][0]:
@@ -324,7 +324,7 @@ def _task_ended(facts: RunFacts, record: Record) -> None:
 
 
 def _end_order(end: tuple[State, str, str, float]) -> tuple[bool, float, str, str, str]:
-    """Return the sort key of an end: success first, then the earliest; the rest makes the order total."""
+    """Return the sort key of an end: success first, then the earliest; further fields break ties."""
     return (end[0] is not State.SUCCEEDED, end[3], str(end[0]), end[1], end[2])
 
 

@@ -181,7 +181,7 @@ def _candidates(reporter: Reporter) -> list[tuple[int, float, str]]:
 
 
 def _journalled(reporter: Reporter) -> Iterator[tuple[int, float, str]]:
-    """Yield those in the task's `checkpoint` records; other lines, such as millions of metrics, are not parsed."""
+    """Yield the checkpoints in the task's `checkpoint` records; other lines, such as millions of metrics, are not parsed."""
     if reporter.journal is None or not reporter.journal.is_dir():
         return
     needle = f'"kind":"{events.CHECKPOINT}"'.encode("ascii")

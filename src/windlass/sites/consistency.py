@@ -205,7 +205,7 @@ def _variables(profile: Profile) -> Iterator[Diagnostic]:
                 yield f"{path}.{index}", message, "conflicting-options", "keep one of them"
             seen.add(key)
             if {"multi-node", "one-node"} <= set(variable.when) or {"ray", "torchrun"} <= set(variable.when):
-                message = f"`{variable.name}` is never set: {' and '.join(variable.when)} exclude each other"
+                message = f"`{variable.name}` is never set: {' and '.join(variable.when)} are mutually exclusive"
                 yield f"{path}.{index}.when", message, "conflicting-options", "all conditions in `when` must hold"
             yield from _tokens(f"{path}.{index}.value", variable.value or "", _VALUE_TOKENS)
 

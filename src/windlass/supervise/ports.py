@@ -28,13 +28,13 @@ class UserCode(Protocol):
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether its log cannot be written because the disk is full."""
+        """Return whether the log cannot be written because the disk is full."""
 
     def open_gate(self) -> str:
         """Let the process execute; return why it could not, or ""."""
 
     def has_exited(self) -> bool:
-        """Return whether its root process is gone."""
+        """Return whether the root process has ended."""
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -52,7 +52,7 @@ class UserCode(Protocol):
         """Return the end if it must end now: too much memory, or a disk that stays full. `keep` as for `kill`."""
 
     def stopped_by_signal(self) -> bool:
-        """Return whether its root process is stopped (SIGSTOP)."""
+        """Return whether the root process is stopped (SIGSTOP)."""
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
         """Classify its end; all of its processes must be gone."""
@@ -131,7 +131,7 @@ class Processes(Protocol):
 
 
 class ReplicaEnd(Protocol):
-    """A replica's end of the connection to its leader."""
+    """Replica's side of the connection to its leader."""
 
     @property
     def is_connected(self) -> bool:
@@ -148,7 +148,7 @@ class ReplicaEnd(Protocol):
 
 
 class LeaderEnd(Protocol):
-    """Leader's end of the connections to the replicas.
+    """Leader's side of the connections to the replicas.
 
     Attributes:
         port: port of the leader's socket.
@@ -170,10 +170,10 @@ class Network(Protocol):
     """Connections of one replica."""
 
     def as_replica(self, on_order: Callable[[Order], None]) -> ReplicaEnd:
-        """Return the end that follows a leader."""
+        """Return the replica's side of the connection."""
 
     def as_leader(self, on_status: Callable[[ReplicaStatus], None], on_lost: Callable[[int], None]) -> LeaderEnd:
-        """Return the leader's end; `on_lost` is called with the rank of a disconnected replica."""
+        """Return the leader's side; `on_lost` is called with the rank of a disconnected replica."""
 
     def free_port(self) -> int:
         """Return a port that is free on this machine now."""

@@ -35,7 +35,7 @@ _POLL_S = 0.02
 
 
 class JobBench:
-    """Helper that makes small jobs in a run's folder, and waits for facts in the journal.
+    """Helper that creates small jobs in a run's folder and waits for facts in the journal.
 
     Args:
         dress: adds fields that the backend needs and a plan would set: queue, chain, fencing.

@@ -67,7 +67,7 @@ class ExecutorBench:
         self.executor.send(Go(trial=trial, attempt=attempt, credit=credit, saves=saves))
 
     def halt(self, trial: str, attempt: int = 1, *, saves: bool = False) -> None:
-        """End it."""
+        """End the attempt."""
         self.executor.send(Halt(trial=trial, attempt=attempt, saves=saves))
 
     def of(self, kind: type[E], trial: str, attempt: int = 1) -> list[E]:
@@ -137,7 +137,7 @@ class ExecutorConformance:
         raise AssertionError(f"{type(self).__name__} makes no executor")
 
     def kill_worker(self, started: AttemptStarted) -> None:
-        """Kill a worker as the loss of a machine would."""
+        """Kill a worker, as if its machine were lost."""
         os.kill(started.pid, signal.SIGKILL)
 
     @contextmanager

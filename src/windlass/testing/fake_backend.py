@@ -1,4 +1,4 @@
-"""Fake scheduler for tests: on command it queues, loses replies, rejects, preempts and hides; its jobs really run.
+"""Fake scheduler for tests that can delay, reject, preempt and hide jobs or lose replies; its jobs run as real processes.
 
 Verified: it passes the same conformance suite as the real backends. Jobs that it schedules run as local processes.
 """
@@ -77,7 +77,7 @@ class FakeBackend:
         return self._outer(rendered.token)
 
     def schedule(self) -> int:
-        """Start all waiting jobs; return how many."""
+        """Start all waiting jobs and return their number."""
         waiting = [job for job in self._jobs.values() if job.inner is None and not job.is_cancelled]
         for job in waiting:
             job.inner = self._local.submit(job.rendered)
@@ -112,7 +112,7 @@ class FakeBackend:
         return self._local.sweep(job)
 
     def explain(self, job: Submission) -> str:
-        """Return why it waits."""
+        """Return the reason why a job waits."""
         found = self._jobs.get(job.backend_id)
         return "the fake scheduler has no room" if found is not None and found.inner is None else ""
 

@@ -1,4 +1,4 @@
-"""A lean trainer: transformer language models, or any module with a loss, on torch-native parallelism.
+"""Trainer for transformer language models, or any module with a loss, on PyTorch's own parallelism.
 
     windlass train llama-1m data.sources='[{path: text.txt}]' stop=100steps
 

@@ -1,4 +1,4 @@
-"""Building a trainer from a recipe: cheap checks first, then data, then weights."""
+"""Construction of a trainer from a recipe: cheap checks first, then data, then weights."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _is_written_whole(field_type: FieldType) -> bool:
 
 
 def _is_measure(field_type: FieldType) -> bool:
-    """Return whether it is a training length or a list of these, usually written as one word."""
+    """Return whether a type is a training length or a list of these, usually written as one word."""
     if isinstance(field_type, ListType):
         return _is_measure(field_type.item)
     options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)

@@ -175,7 +175,7 @@ def _checkpoints(arguments: Mapping[str, Any]) -> CheckpointConfig:
 
 
 def _resume(arguments: Mapping[str, Any]) -> ResumeConfig | None:
-    """Return the resume options of `resume=`: True, "AUTO" and its additions; None starts a new sweep."""
+    """Return the resume options for `resume=` (True, "AUTO" or its variants); None starts a new sweep."""
     word = arguments.get("resume")
     if arguments.get("resume_config") is not None or word in (None, False):
         stated: ResumeConfig | None = arguments.get("resume_config")

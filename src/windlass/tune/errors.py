@@ -29,4 +29,4 @@ class MissingError(NotFoundError, ValueError):
 
 
 class MismatchError(PreconditionError, ValueError):
-    """Object that differs from the one the sweep was started with."""
+    """Object that differs from the one that the sweep was started with."""

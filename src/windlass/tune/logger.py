@@ -1,4 +1,4 @@
-"""Loggers, where Ray Tune has them.
+"""Loggers, at Ray Tune's import path.
 
 Your own `LoggerCallback` runs in the head; those for CSV, JSON, TensorBoard and so on are followers, separate
 processes.

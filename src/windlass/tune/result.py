@@ -1,4 +1,4 @@
-"""Names of metrics that are filled in or have a meaning, where Ray Tune has them."""
+"""Names of metrics that are filled in or have a meaning, at Ray Tune's import path."""
 
 from __future__ import annotations
 

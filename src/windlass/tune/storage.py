@@ -81,7 +81,7 @@ class TrialCheckpointStore:
 
 @contextlib.contextmanager
 def _fresh_folder(parent: str | None) -> Iterator[str]:
-    """Make a folder that is removed after the block unless renamed; readers skip its name, which starts with a dot."""
+    """Create a folder that is removed after the block unless renamed; readers skip its name, which starts with a dot."""
     folder = tempfile.mkdtemp(prefix=".new-", dir=parent)
     os.chmod(folder, 0o777 & ~_umask())
     try:
@@ -97,7 +97,7 @@ def _umask() -> int:
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copy a folder's content into another one, made if missing; a manifest of windlass is not copied."""
+    """Copy a folder's content into another folder, created if missing; windlass's manifests are not copied."""
     ignore = shutil.ignore_patterns(FOLDER_MANIFEST) if _has_manifest(source) else None
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=ignore)
 
@@ -112,7 +112,7 @@ def _has_manifest(folder: str) -> bool:
 
 @contextlib.contextmanager
 def local_folder(path: str) -> Iterator[str]:
-    """Yield a folder with a committed checkpoint: its own if it is local, else a copy for this block.
+    """Yield a folder with a committed checkpoint: the original if it is local, else a temporary copy.
 
     Raises:
         NotFoundError: it does not exist (`no-checkpoint`).
@@ -131,7 +131,7 @@ def local_folder(path: str) -> Iterator[str]:
 
 
 def fetch(path: str, target: Path) -> None:
-    """Copy a checkpoint into a local folder, which is made if missing. A local one need not be committed.
+    """Copy a checkpoint into a local folder, created if missing. A local checkpoint need not be committed.
 
     Raises:
         NotFoundError: it does not exist.

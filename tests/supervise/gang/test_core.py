@@ -325,7 +325,7 @@ def test_a_failed_upstream_fails_the_task() -> None:
     scene = Scene()
     assert scene.core.on_upstream_failed("prep", scene.now)[-1] == Leave(1)
     assert scene.journal.last(events.TASK_ENDED)["cause"] == "sibling-failed"
-    assert scene.journal.last(events.TASK_ENDED)["message"] == "task prep in its `after` did not succeed"
+    assert scene.journal.last(events.TASK_ENDED)["message"] == "upstream task prep did not succeed"
 
 
 def test_the_next_attempt_starts_in_the_same_job_while_the_budget_lasts() -> None:

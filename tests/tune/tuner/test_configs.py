@@ -61,7 +61,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name() -> None:
         (lambda: tune.TuneConfig(metric="a", mode=["min", "max"]), "1 metric and 2 modes"),
         (lambda: tune.TuneConfig(reuse="sometimes"), "reuse='sometimes' is not one of auto, always, never"),
         (lambda: tune.FailureConfig(fail_fast="often"), "fail_fast='often' is not one of raise"),
-        (lambda: tune.FailureConfig(2, fail_fast=True), "fail_fast=True and max_failures=2 exclude each other"),
+        (lambda: tune.FailureConfig(2, fail_fast=True), "fail_fast=True and max_failures=2 are mutually exclusive"),
         (lambda: tune.CheckpointConfig(num_to_keep=0), "num_to_keep=0 is less than 1"),
         (lambda: tune.CheckpointConfig(checkpoint_frequency=-1), "checkpoint_frequency=-1 is negative"),
         (lambda: tune.CheckpointConfig(checkpoint_score_order="up"), "checkpoint_score_order='up' is not one of"),

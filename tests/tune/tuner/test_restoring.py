@@ -190,9 +190,9 @@ def test_an_extension_that_makes_no_sense_is_refused(more: dict[str, Any], tmp_p
 
 def test_two_words_on_failed_trials_are_refused(tmp_path: Path) -> None:
     path = swept(tmp_path)
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="are mutually exclusive"):
         tune.Tuner.restore(path, bowl, resume_errored=True, restart_errored=True)
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="are mutually exclusive"):
         tune.Tuner.restore(path, bowl, restart_errored=True, resume_config=tune.ResumeConfig())
 
 

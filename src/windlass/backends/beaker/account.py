@@ -37,7 +37,7 @@ _GET_A_TOKEN = "take it from your user page of Beaker, then: export BEAKER_TOKEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerAccount:
-    """Address, token and names needed to talk to Beaker.
+    """Address, token and names needed to connect to Beaker.
 
     Attributes:
         rpc_address: `host:port` of most calls.
@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _notes(data: Mapping[str, Any], path: Path | None) -> tuple[str, ...]:
-    """Return a sentence for each unknown key: misspelt, or of a later version of Beaker's tools."""
+    """Return a sentence for each unknown key, which is misspelt or from a later version of Beaker's tools."""
     notes = []
     for key in data:
         if key not in _KEYS and key not in _SILENT:

@@ -218,7 +218,7 @@ class _Calls:
         return _Call(getattr(self._stub, name), self)
 
     def begin(self) -> Deadline:
-        """Connect, then return the seconds that a call may take; raises UnreachableError."""
+        """Connect, and return the time limit of a call in seconds; raises UnreachableError."""
         left = self._time_left()
         left.left()
         if not self._is_connected:

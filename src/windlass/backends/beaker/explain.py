@@ -27,7 +27,7 @@ def reasons_of(
 
 
 def slots_in_use(workspace: BeakerWorkspace) -> str:
-    """Return which limits of a workspace are reached, in words; empty if none is. A slot is a GPU."""
+    """Describe the limits that a workspace has reached; empty if none. A slot is a GPU."""
     reached = [
         f"{workspace.slots_used.get(kind, 0)} of {limit} {kind} slots"
         for kind, limit in workspace.slot_limits.items()

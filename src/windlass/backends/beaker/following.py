@@ -46,7 +46,7 @@ def follow_all(
     start: Callable[[BeakerJob], tuple[int, int]] = lambda job: (0, 0),
     look_s: float = _LOOK_S,
 ) -> None:
-    """Pass on the lines of all jobs; when following, also of later attempts, until the experiment ends.
+    """Forward the lines of all jobs; when following, also of later attempts, until the experiment ends.
 
     Args:
         told: called from one thread, with each job's lines in order.
@@ -259,7 +259,7 @@ class _Following:
                 return
 
     def _hand_over(self) -> None:
-        """Pass on arrived lines until it is time to check for new jobs again."""
+        """Forward received lines until it is time to check for new jobs again."""
         ends_at = time.monotonic() + self._look_s
         while True:
             try:
@@ -277,5 +277,5 @@ class _Following:
 
 
 def _chosen(jobs: Collection[BeakerJob]) -> Iterator[BeakerJob]:
-    """Yield the jobs that may have printed something."""
+    """Yield the jobs that may have new output."""
     return (job for job in jobs if job.scheduled_ns or job.is_over)

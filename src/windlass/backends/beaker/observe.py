@@ -86,7 +86,7 @@ def words_of_end(job: BeakerJob) -> str:
 
 
 def _was_waiting(job: BeakerJob) -> bool:
-    """Return True if it had a machine and never started, because other replicas were missing."""
+    """Return True if the job had a machine but never started, because other replicas were missing."""
     return bool(job.scheduled_ns) and not job.started_ns and job.size > 1
 
 

@@ -40,7 +40,7 @@ class DockerBackend(LocalBackend):
         return super().submit(rendered)
 
     def sweep(self, job: Submission) -> int:
-        """End processes, and remove the containers and the network, of a job that no longer has a supervisor."""
+        """End the processes, containers and network of a job that no longer has a supervisor."""
         num_ended = super().sweep(job)
         path = job.folder / "job.json"
         if not path.exists():

@@ -50,12 +50,12 @@ class Past:
     nodes: str
 
     def how_ended(self, *, has_begun: bool) -> JobEnd | None:
-        """Return how it ended; None if it has not ended. See `cause_of_end`."""
+        """Return how the job ended; None if it has not ended. See `cause_of_end`."""
         return cause_of_end(self.state, self.reason, has_begun=has_begun)
 
     @property
     def has_run(self) -> bool:
-        """Return True if it ever had a node; a job that ended without one was rejected."""
+        """Return True if the job ever had a node; a job that ended without one was rejected."""
         return bool(self.nodes)
 
 
@@ -130,7 +130,7 @@ class SlurmClient:
         self._run("scancel", "--quiet", *options, *ids, may_fail=True)
 
     def reasons(self, nodes: str) -> list[str]:
-        """Return why nodes of a list are out of use, as Slurm or an administrator put it; omits nodes in use."""
+        """Return why nodes are out of service, in the words of Slurm or an administrator; omits other nodes."""
         argv = ("sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E")
         lines = self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out.splitlines()
         return sorted({line.strip() for line in lines} - {"", "none"})

@@ -1,4 +1,4 @@
-"""Why a job waits, in words: Slurm's reasons, what each means for the user, and the expected start.
+"""Reasons why a Slurm job waits, their meaning for the user, and the expected start.
 
 Source: squeue(1), JOB REASON CODES, and the names in Slurm's own table (22.05 to 25.05).
 """

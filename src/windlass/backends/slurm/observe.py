@@ -52,7 +52,7 @@ _lock = threading.Lock()
 
 
 def look(commands: SlurmClient, *, not_before: float | None = None) -> Look:
-    """Return the latest look at the queue, or take a new one; raises UnreachableError.
+    """Return the latest listing of the queue, or fetch a new one; raises UnreachableError.
 
     Args:
         not_before: earliest acceptable monotonic time of the look; by default some seconds ago.
@@ -76,7 +76,7 @@ def look(commands: SlurmClient, *, not_before: float | None = None) -> Look:
 
 
 def forget(commands: SlurmClient) -> None:
-    """Discard the latest look, because the queue has changed or an up-to-date one is needed."""
+    """Discard the latest listing, because the queue has changed or an up-to-date one is needed."""
     with _lock:
         _looks.pop(_key(commands), None)
         _silences.pop(_key(commands), None)
@@ -162,7 +162,7 @@ exit 0
 
 
 def signs_of_life(shell: SiteShell, document: JobDocument, folder: Path, *, is_known: bool) -> str:
-    """Return why parts of a job that left the queue may still run, in words; empty if no sign is recent.
+    """Describe recent signs that parts of a job still run after it left the queue; empty if there are none.
 
     Blocking: one command at the site, or none if replicas write no heartbeats.
 
@@ -185,7 +185,7 @@ def signs_of_life(shell: SiteShell, document: JobDocument, folder: Path, *, is_k
 
 
 def newest_sign(listing: str, quiet_s: float) -> str:
-    """Return the newest sign in the output of `_SCRIPT`, in words; empty if none is recent."""
+    """Describe the newest sign of life in the output of `_SCRIPT`; empty if none is recent."""
     rows = [line.split(" ", 1) for line in listing.splitlines()]
     times = [(int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdigit()]
     now = max((at for at, name in times if name == "now"), default=None)

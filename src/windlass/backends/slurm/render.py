@@ -71,7 +71,7 @@ def site_folder(document: JobDocument, folder: Path) -> PurePath:
 
 
 def submit_argv(document: JobDocument, folder: PurePath, mark: str, link: object) -> tuple[str, ...]:
-    """Return the command line that queues a link; the scheduler sees only the mark, not the job's token."""
+    """Return the command line that queues a link; it contains the job's public mark, not its secret token."""
     return (*_sbatch(document, mark, link), str(folder / SCRIPT), str(link))
 
 
@@ -303,7 +303,7 @@ def where_options(queue: QueueRequest) -> list[str]:
 
 
 def share_options(queue: QueueRequest) -> list[str]:
-    """Return the options for the number of nodes and the share of each."""
+    """Return the options for the number of nodes and the resources per node."""
     found = [f"--nodes={queue.nodes}", "--ntasks-per-node=1"]
     if queue.cpus_per_node:
         found += [f"--cpus-per-task={queue.cpus_per_node}"]

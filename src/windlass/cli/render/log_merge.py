@@ -37,7 +37,7 @@ def _timed(log: LogFile, number: int, since_ns: int) -> Iterator[tuple[int, int,
 
 
 class _Marks:
-    """Time of a byte offset, for rising offsets."""
+    """Lookup of the time of a byte offset; offsets must increase from call to call."""
 
     def __init__(self, records: list[IndexRecord]) -> None:
         self._records = records

@@ -129,7 +129,7 @@ def check_word(check: SiteCheck) -> str:
 
 
 def check_lines(check: SiteCheck, *, nowhere: str = "login") -> Iterator[str]:
-    """Yield the table of a check, with hints; `nowhere` is the place of checks that need no job."""
+    """Yield the table of a check, with hints; `nowhere` is the label of checks that need no job."""
     for finding in check.results:
         where = f"{finding.nodes} node{'s' if finding.nodes > 1 else ''}" if finding.nodes else nowhere
         status = paint(f"{finding.status:<9}", STATUS_STYLES[finding.status])

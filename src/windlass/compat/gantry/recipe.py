@@ -32,7 +32,7 @@ class Recipe(RecipeSettings):
         inactive_soft_timeout: int | None = None,
         auto_cancel: bool = False,
     ) -> Launched:
-        """Submit it to Beaker; wait for its end if `timeout` or `show_logs` is set.
+        """Submit the recipe to Beaker; wait for the end if `timeout` or `show_logs` is set.
 
         Raises:
             WindlassError: what `prepare` and `windlass.compat.gantry.request.launch` raise.

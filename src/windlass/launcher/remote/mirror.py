@@ -357,7 +357,7 @@ def data_at_site(state: PurePosixPath, digest: str, local: Path) -> PurePosixPat
 
 
 def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
-    """Return the mirror of a run at a site whose places are recorded; None otherwise."""
+    """Return the mirror of a run at a site; None if its paths at the site are not recorded."""
     profile = plan.site.profile
     if profile is None or not (profile.ssh or profile.kind == "beaker"):
         return None

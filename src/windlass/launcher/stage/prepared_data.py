@@ -173,7 +173,7 @@ _Found = tuple[Mapping[str, object] | None, Mapping[str, object] | None]
 
 
 def _found(builds: Mapping[str, BuildPin], experiment: str, site: Site, home: Home) -> dict[str, _Found]:
-    """Return by name the notes of the finished build, and of that name's last build."""
+    """Return, by name, the notes of the finished build and of the last build with that name."""
     profile = site.profile
     if profile is not None and profile.ssh:
         from windlass.backends.site_shell import shell_for  # lazy: most places are this machine

@@ -75,12 +75,12 @@ class Verification:
 
     @property
     def broken(self) -> tuple[ProvenanceLink, ...]:
-        """Return the parts that differ from their record, in order; look at the first one first."""
+        """Return the parts that differ from their record, in order; the first one often explains the others."""
         return broken_links(self.findings)
 
     @property
     def is_verified(self) -> bool:
-        """Return whether all parts match their record, and the outputs those of any re-execution."""
+        """Return whether all parts match their record, and whether outputs match those of any re-execution."""
         return not self.broken
 
     @property

@@ -105,7 +105,7 @@ class Git:
         return replace(self, included=config)
 
     def at(self, folder: Path) -> Git:
-        """Return a copy that is called in another folder."""
+        """Return a copy that calls git in another folder."""
         return replace(self, folder=folder)
 
     def call(self, *arguments: str, stdin: bytes | None = None, timeout_s: float = 3600.0) -> Completed:

@@ -34,7 +34,7 @@ class DataPin:
 
     @property
     def is_stored(self) -> bool:
-        """Return True if its bytes are in the store; otherwise they are used in place."""
+        """Return True if the data is in the store; otherwise it is used in place."""
         return self.source.partition(":")[0] not in _IN_PLACE
 
     @property

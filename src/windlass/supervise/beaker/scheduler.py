@@ -18,7 +18,7 @@ class BeakerScheduler:
     """See `windlass.supervise.chain.scheduler.JobScheduler`."""
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
-        """Always fails: only clients submit jobs."""
+        """Raise SchedulerError: only clients submit jobs."""
         raise SchedulerError(f"a Beaker job cannot queue another job (link {link})")
 
     def queued(self) -> Mapping[int, str]:
@@ -50,6 +50,6 @@ class BeakerScheduler:
         return False
 
     def how_ended(self, past: PastLink) -> tuple[Cause, str]:
-        """Return node-lost; nothing inside the job tells more, and a client asks Beaker."""
+        """Return node-lost: the cause is unknown inside the job, and a client asks Beaker later."""
         # Beaker starts a job again by itself only after its machine failed; a preempted one was told so.
         return Cause.NODE_LOST, "its job ended without recording a result"

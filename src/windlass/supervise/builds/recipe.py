@@ -172,7 +172,7 @@ class EnvironmentRecipe:
             ) from error
 
     def facts(self) -> dict[str, object]:
-        """Return what the provenance records: everything except locations."""
+        """Return the data for the provenance: everything except locations."""
         data = asdict(self)
         for name in ("project", "schema", "overlay", "is_staged", "uv", "module_init"):
             del data[name]

@@ -112,7 +112,7 @@ class ForkedCalls:
             self._again()
 
     def _read(self) -> bool:
-        """Read what has arrived; return whether that was the end."""
+        """Read the available bytes; return whether the stream has ended."""
         piece = os.read(self._pipe, _READ_BYTES)
         self._received += piece
         if not piece:
@@ -120,7 +120,7 @@ class ForkedCalls:
         return not piece
 
     def _finish(self, how: int = 0) -> None:
-        """Reap the child and pass on its answer; a child that was killed gave none."""
+        """Reap the child and forward its answer; a killed child has none."""
         self._selector.unregister(self._pipe)
         os.close(self._pipe)
         with contextlib.suppress(ChildProcessError):  # the supervisor reaps any child that ends

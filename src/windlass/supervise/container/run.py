@@ -167,7 +167,7 @@ class _Replica:
         return None
 
     def run(self) -> int:
-        """Start it, wait for its end, and report a cause that its exit code does not show."""
+        """Start the container, wait for its end, and report a cause that its exit code does not show."""
         if self._is_terminated:
             return 128 + signal.SIGTERM
         client = subprocess.Popen(

@@ -130,16 +130,16 @@ class FencedProcesses(Protocol):
     """The user's processes of one replica, as a `Fencer` treats them."""
 
     def exist(self) -> bool:
-        """Return whether there are any."""
+        """Return whether any user process exists."""
 
     def stop(self) -> None:
-        """Stop them (SIGSTOP)."""
+        """Stop the user processes (SIGSTOP)."""
 
     def resume(self) -> None:
-        """Continue those that are stopped (SIGCONT)."""
+        """Continue the stopped user processes (SIGCONT)."""
 
     def kill(self) -> object:
-        """Kill them (SIGKILL)."""
+        """Kill the user processes (SIGKILL)."""
 
 
 class Fencer:
@@ -262,7 +262,7 @@ class FencingAgent:
                 self._receive()
 
     def _receive(self) -> None:
-        """Process reports of the heartbeat process; after its end, start another one later."""
+        """Process the reports of the heartbeat process; restart it some time after it ended."""
         raw = os.read(self._heartbeats, _READ_BYTES)
         if not raw:
             self._poll.unregister(self._heartbeats)

@@ -118,7 +118,7 @@ class FencingAgentCore:
         self._spared_until = 0.0
 
     def beat(self, began: float, now: float) -> list[Action]:
-        """Handle a heartbeat whose turn began at `began` and saw no other start of the job."""
+        """Handle a heartbeat whose turn began at `began` and which found no other start of the job."""
         silence_s = now - self._received_at
         self._received_at = now
         lost_s = self.decision.lost_s + (silence_s if silence_s > self._silent_s else 0.0)

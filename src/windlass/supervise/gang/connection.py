@@ -114,7 +114,7 @@ class _Peer:
 
 
 class LeaderServer:
-    """Leader's end: accepts replicas, forwards their statuses, sends the newest order to all.
+    """Leader's side: accepts replicas, forwards their statuses, sends the newest order to all.
 
     Args:
         num_replicas: size of the gang; higher ranks are refused.
@@ -229,7 +229,7 @@ class LeaderServer:
 
 
 class LeaderClient:
-    """Replica's end: connects, completes the handshake, sends its status, receives orders."""
+    """Replica's side: connects, completes the handshake, sends its status, receives orders."""
 
     def __init__(
         self,

@@ -171,9 +171,7 @@ class GangCore:
 
     def on_upstream_failed(self, name: str, now: float) -> list[Command]:
         """Handle that a task this one depends on did not succeed; this one never starts."""
-        return self._end_task(
-            State.FAILED, str(Cause.SIBLING_FAILED), f"task {name} in its `after` did not succeed", now
-        )
+        return self._end_task(State.FAILED, str(Cause.SIBLING_FAILED), f"upstream task {name} did not succeed", now)
 
     def on_setup_failed(self, message: str, now: float) -> list[Command]:
         """Handle that the task's environment could not be built."""
@@ -496,7 +494,7 @@ class GangCore:
         return [SendOrder(self.order)]
 
     def _respawn(self, now: float) -> list[Command]:
-        """Restart missing supervisors: at once in the first gathering, with a delay later."""
+        """Restart missing supervisors: immediately while replicas first gather, later after a delay."""
         if not self._gang.can_respawn or self.order.step is not Step.GATHER:
             return []
         return [Respawn(rank) for rank in self.membership.due_for_respawn(now)]

@@ -53,7 +53,7 @@ class RunJournalView:
             self.facts.apply(record)
 
     def refresh(self) -> None:
-        """Read everything appended so far, bypassing caches of network file systems; call it to decide."""
+        """Read everything appended so far, bypassing caches of network file systems; needed before a decision."""
         self._fresh_at = float("-inf")
         self.poll()
 

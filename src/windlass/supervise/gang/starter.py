@@ -29,7 +29,7 @@ _AT_ONCE_PER_CPU = 4
 
 
 class Starter:
-    """Leader's end: launches the forking process when a replica is first needed. Never blocks."""
+    """Leader's side: launches the forking process when a replica is first needed. Never blocks."""
 
     def __init__(self, job_folder: Path) -> None:
         self._folder = job_folder

@@ -13,7 +13,7 @@ __all__ = ["Deadlines", "Due"]
 
 @dataclass(frozen=True)
 class Due:
-    """Deadline that has passed: its cause, and how long code that listens may still save."""
+    """Deadline that has passed: its cause, and the time left for code that saves on a signal."""
 
     cause: Cause
     message: str

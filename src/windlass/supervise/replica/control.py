@@ -96,6 +96,6 @@ def _name(job: JobDocument, rank: int, number: int) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether it is a folder of this user that no other user may enter."""
+    """Return whether a path is a folder of this user that no other user may enter."""
     found = os.lstat(path)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

@@ -75,7 +75,7 @@ class OomWatch:
 
 
 def _count_all() -> int:
-    """Return how many processes the kernel has killed for memory; source: /proc/vmstat, oom_kill."""
+    """Return the number of processes that the kernel killed for lack of memory; source: /proc/vmstat, oom_kill."""
     try:
         text = Path("/proc/vmstat").read_text()
     except OSError:
@@ -84,12 +84,12 @@ def _count_all() -> int:
 
 
 def count_oom_kills() -> int:
-    """Return how many processes of this control group the kernel has killed for memory; 0 if unknown."""
+    """Return the number of processes of this control group that the kernel killed for lack of memory; 0 if unknown."""
     return _count(_group_of("self")) or 0
 
 
 def _count(group: tuple[Path, ...]) -> int | None:
-    """Return how many processes of a control group the kernel has killed for lack of memory; None: unknown.
+    """Return the number of processes of a control group that the kernel killed for lack of memory; None: unknown.
 
     Source: cgroup-v2, `memory.events`; cgroup-v1 memory, `memory.oom_control`.
     """

@@ -154,7 +154,7 @@ class Supervisor:
         return self._daemons is not None and self._daemons.is_step_abandoned
 
     def _check_job(self, now: float) -> None:
-        """Ask whether the job is over if the daemon that would signal it is dead; only as leader."""
+        """As leader, check whether the job is over if the Slurm daemon that would signal its end is dead."""
         if self._leader is None or self._core.notice or not self._is_abandoned:
             return
         if self._leader.is_job_over(now):

@@ -55,7 +55,7 @@ class StallDetector:
         return max(_FACTOR * self._gaps[phase], self._floor_s)
 
     def verdict(self, now: float) -> str:
-        """Return what is wrong, or ""."""
+        """Return the reason why the code counts as stalled, or ""."""
         if not self._phase:
             return ""
         silence = now - self._at

@@ -119,21 +119,21 @@ class SlurmJob:
 
     @property
     def is_over(self) -> bool:
-        """Return whether none of its processes is left."""
+        """Return whether no process of the job is left."""
         return self.state in _ENDS
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether it has not started, or waits for a restart."""
+        """Return whether the job has not started, or waits for a restart."""
         return self.state in _WAITING
 
     @property
     def was_refused(self) -> bool:
-        """Return whether it is only Slurm's record of a rejected submission."""
+        """Return whether the job is only Slurm's record of a rejected submission."""
         return self.is_over and not self.nodes and self.state == "FAILED"
 
     def how_ended(self, *, has_begun: bool) -> JobEnd | None:
-        """Return how it ended; None if it has not. See `cause_of_end`."""
+        """Return how the job ended; None if it has not. See `cause_of_end`."""
         return cause_of_end(self.state, self.reason, has_begun=has_begun) if self.is_over else None
 
     @property

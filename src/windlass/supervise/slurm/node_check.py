@@ -232,7 +232,7 @@ def _file_clock(folder: Path, rank: int) -> NodeFinding:
 def _together(
     folder: Path, spec: CheckSpec, rank: int, own: str, environ: Mapping[str, str], end: float
 ) -> Iterator[NodeFinding]:
-    """Check what needs two nodes: connections, clocks, an all-reduce."""
+    """Run the checks that need two nodes: connections, clocks, an all-reduce."""
     if spec.nodes == 1:
         for name in ("port", "clock", "all-reduce"):
             yield NodeFinding(name, "not-tried", "needs two nodes")

@@ -304,7 +304,7 @@ class SlurmScheduler:
 
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for Slurm's programs, which a batch script starts with too."""
+    """Return the variables for Slurm's programs, the same as in a batch script."""
     kept = {name: value for name, value in environ.items() if name in _INHERITED or name.startswith("LC_")}
     kept["PATH"] = environ.get(PATH_BEFORE_SETUP) or environ.get("PATH", os.defpath)
     return kept

@@ -59,7 +59,7 @@ def _unshare(*, is_root: bool) -> None:
 
 
 def _inside(plan: dict[str, Any]) -> int:
-    """Run the container's first process, which forwards signals, reaps, and exits with the command."""
+    """Run the container's first process, which forwards signals, reaps children, and exits with the command."""
     try:
         _die_with_parent()
         socket.sethostname(plan["hostname"])

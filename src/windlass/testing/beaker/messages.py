@@ -1,4 +1,4 @@
-"""Conversion of records to the protocol's messages. The generated code is untyped: all of it is `Any`."""
+"""Conversion of records to the protocol's messages. The generated code is untyped, so everything is `Any`."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class Messages:
         self._world = world
 
     def user(self) -> Any:
-        """The one user."""
+        """Return the only user."""
         details = pb.UserDetails(email=f"{self._world.user}@example.org", role=pb.AuthRole.AUTH_ROLE_SCIENTIST)
         return pb.User(
             id=self._world.user_id, name=self._world.user, display_name=self._world.user, user_details=details
         )
 
     def organization(self, identity: str) -> Any:
-        """An organization by its id."""
+        """Return the organization with an id."""
         names = {value: name for name, value in self._world.organizations.items()}
         return pb.Organization(id=identity, name=names.get(identity, identity), display_name=names.get(identity, ""))
 
     def budget(self, identity: str) -> Any:
-        """A budget by its id."""
+        """Return the budget with an id."""
         full_name = next(name for name, value in self._world.budgets.items() if value == identity)
         organization, name = full_name.split("/", 1)
         return pb.Budget(
@@ -67,7 +67,7 @@ class Messages:
         )
 
     def workspace(self, workspace: Workspace) -> Any:
-        """A workspace."""
+        """Return a workspace."""
         owner = workspace.name.split("/")[0]
         return pb.Workspace(
             id=workspace.id,
@@ -84,7 +84,7 @@ class Messages:
         )
 
     def secret(self, secret: StoredSecret) -> Any:
-        """A secret, without its value."""
+        """Return a secret, without its value."""
         return pb.Secret(
             name=secret.name,
             created=stamp(secret.created_ns),
@@ -93,7 +93,7 @@ class Messages:
         )
 
     def cluster(self, cluster: Cluster) -> Any:
-        """A cluster with how many machines and accelerators are free."""
+        """Return a cluster with its numbers of free machines and accelerators."""
         total = cluster.num_nodes * cluster.gpus_per_node
         organization, name = cluster.name.split("/", 1)
         return pb.Cluster(
@@ -112,7 +112,7 @@ class Messages:
         )
 
     def node(self, node: Node, cluster: Cluster) -> Any:
-        """A machine."""
+        """Return a machine."""
         gpus = [f"gpu-{index}" for index in range(cluster.gpus_per_node)]
         return pb.Node(
             id=node.id,
@@ -123,7 +123,7 @@ class Messages:
         )
 
     def image(self, image: StoredImage) -> Any:
-        """An image."""
+        """Return an image."""
         return pb.Image(
             id=image.id,
             name=image.name,
@@ -138,7 +138,7 @@ class Messages:
         )
 
     def group(self, group: Group) -> Any:
-        """A group."""
+        """Return a group."""
         return pb.Group(
             id=group.id,
             name=group.name,
@@ -151,7 +151,7 @@ class Messages:
         )
 
     def dataset(self, dataset: Dataset) -> Any:
-        """A dataset."""
+        """Return a dataset."""
         return pb.Dataset(
             id=dataset.id,
             name=dataset.name,
@@ -165,7 +165,7 @@ class Messages:
         )
 
     def dataset_file(self, dataset: Dataset, name: str) -> Any:
-        """A file of a dataset; with its digest once it cannot change any more."""
+        """Return a file of a dataset, with its digest once it can no longer change."""
         path = dataset.folder / name
         info = path.stat()
         digest = None
@@ -176,7 +176,7 @@ class Messages:
         return pb.DatasetFile(path=name, size=info.st_size, updated=stamp(info.st_mtime_ns), digest=digest)
 
     def workload(self, experiment: StoredExperiment) -> Any:
-        """An experiment with its tasks."""
+        """Return an experiment with its tasks."""
         inner = pb.Experiment(
             id=experiment.id,
             name=experiment.name,
@@ -191,7 +191,7 @@ class Messages:
         return pb.Workload(experiment=inner, status=int(experiment.status), budget_id=experiment.budget_id or None)
 
     def task(self, task: StoredTask) -> Any:
-        """A task, or one replica of it."""
+        """Return a task, or one replica of it."""
         return pb.Task(
             id=task.id,
             experiment_id=task.experiment.id,
@@ -204,7 +204,7 @@ class Messages:
         )
 
     def job(self, job: StoredJob) -> Any:
-        """A job with its times and where it runs."""
+        """Return a job with its times and its node."""
         experiment = job.task.experiment
         return pb.Job(
             id=job.id,

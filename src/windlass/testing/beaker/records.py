@@ -247,7 +247,7 @@ class StoredJob:
 
     @property
     def text(self) -> str:
-        """Return all of its output."""
+        """Return all output of the job."""
         return "".join(f"{line.message.decode(errors='replace')}\n" for line in self.log)
 
 
@@ -267,12 +267,12 @@ class StoredTask:
 
     @property
     def job(self) -> StoredJob:
-        """Return its latest job."""
+        """Return the task's latest job."""
         return self.jobs[-1]
 
     @property
     def is_replica(self) -> bool:
-        """Return whether it is one of several replicas that start together."""
+        """Return whether the task is one of several replicas that start together."""
         return bool(self.group_id)
 
 

@@ -1,4 +1,4 @@
-"""gRPC side of the fake Beaker: authentication, injected faults, and the calls about workloads and jobs."""
+"""gRPC interface of the fake Beaker: authentication, injected faults, and calls about workloads and jobs."""
 
 from __future__ import annotations
 

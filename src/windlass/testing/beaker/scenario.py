@@ -54,7 +54,7 @@ class Trigger:
     times: int
 
     def fits(self, job: StoredJob) -> bool:
-        """Return whether it applies to this job and is still armed."""
+        """Return whether the trigger applies to this job and is still armed."""
         experiment = job.task.experiment
         return (
             self.times > 0

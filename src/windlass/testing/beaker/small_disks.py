@@ -46,7 +46,7 @@ class SmallDisks:
         return self._mounted.get(name)
 
     def close(self) -> None:
-        """Unmount all of them. Idempotent."""
+        """Unmount all disks. Idempotent."""
         for folder in self._mounted.values():
             run(["umount", "-l", str(folder)])
         self._mounted.clear()

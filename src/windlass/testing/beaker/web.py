@@ -1,4 +1,4 @@
-"""HTTP side of the fake Beaker: creating experiments, values of secrets, bytes of datasets, records of images."""
+"""HTTP interface of the fake Beaker: experiments, secret values, dataset content, image records."""
 
 from __future__ import annotations
 

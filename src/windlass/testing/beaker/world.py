@@ -72,58 +72,58 @@ class BeakerState:
         return name
 
     def workspace(self, key: str) -> Workspace:
-        """Return it by id or `owner/name`; raises Refused (404)."""
+        """Return a workspace by id or `owner/name`; raises Refused (404)."""
         return _find(self.workspaces, key, "workspace", prefix="")
 
     def cluster(self, key: str) -> Cluster:
-        """Return it by id, `organization/name` or alias; raises Refused (404)."""
+        """Return a cluster by id, `organization/name` or alias; raises Refused (404)."""
         for cluster in self.clusters:
             if key in cluster.aliases or key in {f"{cluster.name.split('/')[0]}/{alias}" for alias in cluster.aliases}:
                 return cluster
         return _find(self.clusters, key, "cluster", prefix="")
 
     def dataset(self, key: str) -> Dataset:
-        """Return it by id or `author/name`; raises Refused (404)."""
+        """Return a dataset by id or `author/name`; raises Refused (404)."""
         return _find(self.datasets, key, "dataset", prefix=f"{self.user}/")
 
     def image(self, key: str) -> StoredImage:
-        """Return it by id or `author/name`; raises Refused (404)."""
+        """Return an image by id or `author/name`; raises Refused (404)."""
         found = (image for image in self.images if key in (image.id, f"{image.author}/{image.name}"))
         return _first(found, f"image {key!r} not found")
 
     def group(self, key: str) -> Group:
-        """Return it by id or `author/name`; raises Refused (404)."""
+        """Return a group by id or `author/name`; raises Refused (404)."""
         return _find(self.groups, key, "group", prefix=f"{self.user}/")
 
     def experiment(self, key: str) -> StoredExperiment:
-        """Return it by id or `author/name`; raises Refused (404)."""
+        """Return an experiment by id or `author/name`; raises Refused (404)."""
         return _find(self.experiments, key, "experiment", prefix=f"{self.user}/")
 
     def task(self, key: str) -> StoredTask:
-        """Return it by id; raises Refused (404)."""
+        """Return a task by id; raises Refused (404)."""
         found = (task for experiment in self.experiments for task in experiment.tasks if task.id == key)
         return _first(found, f"task {key!r} not found")
 
     def job(self, key: str) -> StoredJob:
-        """Return it by id; raises Refused (404)."""
+        """Return a job by id; raises Refused (404)."""
         found = (job for experiment in self.experiments for job in experiment.jobs if job.id == key)
         return _first(found, f"job {key!r} not found")
 
     def node(self, key: str) -> tuple[Node, Cluster]:
-        """Return it by id; raises Refused (404)."""
+        """Return a node by id; raises Refused (404)."""
         found = ((node, cluster) for cluster in self.clusters for node in cluster.nodes if node.id == key)
         return _first(found, f"node {key!r} not found")
 
     def organization_id(self, key: str) -> str:
-        """Return it by name or id; raises Refused (404)."""
+        """Return the id of an organization by name or id; raises Refused (404)."""
         return _id_of(self.organizations, key, "organization")
 
     def budget_id(self, key: str) -> str:
-        """Return it by `organization/name` or id; raises Refused (404)."""
+        """Return the id of a budget by `organization/name` or id; raises Refused (404)."""
         return _id_of(self.budgets, key, "budget")
 
     def secret(self, workspace: Workspace, name: str) -> StoredSecret:
-        """Return it by its case-sensitive name; raises Refused (404)."""
+        """Return a secret by its case-sensitive name; raises Refused (404)."""
         if name not in workspace.secrets:
             raise Refused(404, f"secret {name!r} not found")
         return workspace.secrets[name]
@@ -154,7 +154,7 @@ class BeakerState:
             return cluster
 
     def add_dataset(self, name: str, workspace: Workspace, *, description: str = "", source_job: str = "") -> Dataset:
-        """Make an empty dataset; raises Refused (400, 409) for a bad name or one in use."""
+        """Create an empty dataset; raises Refused (400, 409) if the name is invalid or in use."""
         with self.lock:
             if name:
                 self.check_name(name)
@@ -195,7 +195,7 @@ class BeakerState:
             return self.images[-1]
 
     def add_group(self, name: str, workspace: Workspace, *, description: str, experiment_ids: Iterable[str]) -> Group:
-        """Make a group; raises Refused (400, 409) for a bad name or one in use."""
+        """Create a group; raises Refused (400, 409) if the name is invalid or in use."""
         with self.lock:
             self.check_name(name)
             if any(group.name == name for group in self.groups):

@@ -1,4 +1,4 @@
-"""Building a recipe's callbacks, and those that every run has."""
+"""Construction of a recipe's callbacks, and of those that every run has."""
 
 from __future__ import annotations
 

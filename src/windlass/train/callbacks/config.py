@@ -132,7 +132,7 @@ class DownstreamConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeConfig(_Common):
-    """A growing batch; the learning rate can grow with the square root of the batch."""
+    """Batch size schedule; the learning rate can grow with the square root of the batch size."""
 
     kind: Literal["batch-size"] = "batch-size"
     at: Annotated[tuple[Duration, ...], Doc("When.")]
@@ -146,7 +146,7 @@ class BatchSizeConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceLengthConfig(_Common):
-    """Short rows first: rows are cut, but a batch keeps its number of tokens."""
+    """Sequence length schedule: rows start short, but a batch keeps its number of tokens."""
 
     kind: Literal["sequence-length"] = "sequence-length"
     at: Annotated[tuple[Duration, ...], Doc("When.")]

@@ -151,7 +151,7 @@ def _number(value: float) -> str:
 
 
 def _fitting(fields: Sequence[str], width: int) -> str:
-    """Return as many whole fields as fit into `width` columns, at least one; 0 columns: all."""
+    """Return as many whole fields as fit into `width` columns, at least one; 0 means all."""
     line = ""
     for field in fields:
         longer = f"{line}  {field}" if line else field

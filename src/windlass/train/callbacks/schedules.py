@@ -14,13 +14,13 @@ __all__ = ["BatchSize", "SequenceLength", "current_value"]
 
 
 def current_value(first: int, at: Sequence[Duration], values: Sequence[int], progress: TrainingProgress) -> int:
-    """Return the value at the last moment reached; `first` before the first one."""
+    """Return the value of the last point reached; `first` before the first point."""
     reached = [value for moment, value in zip(at, values, strict=True) if is_reached(moment, progress)]
     return reached[-1] if reached else first
 
 
 class BatchSize(TrainerCallback):
-    """Calls the loader's `set_batch(tokens)` at the given moments, and again after a restart.
+    """Calls the loader's `set_batch(tokens)` at the given points, and again after a restart.
 
     Args:
         at: moments of change; each is reached at the end of a step, so the next batch is the first of the new size.
@@ -34,7 +34,7 @@ class BatchSize(TrainerCallback):
         self._first = self._now = 0
 
     def on_attach(self) -> None:
-        """Try all sizes. Raises SpecError if the loader cannot change its batch, or rejects a size."""
+        """Test all sizes. Raises SpecError if the loader cannot change its batch size, or rejects a size."""
         loader = self.trainer.loader
         set_batch = getattr(loader, "set_batch", None)
         self._first = self._now = int(getattr(loader, "batch_tokens", 0))
@@ -67,7 +67,7 @@ class BatchSize(TrainerCallback):
 
 
 class SequenceLength(TrainerCallback):
-    """Calls the loader's `set_length(tokens)` at the given moments, and again after a restart.
+    """Calls the loader's `set_length(tokens)` at the given points, and again after a restart.
 
     Args:
         at: moments of change; `0 steps` sets the initial length.
@@ -79,7 +79,7 @@ class SequenceLength(TrainerCallback):
         self._first = self._now = 0
 
     def on_attach(self) -> None:
-        """Try all lengths. Raises SpecError if the loader cannot cut rows, or rejects a length."""
+        """Test all lengths. Raises SpecError if the loader cannot cut rows, or rejects a length."""
         loader = self.trainer.loader
         set_length = getattr(loader, "set_length", None)
         self._first = self._now = int(getattr(loader, "length", 0))

@@ -25,7 +25,7 @@ _TIMEOUT = timedelta(hours=4)
 
 
 class Collectives:
-    """A gloo group that only checkpoints use, so that a thread may use it during training.
+    """Gloo group used only for checkpoints, so that a thread can use it during training.
 
     All processes create it together. Messages are sequential: each waits for the previous one.
     """

@@ -1,4 +1,4 @@
-"""Parser of the pickled `.metadata` of torch's distributed checkpoints, without importing or calling what it names.
+"""Parser of the pickled `.metadata` of torch's distributed checkpoints that imports and calls nothing named in it.
 
 This module executes the few opcodes that such a file uses. Classes become `PickledObject`s, only the four calls
 that torch's metadata needs are allowed, and everything else is rejected. Source: pickletools; torch.distributed.checkpoint
@@ -60,7 +60,7 @@ class UnsafeMetadataError(ValueError):
 
 @dataclass(eq=False, slots=True)
 class PickledObject:
-    """An object of a named class, with its fields; the class itself is never imported."""
+    """Object of a named class, with its fields; the class itself is never imported."""
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)

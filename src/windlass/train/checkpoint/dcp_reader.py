@@ -112,7 +112,7 @@ class DcpCheckpoint(Mapping[str, DcpTensor]):
         return tuple(self._values)
 
     def value(self, name: str) -> Any:
-        """Read a value that is not a tensor: a number, a text, or plain containers of these.
+        """Read a value that is not a tensor: a number, a string, or plain containers of these.
 
         Raises:
             CheckpointError: it is damaged, or of another type.

@@ -254,7 +254,7 @@ class CheckpointReader:
         for entry, box, target in wanted:
             found = [shared.num_elements for piece in entry.pieces if (shared := overlap(piece.box, box))]
             if sum(found) != box.num_elements:
-                problem = f"its pieces hold {sum(found)} of {box.num_elements} elements"
+                problem = f"its pieces contain {sum(found)} of {box.num_elements} elements"
                 raise damaged(self.files, LAYOUT_FILE, problem)
             cuts += cuts_of(entry, box, target)
         runs = runs_of(cuts)

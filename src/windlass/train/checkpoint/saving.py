@@ -1,4 +1,4 @@
-"""A save: divide the writing between processes, stage, write, agree, commit; in a thread if asynchronous.
+"""A save: divide the work between processes, stage, write, agree, commit; in a thread if asynchronous.
 
 A partial checkpoint is never visible. On a file system, everything is written to a hidden folder, which is then renamed.
 A bucket cannot rename, so the marker, which is written last, makes the checkpoint valid.
@@ -306,7 +306,7 @@ class AsyncSave:
         return self._result
 
     def settle(self) -> None:
-        """Wait as `wait` does, but do not raise an error a second time."""
+        """Wait like `wait`, but do not raise an error a second time."""
         if self._thread is not None:
             self._thread.join()
         if not self._is_told:

@@ -55,7 +55,7 @@ class Corpus:
             out_T[place : place + count] = part.tokens_T[begin : begin + count]
 
     def read_mask(self, start: int, out_T: np.ndarray) -> None:
-        """Fill `out_T` (bool) with whether the tokens from `start` count as labels."""
+        """Set `out_T` (bool) to True for each token from `start` that counts as a label."""
         for part, begin, place, count in self._pieces(start, len(out_T)):
             out_T[place : place + count] = True if part.mask_T is None else part.mask_T[begin : begin + count]
 

@@ -41,7 +41,7 @@ class Input:
 
     @property
     def is_tokens(self) -> bool:
-        """Return whether it is already tokenized."""
+        """Return whether the input is already tokenized."""
         return self.kind in ("folder", "raw")
 
 

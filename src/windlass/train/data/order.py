@@ -38,7 +38,7 @@ class RowOrder:
         self._permutation = lru_cache(maxsize=64)(Permutation)
 
     def with_seed(self, seed: int) -> RowOrder:
-        """Return the same rows in the order of another seed."""
+        """Return an order of the same rows with another seed."""
         return RowOrder(self.sizes, self.counts, seed=seed, is_shuffled=self.is_shuffled)
 
     def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +87,7 @@ class BucketOrder(RowOrder):
         self._by_length = lru_cache(maxsize=2)(self._sort)
 
     def with_seed(self, seed: int) -> BucketOrder:
-        """Return the same rows in the order of another seed."""
+        """Return an order of the same rows with another seed."""
         return BucketOrder(self.sizes, self.counts, seed=seed, tables=self._tables, group=self._group)
 
     def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

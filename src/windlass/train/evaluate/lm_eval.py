@@ -48,7 +48,7 @@ class EvalLoss:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss); infinite on overflow."""
+        """Return exp(loss); infinite on overflow."""
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
 

@@ -56,7 +56,7 @@ def _take_optimizer(targets: Mapping[str, Tensor], source: object, name: str, *,
 
 
 def _fits(targets: Mapping[str, Tensor], found: Mapping[str, tuple[int, ...]]) -> bool:
-    """Return whether it is the state of the same kind of optimizer, whole or for a pipeline stage."""
+    """Return whether a state is of the same kind of optimizer, whole or for a pipeline stage."""
     kinds = [{name.rpartition(".")[2] for name in names} for names in (targets, found)]
     return kinds[0] == kinds[1] and all(found.get(name) == tuple(tensor.shape) for name, tensor in targets.items())
 

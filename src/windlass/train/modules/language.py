@@ -144,7 +144,7 @@ class LanguageModule:
         return self._flops_per_token * float(batch.tokens_BT.numel())
 
     def _sum_over_share(self, value: Tensor) -> None:
-        """Sum over data-parallel processes, in place; processes that share rows hold the same value."""
+        """Sum over data-parallel processes, in place; processes that share rows have the same value."""
         if self.world.size > 1:
             value.mul_(self.world.share.world / self.world.size)
             torch.distributed.all_reduce(value)

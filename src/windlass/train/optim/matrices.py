@@ -91,7 +91,7 @@ def _row_group(parameter: DTensor) -> ProcessGroup | None:
 
 
 def _alone(parameter: DTensor, move: Tensor, num_iterations: int) -> Tensor:
-    """Orthogonalise without sharing work: local whole matrices of a stack, or a gathered matrix."""
+    """Orthogonalise without dividing work: whole local matrices of a stack, or a gathered matrix."""
     places = parameter.placements
     if parameter.ndim == 3 and all(place.is_replicate() or place.is_shard(0) for place in places):
         return newton_schulz(move, num_iterations) if move.numel() else move

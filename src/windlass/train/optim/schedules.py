@@ -35,7 +35,7 @@ Unit: TypeAlias = Literal["steps", "tokens"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Rates that convert between units of length; None if unknown.
+    """Conversion rates between steps, tokens and epochs; None if unknown.
 
     Attributes:
         batch_tokens: tokens of the recipe's batch; not changed by a batch that grows later.

@@ -54,7 +54,7 @@ class CheckpointRetention:
         return next((entry.seconds for entry in kept if entry.saved.path == saved.path), 0.0)
 
     def find(self, wanted: SavedState) -> SavedState | None:
-        """Find this checkpoint, one of the same iteration, or the trial's newest; None if it has none."""
+        """Return this checkpoint, one of the same iteration, or the trial's newest; None if it has none."""
         kept = self._kept.get(wanted.trial)
         if not kept:
             return None

@@ -58,7 +58,7 @@ class BadMessageError(ValueError):
 
 
 class ChannelClosed(Exception):
-    """The other side closed the connection."""
+    """Connection closed by the other side."""
 
 
 class WorkerChannel(Protocol):

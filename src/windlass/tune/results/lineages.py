@@ -24,7 +24,7 @@ ResultRow = tuple[str, str, int, int, dict[str, Any], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploit:
-    """Takeover of another trial's state.
+    """Copy of another trial's state by a trial.
 
     Attributes:
         at: wall time in seconds.

@@ -115,7 +115,7 @@ class PromotionASHA(FIFO):
         return pending[0] if pending else None
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Up to the next rung, where reports are counted as `time_attr` counts them."""
+        """Return the number of reports up to the next rung, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration" or trial.id not in self._bracket_of:
             return 1
         rung = self._brackets[self._bracket_of[trial.id]][self._index_of[trial.id]]

@@ -85,7 +85,7 @@ class AsyncHyperBandScheduler(FIFO):
         self._bracket_of.pop(trial.id, None)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Up to the next milestone, where reports are counted as `time_attr` counts them."""
+        """Return the number of reports up to the next milestone, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration" or trial.id not in self._bracket_of:
             return 1
         recorded = self._recorded.get(trial.id, 0)
@@ -163,7 +163,7 @@ def draw_bracket(sweep: ScheduledSweep, trial: Trial, sizes: list[int]) -> int:
 
 
 class RunningQuantile:
-    """The quantile that numpy's `nanquantile(values, share)` gives, bit for bit, without keeping them sorted.
+    """Quantile identical to numpy's `nanquantile(values, share)`, bit for bit, kept up to date as values are added.
 
     Two heaps: those up to the quantile, largest on top, and those above it. As values only come, the border between
     them only moves up.
@@ -192,7 +192,7 @@ class RunningQuantile:
 
     @property
     def value(self) -> float:
-        """The quantile, between two neighbours by linear interpolation; NaN of nothing."""
+        """Return the quantile, with linear interpolation between neighbours; NaN without values."""
         if not self._below:
             return math.nan
         place = (len(self._below) + len(self._above) - 1) * self._share

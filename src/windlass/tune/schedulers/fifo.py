@@ -85,12 +85,12 @@ class FIFO:
         return self.metric or sweep.metric
 
     def sign_in(self, sweep: ScheduledSweep) -> float:
-        """Return 1 where more is better, -1 where less is."""
+        """Return 1 if higher is better, -1 if lower is better."""
         is_max = self.mode == "max" if self.mode else sweep.is_max
         return 1.0 if is_max else -1.0
 
     def score(self, sweep: ScheduledSweep, result: Metrics) -> float:
-        """Return the metric of a result, with a sign such that more is better.
+        """Return the metric of a result, with a sign so that higher is better.
 
         Raises:
             UsageError: it is not a number (`invalid-value`).

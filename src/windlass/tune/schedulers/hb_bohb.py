@@ -13,7 +13,7 @@ __all__ = ["HyperBandForBOHB"]
 
 
 class HyperBandForBOHB(HyperBandScheduler):
-    """HyperBand, largest bracket first; trials wait at a milestone also while their bracket is not full.
+    """HyperBand, largest bracket first; trials wait at a milestone even while their bracket is not full.
 
     So the searcher gets results at the smallest budget before it is asked for more trials. A result at a milestone
     holds the budget, as `hyperband_info/budget`. When nothing runs and no trial comes, brackets continue with the

@@ -94,7 +94,7 @@ class HyperBandScheduler(FIFO):
         return min(fitting, key=self._rank, default=None)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Up to the milestone, where reports are counted as `time_attr` counts them."""
+        """Return the number of reports up to the milestone, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration" or trial.id not in self._places:
             return 1
         bracket = self._places[trial.id][0]
@@ -240,12 +240,12 @@ class Bracket:
 
     @property
     def has_had_all(self) -> bool:
-        """Return whether as many trials as it takes have entered, finished ones included."""
+        """Return whether the bracket has had its full number of trials, including finished ones."""
         return self._num_awaited <= 0
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether it has not been halved yet."""
+        """Return whether the bracket has not been halved yet."""
         return self.halves == self._num_halves
 
     @property
@@ -260,12 +260,12 @@ class Bracket:
 
     @property
     def is_free(self) -> bool:
-        """Return whether its remaining trials continue without a limit."""
+        """Return whether the remaining trials continue without a limit."""
         return not self._stops_last and self.halves == 0
 
     @property
     def completion(self) -> float:
-        """Return the share of its work that is done; failed trials leave theirs undone."""
+        """Return the completed share of the bracket's work; the work of failed trials stays incomplete."""
         return 1.0 if self.is_finished else min(self._progress / self._total_work, 1.0)
 
     def add(self, trial: Trial) -> None:

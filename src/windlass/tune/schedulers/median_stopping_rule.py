@@ -85,7 +85,7 @@ class MedianStoppingRule(FIFO):
         return None if sweep.is_searching and not sweep.pending else super().choose(sweep)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Up to the end of the grace period, where reports are counted as `time_attr` counts them."""
+        """Return the number of reports up to the end of the grace period, if `time_attr` counts reports."""
         if self.time_attr != "training_iteration":
             return 1
         return min(max(math.ceil(self.grace_period) - trial.iteration, 1), ENDLESS)
@@ -117,7 +117,7 @@ class MedianStoppingRule(FIFO):
 
 
 class _Without:
-    """Sorted numbers without one of them."""
+    """Sorted numbers from which one is left out."""
 
     def __init__(self, values: list[float], left_out: float) -> None:
         self._values = values
@@ -138,7 +138,7 @@ class _Without:
 
 
 class _MeansByTime:
-    """Sorted means of all trials that reached a time; cached for times that are asked for repeatedly."""
+    """Sorted means of all trials that reached a time; cached for times that are requested repeatedly."""
 
     def __init__(self, means: dict[str, RunningMean]) -> None:
         self._means = means
@@ -181,7 +181,7 @@ class _MeansByTime:
             del self._asked[next(iter(self._asked))]
 
     def _restart(self, trial: str) -> RunningMean:
-        """Reset a trial that went back in time; the cache is made again when it is needed."""
+        """Reset a trial whose time decreased; the cache is rebuilt when it is needed."""
         self._kept.clear()
         self._times.clear()
         self._means[trial] = RunningMean()
@@ -194,7 +194,7 @@ def _take_out(values: list[float], value: float) -> None:
 
 
 class RunningMean:
-    """Running means of a trial's values, exact but for one rounding; 16 bytes for each value.
+    """Running means of a trial's values, exact except for one rounding; 16 bytes per value.
 
     Attributes:
         last: the time that was added last, counted or not.
@@ -210,7 +210,7 @@ class RunningMean:
         self._is_finite = True
 
     def add(self, time: float, value: float) -> None:
-        """Count one more value; times must not fall."""
+        """Add a value; times must not decrease."""
         self._is_finite = self._is_finite and math.isfinite(value)
         if self._is_finite:
             _grow(self._parts, value)
@@ -218,7 +218,7 @@ class RunningMean:
         self._means.append(math.fsum(self._parts) / len(self._times) if self._is_finite else math.nan)
 
     def at(self, time: float) -> float:
-        """Return the mean of the values up to and with a time; NaN of none, or if one of them is not finite."""
+        """Return the mean of the values up to and including a time; NaN if there are none or one is not finite."""
         index = bisect_right(self._times, time)
         return self._means[index - 1] if index else math.nan
 

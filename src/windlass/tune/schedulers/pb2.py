@@ -40,7 +40,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Gain of a configuration per unit of time, and where it began."""
+    """Gain of a configuration per unit of time, and its starting point."""
 
     trial: str
     time: float
@@ -180,7 +180,7 @@ def _choose(
 
 
 def _put(config: Config, path: Sequence[str], value: float) -> None:
-    """Set a value, as an integer where the old one is."""
+    """Set a value, as an integer if the old value is one."""
     for key in path[:-1]:
         config = config[key]
     is_int = isinstance(config[path[-1]], int) and not isinstance(config[path[-1]], bool)

@@ -31,7 +31,7 @@ __all__ = ["PopulationBasedTraining"]
 
 
 class PopulationBasedTraining(FIFO):
-    """At intervals the worst trials take over state and configuration of the best, and change the configuration.
+    """At intervals the worst trials copy state and configuration of the best, and change the configuration.
 
     Each trial is considered every `perturbation_interval`, after `burn_in_period`. Among the best `quantile_fraction` of
     all live trials it saves; among the worst it continues as a clone of one of the best that has saved. Where trials
@@ -136,7 +136,7 @@ class PopulationBasedTraining(FIFO):
         return next((trial for trial in waiting if sweep.may_start(trial)), None)
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Up to the next time it is considered, where reports are counted as `time_attr` counts them."""
+        """Return the number of reports up to the trial's next perturbation, if `time_attr` counts reports."""
         member = self._population.members.get(trial.id)
         if self.time_attr != "training_iteration" or member is None:
             return 1
@@ -188,7 +188,7 @@ class PopulationBasedTraining(FIFO):
         return exploited
 
     def _save_or_exploit(self, sweep: ScheduledSweep, member: Member, lower: list[Member], upper: list[Member]) -> bool:
-        """Save one of the best, or make one of the worst a clone; return whether it became one."""
+        """Save one of the best, or turn one of the worst into a clone; return whether it became a clone."""
         member.saved = sweep.save(member.trial) if member in upper else None
         if member not in lower:
             return False

@@ -51,7 +51,7 @@ class ScheduledSweep(Protocol):
 
     @property
     def trials(self) -> Mapping[str, Trial]:
-        """All trials by id, in order. Never walk it in `on_result`."""
+        """All trials by id, in order. Too slow to iterate in `on_result`."""
 
     @property
     def pending(self) -> Mapping[str, Trial]:
@@ -67,7 +67,7 @@ class ScheduledSweep(Protocol):
 
     @property
     def is_searching(self) -> bool:
-        """True if a new trial may come, for which `choose` may leave room.
+        """True if a new trial may still arrive, for which `choose` can leave room.
 
         False when the search has ended, and in a choice that is repeated because the searcher has none at present.
         """
@@ -83,7 +83,7 @@ class ScheduledSweep(Protocol):
         """Return whether a free slot fits the trial, and the checkpoint that it loads is committed."""
 
     def draw(self, *purpose: object) -> Random:
-        """Return a fresh generator of this sweep's seed and the purpose; always the same for the same purpose."""
+        """Return a new generator seeded by the sweep and the purpose; equal purposes give equal generators."""
 
     def stop(self, trial: Trial, why: str) -> None:
         """Stop a trial, whatever its status; the scheduler is not called back."""
@@ -103,13 +103,13 @@ class ScheduledSweep(Protocol):
     def exploit(
         self, trial: Trial, *, config: dict[str, Any], source: SavedState, tag: str, why: str, assigned: dict[str, Any]
     ) -> None:
-        """Pause a trial without saving; it continues with another configuration from another trial's checkpoint.
+        """Pause a trial without saving, to continue with another configuration from another trial's checkpoint.
 
         A paused trial stays paused. `source` may be the trial's own checkpoint: a change of configuration.
         """
 
     def reshape(self, trial: Trial, resources: Resources, why: str) -> None:
-        """Pause a running trial; it continues with other resources."""
+        """Pause a running trial, to continue with other resources."""
 
 
 class SweepScheduler(Protocol):
@@ -134,7 +134,7 @@ class SweepScheduler(Protocol):
         """
 
     def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
-        """Called when a trial reported; `trial.last` is this result already.
+        """Called when a trial reported; `trial.last` already is this result.
 
         Not called for a result that holds `done`, or by which a stopper ends the trial: those only call `on_complete`.
         May add to `result` (`hyperband_info/budget`); the searcher gets it after this call.

@@ -19,7 +19,7 @@ Bundles = list[Bundle]
 
 
 class DistributeResources:
-    """Give each live trial the same share of the free resources; take some back where there are too few.
+    """Give each live trial an equal share of the free resources; take some back if there are too few.
 
     Args:
         add_bundles: give whole bundles, for trials with workers of their own; else the trial's one bundle grows.
@@ -76,7 +76,7 @@ class DistributeResources:
         return {"GPU": 1.0} if base[0].get("GPU") else {"CPU": 1.0}
 
     def _fair_share(self, unit: Bundle, num_trials: int, free: Bundle) -> int:
-        """Return the units that the first of `num_trials` gets when they take one each in turn."""
+        """Return the units of the first of `num_trials` trials if units are dealt out one by one."""
         given = [0] * num_trials
         full: set[int] = set()
         turn = 0
@@ -91,7 +91,7 @@ class DistributeResources:
         return given[0]
 
     def _change(self, added: Bundles, unit: Bundle, free: Bundle, most: int = -1) -> Bundles:
-        """Take units from what is free, at most `most` in all, or give some back."""
+        """Take free units, up to `most` in total, or give some back."""
         times = _times(unit, free)
         if times == 0:
             return added
@@ -125,7 +125,7 @@ class DistributeResources:
 
 
 class DistributeResourcesToTopJob(DistributeResources):
-    """Give all free resources to the trial with the best newest result; those that were best before keep theirs.
+    """Give all free resources to the trial with the best newest result; earlier best trials keep their resources.
 
     Args:
         metric, mode: default: those of the scheduler.
@@ -180,7 +180,7 @@ def tidy(bundle: Mapping[str, float]) -> Bundle:
 
 
 def _split(resources: Resources) -> tuple[Bundles, Bundles]:
-    """Return the head's bundle if it is empty, and the others."""
+    """Return the head's bundle if it is empty, and the other bundles."""
     bundles = [tidy(bundle) for bundle in resources.bundles]
     return (bundles[:1], bundles[1:]) if not bundles[0] else ([], bundles)
 
@@ -191,7 +191,7 @@ def _free(sweep: ScheduledSweep, total: Bundle) -> Bundle:
 
 
 def _times(unit: Bundle, free: Bundle) -> int:
-    """Return the number of units in the free resources; negative if too many were given."""
+    """Return the number of units in the free resources; negative if too many are allocated."""
     cpus, gpus = unit.get("CPU", 0), unit.get("GPU", 0)
     if cpus and gpus:
         return int(min(free["CPU"] // cpus, free["GPU"] // gpus))
@@ -213,7 +213,7 @@ _EVEN_SHARES = DistributeResources()
 
 
 class ResourceChangingScheduler:
-    """Change the resources of running trials as a function says; a trial is paused and resumed for it.
+    """Change the resources of running trials by a function; a trial is paused and resumed for a change.
 
     Args:
         base_scheduler: scheduler that decides about trials; default FIFO.
@@ -266,7 +266,7 @@ class ResourceChangingScheduler:
         return settings_of(self)
 
     def newest(self, trial: Trial) -> Metrics:
-        """Return the result of a trial before the one that is decided on, as Ray Tune compares them."""
+        """Return a trial's result before the current one, which Ray Tune compares."""
         return self._newest.get(trial.id, {})
 
     def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:

@@ -16,7 +16,7 @@ _SPACE = "windlass.tune.space."
 
 
 def settings_of(made: object) -> dict[str, object]:
-    """Return `{"type": ..., **arguments}`; an argument is read from the attribute of its name."""
+    """Return `{"type": ..., **arguments}`; each argument is read from the attribute with its name."""
     names = inspect.signature(type(made).__init__).parameters
     arguments = {name: to_form(getattr(made, name)) for name in names if name != "self"}
     return {"type": type_name(type(made)), **arguments}
@@ -29,7 +29,7 @@ def type_name(kind: type) -> str:
 
 
 def to_form(value: Any) -> Any:
-    """Return a value as JSON, with `{"$...": ...}` for kinds that JSON does not have."""
+    """Return a value as JSON, with `{"$...": ...}` for types that JSON lacks."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
@@ -47,7 +47,7 @@ def to_form(value: Any) -> Any:
 
 
 def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Read back `to_form`; `made` makes an object from its type and arguments.
+    """Read back `to_form`; `made` creates an object from its type and arguments.
 
     Raises:
         PreconditionError: it names code that cannot be imported (`module-not-found`).

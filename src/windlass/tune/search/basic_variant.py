@@ -48,7 +48,7 @@ class BasicVariantGenerator(SearcherDefaults):
         self._ends = list(accumulate(preset.grid_size for preset in self._presets))
 
     def num_trials(self) -> float:
-        """Return the trials of the presets, and the whole grid for every other sample."""
+        """Return the number of trials: one per preset, and the whole grid for every other sample."""
         num_left = self.num_samples - len(self._presets)
         num_preset = self._ends[-1] if self._ends else 0
         return float("inf") if self.num_samples < 0 else num_preset + max(num_left, 0) * self.space.grid_size

@@ -14,7 +14,7 @@ Losses = tuple[float, ...]
 
 
 def losses(objectives: Objectives, result: Metrics) -> Losses | None:
-    """Return a result's metrics with signs such that less is better; None if one is missing or NaN."""
+    """Return a result's metrics with signs so that lower is better; None if one is missing or NaN."""
     values = [result.get(name) for name in objectives.metrics]
     if not all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - NaN
         return None
@@ -78,7 +78,7 @@ def crowding(points: Sequence[Losses]) -> list[float]:
 
 
 def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
-    """Return the volume between the points and a worse reference point; 0 if none is better than it.
+    """Return the volume between the points and a reference point; 0 if no point is better than it.
 
     Exact, by slicing along the last metric: fine for hundreds of points and up to four metrics.
     """

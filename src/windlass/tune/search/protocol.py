@@ -43,7 +43,7 @@ Suggestions = Suggestion | NoSuggestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """Metrics that the sweep optimizes, most important first, and whether more of each is better."""
+    """Metrics that the sweep optimizes, most important first, and whether higher values are better."""
 
     metrics: tuple[str, ...] = ()
     is_max: tuple[bool, ...] = ()
@@ -54,7 +54,7 @@ class SearchAlgorithm(Protocol):
 
     @property
     def learns(self) -> bool:
-        """True if results change its suggestions; those requested ahead are then dropped."""
+        """True if results change the suggestions; suggestions requested ahead are then dropped."""
 
     def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """Start the search. Called once, before anything else; `num_samples` -1 is unbounded.
@@ -82,4 +82,4 @@ class SearchAlgorithm(Protocol):
         """Called when a trial has ended; `result` is None after an error."""
 
     def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
-        """Add points that were evaluated elsewhere."""
+        """Add points that were evaluated outside of this sweep."""

@@ -79,7 +79,7 @@ class QuasiRandom(SearcherDefaults):
 
 
 def halton(index: int, dimension: int, seed: int) -> int:
-    """Return 64 bits of a coordinate of a point: the digits of its index in a prime base, mirrored and scrambled.
+    """Return 64 bits of a point's coordinate: the digits of its index in a prime base, reversed and scrambled.
 
     Each digit goes through a random affine map that depends on all digits before it. Costs 40 to 150 us.
 
@@ -114,7 +114,7 @@ class _Sobol:
 
 
 def _is_apart(node: DomainNode | Pick) -> bool:
-    """Return whether a parameter has no coordinate: a grid or a computed value."""
+    """Return whether a parameter has no coordinate, like a grid or a computed value."""
     return node.is_grid if isinstance(node, Pick) else isinstance(node.domain, Computed)
 
 

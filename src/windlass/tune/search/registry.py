@@ -68,7 +68,7 @@ _ONLY_IN_RAY = {
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
-    """Make the searcher with a short name; `metric` and `mode` are passed on to those that take them.
+    """Create the searcher with a short name; `metric` and `mode` are passed to searchers that accept them.
 
     Raises:
         UsageError: the searcher or an option is unknown.

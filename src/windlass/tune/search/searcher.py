@@ -108,7 +108,7 @@ class AdaptedSearcher:
         return type(self.plugin).__name__
 
     def _set_properties(self, space: Mapping[str, Any]) -> bool:
-        """Pass metric, mode and space to the plug-in, in Ray's classes to one of Ray; return whether it took them."""
+        """Pass metric, mode and space to the plug-in (as Ray's classes to a Ray plug-in); return whether it accepted them."""
         taking = getattr(self.plugin, "set_search_properties", None)
         if taking is None:
             return False
@@ -132,7 +132,7 @@ class AdaptedSearcher:
             raise BadValueError(message, hint=hint, code="space-not-searchable") from error
 
     def settings(self) -> Mapping[str, object]:
-        """Return its import path; its arguments are unknown, so it must be passed again to restore the sweep."""
+        """Return the plug-in's import path; its arguments are unknown, so it must be passed again to restore the sweep."""
         kind = type(self.plugin)
         return {"type": "AdaptedSearcher", "plugin": import_name(kind) or kind.__qualname__}
 
@@ -189,7 +189,7 @@ class AdaptedSearcher:
                     adding(config, values[0] if len(values) == 1 else values)
 
     def _config(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fixed values with those of the plug-in on top, at any depth."""
+        """Return the fixed values, overridden by the plug-in's values at any depth."""
         config: dict[str, Any] = _merged(self._space, answer)
         missing = _undrawn(config, ())
         if missing:
@@ -228,7 +228,7 @@ def _is_grid(value: Mapping[str, Any]) -> bool:
 
 
 def _undrawn(value: Any, path: tuple[Any, ...]) -> str:
-    """Return the name of the first parameter that still is a range or a choice; empty if none is."""
+    """Return the name of the first parameter that is still a range or a choice; empty if there is none."""
     if isinstance(value, Domain) or (isinstance(value, Mapping) and _is_grid(value)):
         return "/".join(map(str, path))
     inner: Any = ()
@@ -257,7 +257,7 @@ def _id(number: int) -> str:
 
 
 def is_of_ray(plugin: object) -> bool:
-    """Return whether an object is of Ray Tune's `Searcher` class, and so expects Ray's domains."""
+    """Return whether an object is a Ray Tune `Searcher`, which expects Ray's domains."""
     ray = sys.modules.get("ray.tune.search")  # an object of that class exists only where it is imported
     kind = getattr(ray, "Searcher", None)
     return isinstance(kind, type) and isinstance(plugin, kind)

@@ -49,7 +49,7 @@ class StandaloneSearcher:
 
 
 class _Standalone:
-    """Copy of a searcher that was opened without a sweep, and the numbers of its live trials by id."""
+    """Copy of a searcher opened without a sweep, and the numbers of its live trials by id."""
 
     def __init__(self, searcher: SearchAlgorithm, space: Mapping[str, Any], objectives: Objectives | None) -> None:
         from windlass.tune.search.registry import own_objectives  # lazy: the registry is above

@@ -1,4 +1,4 @@
-"""`generate_variants`, where Ray Tune has it."""
+"""`generate_variants`, at Ray Tune's import path."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def unit(bits: int) -> float:
 
 
 def bits_from(random_state: RandomState) -> int:
-    """Return 64 bits from any kind of generator; a seed gives the first of its sequence."""
+    """Return 64 bits from any kind of generator; for a seed, the first of its sequence."""
     if random_state is None:
         return random.getrandbits(NUM_BITS)
     if isinstance(random_state, int):
@@ -61,7 +61,7 @@ class Domain:
         raise NotImplementedError
 
     def get_sampler(self) -> Sampler:
-        """Return its sampler, as Ray Tune names it."""
+        """Return the sampler under Ray Tune's name."""
         return sampler_of(self)
 
     @property
@@ -176,11 +176,11 @@ class NormalFloat(Domain):
         return self.at_share(share)
 
     def uniform(self) -> Float:
-        """Raise an error, because it already has a distribution."""
+        """Raise an error, because the domain already has a distribution."""
         raise _second_sampler(self, "uniform")
 
     def loguniform(self, base: float | None = None) -> Float:
-        """Raise an error, because it already has a distribution."""
+        """Raise an error, because the domain already has a distribution."""
         raise _second_sampler(self, "loguniform")
 
     def quantized(self, q: float) -> NormalFloat:
@@ -188,7 +188,7 @@ class NormalFloat(Domain):
         return NormalFloat(self.mean, self.sd, step=float(q))
 
     def at_share(self, share: float) -> float:
-        """Return the value below which this share of all draws is, 0 < share < 1."""
+        """Return the quantile for a share of all draws, 0 < share < 1."""
         from statistics import NormalDist  # lazy: costs 5 ms, and few spaces need it
 
         value = NormalDist(self.mean, self.sd).inv_cdf(share)

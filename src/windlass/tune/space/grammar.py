@@ -159,7 +159,7 @@ def _function(name: Any, place: str) -> Any:
 
 
 def _is_near(word: Any, inner: Any) -> str:
-    """Return the primitive that a word is a misspelling of; empty if it is a parameter."""
+    """Return the primitive whose name a word misspells; empty if it is a parameter."""
     if not isinstance(word, str) or not isinstance(inner, list) or word in WORDS:
         return ""
     near = difflib.get_close_matches(word, WORDS, 1, cutoff=0.8)

@@ -99,7 +99,7 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def sample_from(func: Callable[..., Any] | str) -> Computed:
-    """Compute a value from others, which it may read in any order.
+    """Compute a value from other values, which may be read in any order.
 
     Args:
         func: a function of the configuration (`lambda config: config["layers"] * 64`; Ray's `lambda spec:

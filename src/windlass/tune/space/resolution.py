@@ -1,4 +1,4 @@
-"""Resolution of a tree to a configuration; values are computed on demand and may read any other."""
+"""Resolution of a tree to a configuration; values are computed on demand and may depend on any other value."""
 
 from __future__ import annotations
 

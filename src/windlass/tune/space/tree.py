@@ -55,7 +55,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class ContainerNode:
-    """Mapping, list or tuple with something to draw in it; children by key or index."""
+    """Mapping, list or tuple that contains drawn values; children by key or index."""
 
     kind: type
     children: dict[str | int, Node]

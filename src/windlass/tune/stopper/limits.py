@@ -1,4 +1,4 @@
-"""Stoppers that count or compare: bounds on metrics, iterations, time; a function; several at once."""
+"""Stoppers by metric, iterations, time or a function, and combinations of stoppers."""
 
 from __future__ import annotations
 

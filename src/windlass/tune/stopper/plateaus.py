@@ -135,7 +135,7 @@ class ExperimentPlateauStopper:
         return self.stop_all()
 
     def stop_all(self) -> bool:
-        """Return whether the best have been a plateau for `patience` results."""
+        """Return whether the best values have been constant for `patience` results."""
         return self._is_flat() and self._num_flat >= self.patience
 
     @property

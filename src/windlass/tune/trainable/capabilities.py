@@ -29,7 +29,7 @@ def name_of(trainable: Code) -> str:
 
 
 def can_save(trainable: Code) -> bool:
-    """Return whether its trials can be paused and cloned; assumed for functions, which report checkpoints."""
+    """Return whether trials can be paused and cloned; assumed for functions, because they report checkpoints."""
     if not is_class(trainable):
         return True
     assert isinstance(trainable, type)

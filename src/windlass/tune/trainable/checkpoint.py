@@ -46,7 +46,7 @@ class Checkpoint:
         return cls(path)
 
     def to_directory(self, path: str | Path | None = None) -> str:
-        """Copy it to a folder (a new temporary one without `path`), and return that folder.
+        """Copy the checkpoint to a folder (by default a new temporary one), and return that folder.
 
         Raises:
             PreconditionError: the checkpoint is incomplete.
@@ -60,7 +60,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """Yield a local folder to read it from, which is a temporary copy if it is remote."""
+        """Yield a local folder with the checkpoint; a temporary copy if it is remote."""
         from windlass.tune.storage import is_url  # lazy: as above
 
         if not is_url(self._path):

@@ -108,7 +108,7 @@ def _session(caller: str) -> Session:
 
 
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
-    """Report the metrics of an iteration to the sweep, with a checkpoint if there is one.
+    """Report the metrics of an iteration to the sweep, optionally with a checkpoint.
 
     Blocks while the sweep decides. A checkpoint is copied and committed before this returns, so its folder may then be
     removed or changed.

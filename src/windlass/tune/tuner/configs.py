@@ -153,7 +153,7 @@ class FailureConfig:
             _check_choice("fail_fast", self.fail_fast.lower(), ("raise",))
             self.fail_fast = "raise"
         if self.fail_fast and self.max_failures:
-            message = f"fail_fast={self.fail_fast!r} and max_failures={self.max_failures} exclude each other"
+            message = f"fail_fast={self.fail_fast!r} and max_failures={self.max_failures} are mutually exclusive"
             raise _refusal(message, "with fail_fast, leave max_failures at 0")
 
 

@@ -82,7 +82,7 @@ class Tuner:
             PreconditionError: the trainable differs, or code must be passed again.
         """
         if (resume_errored and restart_errored) or (resume_config is not None and (resume_errored or restart_errored)):
-            message = "resume_errored, restart_errored and resume_config exclude each other"
+            message = "resume_errored, restart_errored and resume_config are mutually exclusive"
             raise BadValueError(message, hint="give one of them", code="invalid-value")
         errored = "resume" if resume_errored else "restart" if restart_errored else "skip"
         resume = resume_config or ResumeConfig(unfinished="resume" if resume_unfinished else "skip", errored=errored)

@@ -93,7 +93,7 @@ class LiveView:
         self._draw(now, is_last=False)
 
     def note(self, text: str) -> None:
-        """Show a text above the table, such as where a trial hangs."""
+        """Show a text above the table, such as the stack of a trial that hangs."""
         if self._verbosity > 0:
             self._screen = self._screen or self._make_screen()
             self._screen.say(text)

@@ -65,7 +65,7 @@ def watch(
 
 
 def _head_waits(folder: SweepFolder) -> str:
-    """Return why the head starts nothing, from `head.json`; empty if there is no head."""
+    """Return the reason why the head starts no trials, from `head.json`; empty if there is no head."""
     try:
         told = read_json(folder.head_note)
         waits = told.get("waits") if isinstance(told, dict) else None

@@ -239,7 +239,7 @@ def _send(launch: MasonLaunch, service: BeakerService) -> int:
 
 
 def _agree(launch: MasonLaunch) -> None:
-    """Confirm a launch on several nodes without a fast network; without a terminal a note was printed."""
+    """Ask for confirmation, on a terminal, of a launch on several nodes without a fast network."""
     if not launch.is_without_interconnect or launch.own.has_agreed or not _is_terminal():
         return
     if not click.confirm("Launch on several nodes without a known fast network between them?", err=True):

@@ -66,7 +66,7 @@ def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> Non
     from windlass.runs.provenance.graph import provenance_graph  # lazy: here and below, only this option
 
     if graph and is_json:
-        message = "`--graph` and `--json` exclude each other"
+        message = "`--graph` and `--json` are mutually exclusive"
         raise UsageError(message, hint="use one of them: --json has the graph's nodes and edges", code="usage")
     chain = provenance_graph(run)
     if graph == "mermaid":

@@ -93,7 +93,7 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
                 "`--each` needs a FILE, not a command", hint="write the command into an experiment file", code="usage"
             )
         if render or if_changed:
-            message = f"`--each` and `{'--render' if render else '--if-changed'}` exclude each other"
+            message = f"`--each` and `{'--render' if render else '--if-changed'}` are mutually exclusive"
             raise UsageError(message, hint="give the value as an override: params.seed=1", code="usage")
         return launch_each(path, named, each, options, is_json=is_json)
     if command is None:

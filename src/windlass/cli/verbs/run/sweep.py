@@ -75,7 +75,7 @@ def launch_command(
     sweep finished and at least one trial succeeded.
     """
     if detach and in_process:
-        message = "`--detach` and `--in-process` exclude each other"
+        message = "`--detach` and `--in-process` are mutually exclusive"
         raise UsageError(message, hint="give one of them", code="usage")
     path = required_file(context, file)
     options = flags.options()

@@ -1,4 +1,4 @@
-"""Head's end of a connection: non-blocking JSON lines over a stream socket."""
+"""Head's side of a connection: non-blocking JSON lines over a stream socket."""
 
 from __future__ import annotations
 

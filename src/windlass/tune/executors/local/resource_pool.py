@@ -21,7 +21,7 @@ _GPU = "GPU"
 
 @dataclass(slots=True)
 class ResourceShare:
-    """Resources that one slot holds: steps by name, and steps of each GPU."""
+    """Resources held by one slot: integer amounts by name, and by GPU."""
 
     amounts: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, int] = field(default_factory=dict)

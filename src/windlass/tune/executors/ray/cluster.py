@@ -181,7 +181,7 @@ def answer(resources: Resources, sight: ClusterSnapshot, free: Sequence[Mapping[
 
 
 def may_grow_for(resources: Resources, sight: ClusterSnapshot) -> bool:
-    """Return whether requesting this shape could make an autoscaler add a node. Pure."""
+    """Return whether a request for this shape could make an autoscaler add a node. Pure."""
     return bool(sight.permitted) and left_after(resources, sight.permitted) is not None
 
 

@@ -90,7 +90,7 @@ class RaySlot:
             self.tell(order)
 
     def release(self, now: float) -> None:
-        """Release it after its attempt."""
+        """Release the slot after its attempt."""
         self.trial, self.attempt = "", 0
         self.idle_since = now
         if self.is_up:

@@ -66,7 +66,7 @@ class TrialTemplate:
         return cls(sweep=sweep, token=new_token(), plan=plan, base=prepared.base)
 
     def write(self, folder: Path) -> Path:
-        """Write it to a sweep's folder, and return the file."""
+        """Write the template to a sweep's folder, and return the file."""
         path = folder / TRIAL_TEMPLATE
         data = {"sweep": self.sweep, "token": self.token, "base": str(self.base), "plan": self.plan.to_data()}
         write_json(path, data)

@@ -73,7 +73,7 @@ def draw_value(source: Any, rng: Random) -> Any:
 
 
 def fill(config: Config, sources: Mutations, draw: Callable[[Any], Any]) -> Config:
-    """Draw the values that a configuration lacks, in place; return those, nested as they are."""
+    """Draw the values that a configuration lacks, in place; return the drawn values, nested."""
     drawn: Config = {}
     for key, source in sources.items():
         if key not in config:
@@ -86,7 +86,7 @@ def fill(config: Config, sources: Mutations, draw: Callable[[Any], Any]) -> Conf
 
 
 def mutated(config: Config, mutations: Mutations) -> Config:
-    """Return the part of a configuration that mutations change, nested as it is."""
+    """Return the part of a configuration that mutations change, nested."""
     return {
         key: mutated(config[key], source) if isinstance(source, Mapping) else config[key]
         for key, source in mutations.items()

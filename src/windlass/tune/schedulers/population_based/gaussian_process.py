@@ -41,11 +41,11 @@ class TimeVaryingProcess:
         self._root, self._weights, self.log_likelihood = self._solve(self.theta)
 
     def kernel(self, first_ND: Array, second_MD: Array) -> Array:
-        """Covariances, shape (N, M), without noise."""
+        """Return the covariances, shape (N, M), without noise."""
         return self._kernel(*self._distances(first_ND, second_MD), self.theta)
 
     def predict(self, points_MD: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation at points, without noise, each of shape (M,)."""
+        """Return mean and standard deviation at points, without noise, each of shape (M,)."""
         np = self._np
         cross_MN = self.kernel(points_MD, self.points)
         solved_NM = self._root @ cross_MN.T
@@ -53,7 +53,7 @@ class TimeVaryingProcess:
         return cross_MN @ self._weights, np.sqrt(np.maximum(variance_M, 0.0))
 
     def also(self, points_MD: Array) -> TimeVaryingProcess:
-        """Return the process fitted with further points whose values are taken to be 0."""
+        """Return the process fitted with further points, whose values are assumed to be 0."""
         np = self._np
         points = np.vstack((self.points, points_MD))
         values = np.concatenate((self.values, np.zeros(len(points_MD))))
@@ -87,7 +87,7 @@ class TimeVaryingProcess:
         return -likelihood, -0.5 * np.array([np.sum(inner * slope) for slope in slopes])
 
     def _solve(self, theta: Array) -> tuple[Array, Array, float]:
-        """Inverse Cholesky factor, weights, log marginal likelihood; points that coincide get a little noise."""
+        """Return inverse Cholesky factor, weights and log marginal likelihood; identical points get a little noise."""
         np = self._np
         noise = self._fixed_noise if self._fixed_noise is not None else np.exp(theta[3])
         covariance = self._kernel(self._ages, self._gaps, theta)
@@ -105,7 +105,7 @@ class TimeVaryingProcess:
         return root, weights, float(likelihood)
 
     def _distances(self, first_ND: Array, second_MD: Array) -> tuple[Array, Array]:
-        """Absolute distances in time and squared ones in the other columns."""
+        """Return absolute distances in time and squared distances in the other columns."""
         np = self._np
         ages = np.abs(first_ND[:, None, 0] - second_MD[None, :, 0])
         gaps = np.sum((first_ND[:, None, 1:] - second_MD[None, :, 1:]) ** 2, axis=2)

@@ -1,4 +1,4 @@
-"""The schedule that population based training found for a trial, as rows like Ray Tune's policy files.
+"""Schedule that population based training found for a trial, as rows like those in Ray Tune's policy files.
 
 A row is one exploit: `[trial, clone of, its iteration, the clone's iteration, configuration cloned, new one]`.
 """

@@ -1,4 +1,4 @@
-"""The trials of population based training, ranked by their newest scores."""
+"""Trials of population based training, ranked by their newest scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Member:
 
 
 class Population:
-    """Live trials by id; `quantiles` costs as much as the quantiles are long."""
+    """Live trials by id; the cost of `quantiles` grows with the number of trials in them."""
 
     def __init__(self, quantile_fraction: float) -> None:
         self.members: dict[str, Member] = {}
@@ -53,7 +53,7 @@ class Population:
             self._left[trial.id] = member.trained_to
 
     def rank(self, member: Member, score: float) -> None:
-        """Give a member its newest score."""
+        """Set a member's newest score."""
         self._unrank(member)
         member.score = score
         if not math.isnan(score):

@@ -1,4 +1,4 @@
-"""Replay of a schedule of configurations that population based training found, by one trial."""
+"""Replay, in one trial, of a schedule of configurations that population based training found."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PopulationBasedTrainingReplay(FIFO):
         self._replayed = ""
 
     def settings(self) -> Mapping[str, object]:
-        """Return the schedule itself, so that the file is not needed again."""
+        """Return the schedule's content, so that the file is not needed again."""
         changes = [[step, new] for step, new in self.changes]
         return {"type": type(self).__name__, "config": self.config, "changes": changes}
 
@@ -103,7 +103,7 @@ class PopulationBasedTrainingReplay(FIFO):
         return NOOP
 
     def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
-        """Up to the next change."""
+        """Return the number of reports up to the next change."""
         if self._next == len(self.changes):
             return ENDLESS
         return min(max(self.changes[self._next][0] - trial.iteration, 1), ENDLESS)

@@ -1,4 +1,4 @@
-"""`TuneBOHB`, where Ray Tune has it."""
+"""`TuneBOHB`, at Ray Tune's import path."""
 
 from typing import TYPE_CHECKING
 

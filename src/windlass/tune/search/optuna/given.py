@@ -17,7 +17,7 @@ __all__ = ["Steps", "as_space"]
 
 @dataclass(frozen=True, slots=True)
 class Steps(Domain):
-    """Numbers from `low` to `high`, both included, in steps that are counted from `low`."""
+    """Numbers from `low` to `high`, both included, in steps counted from `low`."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Steps(Domain):
 
     @property
     def distribution(self) -> BaseDistribution:
-        """Distribution of Optuna for it."""
+        """Optuna's distribution for the domain."""
         from optuna.distributions import FloatDistribution, IntDistribution  # lazy: loaded already
 
         if isinstance(self.low, int):

@@ -41,12 +41,12 @@ class Model:
         return int(self._storage.get_n_trials(self._id))
 
     def ask(self, sampler: BaseSampler) -> Trial:
-        """Add a new waiting point; suggest its parameters, then keep it or call `forget_last`."""
+        """Add a new pending point; suggest its parameters, then keep it or call `forget_last`."""
         self._study.sampler = sampler
         return self._study.ask()
 
     def forget_last(self, study_attrs: Attrs) -> None:
-        """Drop the newest point, and restore the study's attributes before it."""
+        """Drop the newest point, and restore the study's earlier attributes."""
         self._storage.forget_last(self._id)
         for key in self.study_attrs():
             if key not in study_attrs:
@@ -55,7 +55,7 @@ class Model:
     def add(
         self, params: Mapping[str, Any], distributions: Mapping[str, BaseDistribution], attrs: Attrs | None = None
     ) -> int:
-        """Add a point that waits for its values; return its index."""
+        """Add a pending point and return its index."""
         self._study.add_trial(
             create_trial(
                 state=TrialState.RUNNING,

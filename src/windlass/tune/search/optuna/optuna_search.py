@@ -118,7 +118,7 @@ class OptunaSearch(OptunaSearcher):
         return found
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """Make the given sampler, reseeded, or TPE."""
+        """Create the given sampler, reseeded, or TPE."""
         import optuna  # lazy: loaded by `open`
 
         if self.given_sampler is None:
@@ -142,7 +142,7 @@ class OptunaSearch(OptunaSearcher):
         return _nested(fixed, assigned), assigned
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """See the base class; the draws of a function of a trial are recorded, as nothing else holds them."""
+        """See the base class; draws of a function of a trial are recorded, because they are stored nowhere else."""
         if self._by_run is None:
             return super().ask(number)
         before = self._model.study_attrs()
@@ -160,7 +160,7 @@ class OptunaSearch(OptunaSearcher):
         return suggestion, self._add(suggestion)
 
     def settings(self) -> dict[str, object]:
-        """See the protocol; objects of Optuna are only named, and must be passed again to restore a sweep."""
+        """See the protocol; Optuna objects are stored only by name, and must be passed again to restore a sweep."""
         settings = dict(super().settings())
         given = {"metric": self.metric, "mode": self.mode, "study_name": self.study_name}
         settings.update({name: value for name, value in given.items() if value is not None})

@@ -29,7 +29,7 @@ __all__ = ["OptunaSearcher"]
 
 @dataclass(frozen=True, slots=True)
 class _AskedAhead:
-    """Suggestion that was made and not used yet."""
+    """Suggestion that has not been used yet."""
 
     number: int
     suggestion: Suggestion
@@ -38,7 +38,7 @@ class _AskedAhead:
 
 
 class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
-    """Searcher that asks a sampler for configurations and tells it their results; subclasses choose the sampler.
+    """Searcher that gets configurations from a sampler and passes it their results; subclasses choose the sampler.
 
     Attributes:
         fixed: parameters that are not searched, by name, and their values; the model still learns from all.
@@ -120,7 +120,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         return made
 
     def make_sampler(self, seed: int) -> BaseSampler:
-        """Make the sampler itself."""
+        """Create the sampler."""
         raise NotImplementedError
 
     @overload
@@ -153,7 +153,7 @@ class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
         return suggestion
 
     def ask(self, number: int) -> tuple[Suggestion, int]:
-        """Ask the model, which keeps the answer as its last point, as in a restored sweep."""
+        """Request a point from the model, which keeps it as its last point, as in a restored sweep."""
         before = self._model.study_attrs()
         trial = self._model.ask(self.sampler(number))
         config, assigned = self.configure(number, trial)
