@@ -250,7 +250,12 @@ def test_logs_are_of_the_newest_attempt_unless_asked(windlass: Windlass, home: P
     run = good_run(home)
     write_log(run, 1, 0, [(1.0, "first try")])
     write_log(run, 2, 0, [(5.0, "second try")])
-    assert windlass("logs", GOOD).out == "second try\n"
+    shown = windlass("logs", GOOD)
+    assert (shown.out, shown.err) == (
+        "second try\n",
+        f"-- attempt 2; for earlier ones: windlass logs {GOOD} --attempt all\n",
+    )
+    assert windlass("logs", GOOD, "--attempt", "2").err == ""
     assert windlass("logs", GOOD, "--attempt", "1").out == "first try\n"
     assert windlass("logs", GOOD, "--attempt", "all").out == "1/train.0 | first try\n2/train.0 | second try\n"
     assert (

@@ -100,7 +100,8 @@ def test_moments() -> None:
     ("end", "text"),
     [
         (End("ok"), "ok"),
-        (End("killed", -9, 1, "node3"), "killed: rank 1 on node3, signal 9"),
+        (End("killed", -9, 1, "node3"), "killed: rank 1 on node3, ended by SIGKILL"),
+        (End("killed", 137, 1, "node3", "ended by SIGKILL"), "killed: rank 1 on node3, ended by SIGKILL"),
         (
             End("user-error", 3, 0, "vm", "exit code 3: ValueError: x"),
             "user-error: rank 0 on vm, exit code 3: ValueError: x",
@@ -134,7 +135,7 @@ def test_progress_says_what_is_new_once() -> None:
     assert [text for text in map(progress.describe, history) if text] == [
         "t: queued: waits for 1 GPU",
         "t: attempt 1 started",
-        "t: attempt 1 ended after 5.5s: killed: rank 1, signal 9",
+        "t: attempt 1 ended after 5.5s: killed: rank 1, ended by SIGKILL",
         "t: attempt 2 started, from the checkpoint of step 30",
         "stop requested: by hand",
         "hello",

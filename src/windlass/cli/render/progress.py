@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from windlass.core.phrases import duration
 from windlass.record import events
 from windlass.record.frames import Record
@@ -11,12 +13,20 @@ __all__ = ["Progress", "describe_end"]
 
 
 def describe_end(end: End) -> str:
-    """Return an end in words: `killed: rank 1 on node3, signal 9`."""
-    code = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}" if end.code else ""
+    """Return an end in words: `killed: rank 1 on node3, ended by SIGKILL`."""
+    code = _code_text(end.code)
     where = f"rank {end.rank}" + (f" on {end.host}" if end.host else "") if end.rank >= 0 else ""
     parts = [where, "" if code and code in end.message else code, end.message]
     parts = [part for part in parts if part]
     return f"{end.cause}: {', '.join(parts)}" if parts else end.cause
+
+
+def _code_text(code: int) -> str:
+    """Return an exit code in words: -9 (of a process) and 137 (of a shell) are both `ended by SIGKILL`."""
+    number = -code if code < 0 else code - 128
+    if number in signal.Signals.__members__.values():
+        return f"ended by {signal.Signals(number).name}"
+    return f"signal {number}" if code < 0 else f"exit code {code}" if code else ""
 
 
 class Progress:

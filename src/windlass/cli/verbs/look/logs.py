@@ -158,14 +158,9 @@ def _print_line(line: logs.LogLine, *, is_labelled: bool, is_numbered: bool = Fa
 def _tell_of_earlier(run: RunFolder, found: list[logs.LogFile], attempt: int | None) -> None:
     """Mention earlier attempts that are not shown."""
     newest = max((log.attempt for log in found), default=0)
-    if attempt is None and newest > 1 and sys.stderr.isatty():
-        tell(
-            paint(
-                f"-- attempt {newest}; --attempt {newest - 1} or --attempt all shows earlier ones",
-                "dim",
-                stream=sys.stderr,
-            )
-        )
+    if attempt is None and newest > 1:
+        text = f"-- attempt {newest}; for earlier ones: windlass logs {run.id} --attempt all"
+        tell(paint(text, "dim", stream=sys.stderr))
 
 
 def _follow(
