@@ -221,7 +221,7 @@ ENVIRONMENT = [
         "{t}/py cannot be executed", "chmod +x {t}/py"),
     Bad("not a Python", shell("printf '#!/bin/sh\\necho I am no snake >&2; exit 3' > py && chmod +x py"),
         lambda t: pin_environment("python", t, python="py"), "python-unusable",
-        "{t}/py is not a working Python >= 3.9 (code 3): I am no snake", "name a working Python interpreter or virtual environment"),
+        "{t}/py is not a working Python >= 3.9 (code 3): I am no snake", "set it to a working Python interpreter or virtual environment"),
     Bad("not a program", shell("echo text > py && chmod +x py"), lambda t: pin_environment("python", t, python="py"), "python-unusable",
         "{t}/py is not a program: Exec format error", "name a Python interpreter"),
     Bad("no interpreter named", nothing, lambda t: pin_environment("python", t), "python-unusable",

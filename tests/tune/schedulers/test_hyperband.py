@@ -53,7 +53,7 @@ def test_a_bracket_waits_for_all_and_keeps_its_best() -> None:
         assert sweep.report(scheduler, trial, result(2)).decision is SchedulerDecision.CONTINUE
         verdict = sweep.report(scheduler, trial, result(3, trial.number))
         assert verdict.decision is SchedulerDecision.PAUSE
-    assert verdict.why == "it waits at training_iteration 3 for 1 other trials of its bracket"
+    assert verdict.why == "it waits at training_iteration 3 for 1 other trial of its bracket"
     verdict = sweep.report(scheduler, trials[4], result(3, -1.0))
     assert (verdict.decision, verdict.why) == (
         SchedulerDecision.STOP,

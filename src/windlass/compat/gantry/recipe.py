@@ -20,7 +20,7 @@ class Recipe(RecipeSettings):
     """Workload with the fields and methods of gantry's own `Recipe`; `args` is the command."""
 
     def dry_run(self, account: GantryAccount | None = None) -> GantryRequest:
-        """Return the request of a launch; resolves names through `account` if given, writes nothing."""
+        """Return the request of a launch, with names resolved through `account` if given. Writes nothing."""
         return prepare(self, account=account)
 
     def launch(
@@ -35,7 +35,7 @@ class Recipe(RecipeSettings):
         """Submit the recipe to Beaker; wait for the end if `timeout` or `show_logs` is set.
 
         Raises:
-            WindlassError: what `prepare` and `windlass.compat.gantry.request.launch` raise.
+            WindlassError: see `prepare` and `windlass.compat.gantry.request.launch`.
         """
         following = FollowOptions.of(
             show_logs=show_logs,

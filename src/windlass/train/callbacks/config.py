@@ -160,7 +160,7 @@ class SequenceLengthConfig(_Common):
 
 
 def _moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Diagnostic]:
-    """Yield problems with moments and their values; `name` is the field of the values."""
+    """Yield problems with the points and their values; `name` is the field of the values."""
     if len(at) != len(values):
         message = f"{count(len(at), 'moment')} for {len(values)} {name}"
         yield "at", message, "invalid-value", f"give `at` and `{name}` the same number of values"

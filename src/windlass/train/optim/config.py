@@ -31,7 +31,9 @@ MAX_LR = 1000.0
 class LossConfig:
     """Cross-entropy, averaged over the global batch's counted tokens."""
 
-    z_loss: Annotated[float, Range(min=0), Doc("Weight of the squared log normaliser. Source: PaLM, section 5.")] = 0.0
+    z_loss: Annotated[
+        float, Range(min=0), Doc("Weight of the squared log normaliser (z-loss). Source: PaLM, section 5.")
+    ] = 0.0
     kind: Annotated[
         Literal["auto", "plain", "chunked"], Doc("chunked: never hold all logits in memory; auto: chunked if faster.")
     ] = "auto"

@@ -48,7 +48,7 @@ def vocabulary_loss(
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """Sums of cross-entropy and weighted squared normalisers, from this process's columns of the logits."""
+    """Sums of cross-entropy and weighted squared normalisers over this process's columns of the logits."""
 
     @staticmethod
     def forward(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from windlass.core.phrases import count
 from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
 from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, SchedulerDecision, Verdict
@@ -134,7 +135,7 @@ class HyperBandScheduler(FIFO):
         at = f"at {self.time_attr} {bracket.milestone}"
         if not bracket.is_done:
             return Verdict(
-                SchedulerDecision.PAUSE, f"it waits {at} for {len(bracket.behind)} other trials of its bracket"
+                SchedulerDecision.PAUSE, f"it waits {at} for {count(len(bracket.behind), 'other trial')} of its bracket"
             )
         if sweep.is_searching and bracket is self._open and bracket.is_fresh and not bracket.has_had_all:
             self._awaits_trials = bracket

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from windlass.core.phrases import count
 from windlass.tune.errors import BadValueError
 from windlass.tune.rng import seeded
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
@@ -168,7 +169,7 @@ class PopulationBasedTraining(FIFO):
         num_behind = len(self._behind) - (member.trial.id in self._behind)
         if num_behind:
             return Verdict(
-                SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for {num_behind} other trials"
+                SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for {count(num_behind, 'other trial')}"
             )
         if member in self._pass_barrier(sweep, time):
             return NOOP
