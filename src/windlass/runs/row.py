@@ -78,7 +78,7 @@ class RunRow:
 
     @classmethod
     def from_columns(cls, columns: tuple[object, ...]) -> RunRow:
-        """Read back `to_columns`; raises ValueError for invalid values."""
+        """Decode the output of `to_columns`; raises ValueError for invalid values."""
         values = dict(zip(COLUMNS, columns, strict=True))
         values["tasks"] = decode_json(str(values["tasks"]))
         values["may_be_queued"] = bool(values["may_be_queued"])

@@ -126,12 +126,12 @@ class FencingAgentCore:
         return self.tick(now)
 
     def superseded(self, now: float) -> list[Action]:
-        """Handle that another start of the job took over, which is final."""
+        """Handle the takeover by another start of the job, which is final."""
         self._become(state=FenceState.SUPERSEDED)
         return self.tick(now)
 
     def resumed(self, now: float) -> None:
-        """Handle that the agent itself was suspended until now.
+        """Handle a suspension of the agent itself that has just ended.
 
         Silence kills only after another `stop_s` without a heartbeat, unless it had already led to a kill.
         """

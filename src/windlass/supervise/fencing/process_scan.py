@@ -31,7 +31,7 @@ class UserProcessEntry:
 
 
 class UserProcessScan:
-    """Scan for descendants of a replica's guard or supervisor outside their session, as all user processes are.
+    """Scan for user processes: descendants of a replica's guard or supervisor outside of their session.
 
     Args:
         session: session of the guard; the supervisor, the fencing agent and their helpers stay in it.

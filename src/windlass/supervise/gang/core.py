@@ -159,7 +159,7 @@ class GangCore:
         return self._set(now, attempt=self._journal.task().next_attempt, step=Step.WAIT)
 
     def on_superseded(self, now: float) -> list[Command]:
-        """Handle that the scheduler restarted the job on other nodes: end everything of this start."""
+        """Handle a restart of the job on other nodes: end everything that this start began."""
         if self._is_superseded or self._is_over:
             return []
         self._is_superseded = True
@@ -170,11 +170,11 @@ class GangCore:
         return commands + self._await_stop(now)
 
     def on_upstream_failed(self, name: str, now: float) -> list[Command]:
-        """Handle that a task this one depends on did not succeed; this one never starts."""
+        """Handle the failure of an upstream task: this task never starts."""
         return self._end_task(State.FAILED, str(Cause.SIBLING_FAILED), f"upstream task {name} did not succeed", now)
 
     def on_setup_failed(self, message: str, now: float) -> list[Command]:
-        """Handle that the task's environment could not be built."""
+        """Handle a failed build of the task's environment."""
         return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
 
     def on_status(self, status: ReplicaStatus, now: float) -> list[Command]:

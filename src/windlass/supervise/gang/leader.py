@@ -125,7 +125,7 @@ class Leader:
         self._run(self.core.on_status(status, self._clock.monotonic()))
 
     def on_superseded(self) -> None:
-        """Handle that the scheduler restarted the job."""
+        """Handle a restart of the job by the scheduler."""
         self._run(self.core.on_superseded(self._clock.monotonic()))
 
     def _on_lost(self, rank: int) -> None:

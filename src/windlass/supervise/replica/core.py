@@ -139,11 +139,11 @@ class ReplicaCore:
         return [OpenGate(), SendStatus(self.status())]
 
     def on_spawn_failed(self, end: End) -> list[Command]:
-        """Handle that the user's command could not be executed."""
+        """Handle a user's command that could not be executed."""
         return self.on_ended(end)
 
     def on_ended(self, end: End) -> list[Command]:
-        """Handle that the user's processes are gone and the log is complete."""
+        """Handle the end of the user's processes, with a complete log."""
         if self.phase is Phase.ENDED:
             return [SendStatus(self.status())]
         if self._stall is not None:

@@ -120,7 +120,7 @@ class SweepSettings:
 
     @classmethod
     def from_data(cls, name: str, objectives: Mapping[str, Any], data: Mapping[str, Any]) -> SweepSettings:
-        """Read back `to_data`; a `resources` function becomes one CPU and must be passed again."""
+        """Decode the output of `to_data`; a `resources` function becomes one CPU and must be passed again."""
         known = {key: value for key, value in data.items() if key in cls.__slots__}
         known["keep"] = RetentionPolicy(**data["keep"])
         known["half"] = PartialGoal(**data.get("half", {}))
@@ -135,7 +135,7 @@ def objectives_to_data(objectives: Objectives) -> dict[str, Any]:
 
 
 def objectives_from_data(data: Mapping[str, Any]) -> Objectives:
-    """Read back `objectives_to_data`."""
+    """Decode the output of `objectives_to_data`."""
     return Objectives(metrics=tuple(data["metrics"]), is_max=tuple(mode == "max" for mode in data["modes"]))
 
 
@@ -145,7 +145,7 @@ def resources_to_data(resources: Resources) -> dict[str, Any]:
 
 
 def resources_from_data(data: Mapping[str, Any]) -> Resources:
-    """Read back `resources_to_data`."""
+    """Decode the output of `resources_to_data`."""
     return Resources(bundles=tuple(dict(bundle) for bundle in data["bundles"]), strategy=data["strategy"])
 
 

@@ -223,5 +223,5 @@ def work_to_data(work: Work) -> dict[str, Any]:
 
 
 def rebuild_work(data: dict[str, Any]) -> Work:
-    """Read back `work_to_data`, and import the trainable's module."""
+    """Decode the output of `work_to_data`, and import the trainable's module."""
     return Work(**(data | {"trainable": deserialize(data["trainable"])}))

@@ -47,7 +47,7 @@ def to_form(value: Any) -> Any:
 
 
 def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Read back `to_form`; `made` creates an object from its type and arguments.
+    """Decode the output of `to_form`; `made` creates an object from its type and arguments.
 
     Raises:
         PreconditionError: it names code that cannot be imported (`module-not-found`).

@@ -172,7 +172,7 @@ def searcher_settings(searcher: SearchAlgorithm) -> dict[str, Any]:
 
 
 def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
-    """Read back `searcher_settings`; the searcher is not opened yet.
+    """Decode the output of `searcher_settings`; the searcher is not opened yet.
 
     Raises:
         PreconditionError: it was created with objects that the journal does not contain.

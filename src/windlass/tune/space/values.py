@@ -67,7 +67,7 @@ def to_json(value: Any, place: str = "config") -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Read back `to_json`.
+    """Decode the output of `to_json`.
 
     Raises:
         SpaceError: an object can no longer be imported.

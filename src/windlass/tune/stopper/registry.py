@@ -85,7 +85,7 @@ def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
 
 
 def stopper_from(settings: Mapping[str, Any]) -> Stopper:
-    """Read back `stopper_settings`; the stopper has seen no results yet.
+    """Decode the output of `stopper_settings`; the stopper has seen no results yet.
 
     Raises:
         PreconditionError: its code, or an object that it uses, cannot be imported.

@@ -54,7 +54,7 @@ class SweepRecord:
 
 
 def read_record(folder: Path) -> SweepRecord:
-    """Read back `write`.
+    """Read what `write` wrote.
 
     Raises:
         PreconditionError: the record is damaged, or the sweep was not declared in a file.

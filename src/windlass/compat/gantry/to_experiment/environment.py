@@ -94,6 +94,7 @@ def _secrets(request: GantryRequest, diagnostics: ConversionDiagnostics) -> list
         if getattr(recipe, option):
             flag = "--" + option.replace("_", "-")
             diagnostics.refuse(
-                f"`{flag} {getattr(recipe, option)}`: it is not written to a file at the site", "use `--env-secret`"
+                f"`{flag} {getattr(recipe, option)}`: secrets cannot be written to this file at the site",
+                "use `--env-secret`",
             )
     return found

@@ -120,7 +120,7 @@ def ensure_trial_template(folder: Path, prepared: Prepared | None, sweep: str) -
 
 
 def read_trial_template(folder: Path) -> TrialTemplate:
-    """Read back what `write` wrote.
+    """Read what `write` wrote.
 
     Raises:
         PreconditionError: the file is missing or damaged.

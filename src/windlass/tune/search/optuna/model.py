@@ -103,7 +103,7 @@ def distributions_to_json(distributions: Mapping[str, BaseDistribution]) -> dict
 
 
 def distributions_from_json(data: Mapping[str, str]) -> dict[str, BaseDistribution]:
-    """Read back `distributions_to_json`."""
+    """Decode the output of `distributions_to_json`."""
     return {name: optuna.distributions.json_to_distribution(text) for name, text in data.items()}
 
 
