@@ -265,7 +265,7 @@ def test_a_process_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"RANK": ""}, "RANK is ``"),
         ({"WORLD_SIZE": "0"}, "RANK is 0 and WORLD_SIZE 0"),
         ({"WORLD_SIZE": "2", "RANK": "5"}, "RANK is 5 and WORLD_SIZE 2"),
-        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, and MASTER_ADDR is not set"),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, but MASTER_ADDR is not set"),
     ],
 )
 def test_an_environment_that_names_no_place(

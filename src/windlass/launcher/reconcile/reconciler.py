@@ -151,7 +151,7 @@ def _left_alone(ports: ClientPorts, missing: list[str]) -> str:
 
 def _do(ports: ClientPorts, task: str, action: Action, journal: ClientJournal) -> str:
     if isinstance(action, Submit):
-        return _submit(ports, task, action.job, journal, f"resubmitted job {action.job} of {task}")
+        return _submit(ports, task, action.job, journal, f"submitted job {action.job} of {task} again")
     if isinstance(action, Cancel):
         found = submission_of(ports.files, task, action.job)
         assert found is not None  # it has been observed
