@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.files import sha256_file
+from windlass.launcher.archive.secret_search import find_secrets
 from windlass.runs.archive.contents import (
     LIST,
     Contents,
@@ -249,6 +251,31 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path, tree: Path) -
     ):
         write_items(archive, RUN, items)
     assert caught.value.code == "archive-changed"
+
+
+def test_a_file_that_is_deleted_meanwhile_is_an_error(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends writes files under temporary names and renames them."""
+    items = list(items_below(tree, "run", {}))
+    digest = sha256_file
+
+    def digest_and_delete(path: Path) -> str:
+        path.unlink()
+        return digest(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windlass.runs.archive.contents.sha256_file", digest_and_delete)
+        with pytest.raises(PreconditionError, match="changed during the export") as caught:
+            list(items_below(tree, "run", {}))
+    assert caught.value.code == "archive-changed"
+    with (
+        pytest.raises(PreconditionError, match="changed during the export"),
+        open_for_writing(tmp_path / "x", "x.tar") as archive,
+    ):
+        write_items(archive, RUN, items)
+    with pytest.raises(PreconditionError, match="changed during the export"):
+        find_secrets(items, {"KEY": b"a-value-to-look-for"})
 
 
 def test_only_known_names_are_written() -> None:

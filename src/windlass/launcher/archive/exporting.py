@@ -125,11 +125,11 @@ def export_run(
 def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[str], None], wanted: _Wanted) -> Contents:
     """Collect and write the files; repeat if a supervisor that is exiting wrote to the journal."""
     for pause_s in (*_PAUSES_S, 0.0):
-        contents = _gather(run, home, path.parent, wanted)
-        log(f"{count(len(contents.items), 'file')}, {size(contents.num_bytes)}")
-        if not wanted.secrets:
-            _refuse_secrets(contents, home)
         try:
+            contents = _gather(run, home, path.parent, wanted)
+            log(f"{count(len(contents.items), 'file')}, {size(contents.num_bytes)}")
+            if not wanted.secrets:
+                _refuse_secrets(contents, home)
             _write(contents, path, name)
         except PreconditionError as error:
             if error.code != "archive-changed" or not pause_s:

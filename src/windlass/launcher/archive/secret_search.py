@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from windlass.record.redact import Redactor
-from windlass.runs.archive.contents import Item
+from windlass.runs.archive.contents import Item, unchanged
 
 __all__ = ["MIN_BYTES", "find_secrets"]
 
@@ -38,14 +38,16 @@ _BROKEN = (
 def find_secrets(items: Iterable[Item], secrets: Mapping[str, bytes]) -> dict[str, list[str]]:
     """Return the names of the secrets in each file, by path in the archive; clean files are omitted.
 
-    File names and link targets are searched too. Raises OSError for an unreadable file.
+    File names and link targets are searched too. Raises OSError for an unreadable file, and PreconditionError
+    (`archive-changed`) for a file that was deleted.
     """
     redactor = Redactor(secrets, min_form_bytes=MIN_BYTES)
     found = {}
     for item in items:
         names = redactor.names_in(f"{item.path}\n{item.link}".encode("utf-8", "surrogateescape"))
         if item.source is not None and not item.link:
-            names |= _in_file(item.source, redactor)
+            with unchanged(item.source):
+                names |= _in_file(item.source, redactor)
         if names:
             found[item.path] = sorted(names)
     return found

@@ -28,7 +28,17 @@ from windlass.core.names import is_run_id
 from windlass.core.tree import walk
 from windlass.runs.archive.stream import damaged, member
 
-__all__ = ["LIST", "ROCRATE", "Contents", "Item", "items_below", "read_contents", "take_out", "write_items"]
+__all__ = [
+    "LIST",
+    "ROCRATE",
+    "Contents",
+    "Item",
+    "items_below",
+    "read_contents",
+    "take_out",
+    "unchanged",
+    "write_items",
+]
 
 LIST = "archive.json"
 ROCRATE = "ro-crate-metadata.json"
@@ -162,7 +172,10 @@ def stays_inside(path: str, link: str) -> bool:
 
 
 def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator[Item]:
-    """Digest and yield the files below a folder; add escaping links and special files to `left_out`."""
+    """Digest and yield the files below a folder; add escaping links and special files to `left_out`.
+
+    Raises PreconditionError (`archive-changed`) if a file is deleted meanwhile.
+    """
     for root, folders, names in walk(folder, onerror=_raise):
         folders.sort()
         path = f"{prefix}/{Path(root).relative_to(folder).as_posix()}"
@@ -176,12 +189,18 @@ def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator
             if full.is_symlink() and not stays_inside(path, os.readlink(full)):
                 left_out[path] = f"a link out of the run: {os.readlink(full)}"
             elif full.is_symlink() or full.is_file():
-                yield _item(full, path)
-            else:
+                with unchanged(full):
+                    item = _item(full, path)
+                yield item
+            elif os.path.lexists(full):
                 left_out[path] = "not a file or link"
+            else:
+                raise _changed(full)
 
 
 def _raise(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):
+        raise _changed(Path(error.filename)) from error
     raise error
 
 
@@ -217,14 +236,14 @@ def write_items(archive: tarfile.TarFile, root: str, items: Iterable[Item]) -> N
         if item.link:
             archive.addfile(info)
             continue
-        with open(item.source, "rb") as file:
+        with unchanged(item.source), open(item.source, "rb") as file:
             counted = _Counted(file)
             try:
                 archive.addfile(info, counted)
             except tarfile.ReadError as error:
-                raise _changed(item) from error
+                raise _changed(item.source) from error
             if counted.digest.hexdigest() != item.sha256 or file.read(1):
-                raise _changed(item)
+                raise _changed(item.source)
 
 
 class _Counted:
@@ -240,8 +259,17 @@ class _Counted:
         return piece
 
 
-def _changed(item: Item) -> PreconditionError:
-    message = f"{item.source} changed during the export"
+@contextmanager
+def unchanged(source: Path) -> Iterator[None]:
+    """Raise PreconditionError (`archive-changed`) if a file to export was deleted since it was listed."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _changed(source) from error
+
+
+def _changed(source: Path) -> PreconditionError:
+    message = f"{source} changed during the export"
     return PreconditionError(message, hint="try again when no process writes to the run", code="archive-changed")
 
 
