@@ -335,3 +335,21 @@ def test_nothing_is_done_for_a_run_whose_record_is_damaged(bench: Bench, backend
     assert said.startswith(f"nothing was done for {run.id}: ")
     assert "no record of job 1 of main" in said
     assert backend.taken == ["main-1"]
+
+
+def test_a_run_with_jobs_whose_provenance_was_deleted_is_not_an_interrupted_launch(
+    bench: Bench, backend: PickyBackend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = bench.launch()
+    starts(run)
+    (run.folder.path / "provenance.json").unlink()
+    capsys.readouterr()
+    assert main(["show", run.id]) == 0
+    assert "staged" not in capsys.readouterr().out
+    assert run.reconcile() == []
+    assert run.state is State.RUNNING
+    backend.lose("main-1")
+    assert run.reconcile() == [
+        "job 1 of main was lost: its job is gone; no reason is known",
+        "submitted job 2 of main",
+    ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from windlass.core.errors import NotFoundError, SourcePlace, UsageError, WindlassError
 from windlass.core.names import nearest
@@ -97,18 +98,30 @@ def _of_file(path: Path) -> ModuleType:
         return sys.modules[name]
     if str(full.parent) not in sys.path:
         sys.path.insert(0, str(full.parent))
-    spec = importlib.util.spec_from_file_location(name, full)
-    assert spec is not None  # the name ends with .py
-    assert spec.loader is not None
+    loader = _SourceLoader(name, str(full))
+    spec = importlib.util.spec_from_file_location(name, full, loader=loader)
+    assert spec is not None  # there is a loader
     module = importlib.util.module_from_spec(spec)
     # Before execution: its dataclasses look up their module.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+class _SourceLoader(SourceFileLoader):
+    """Loader that compiles the file each time.
+
+    Python takes bytecode for current if size and second of the last change are those of the source, so an edit can be
+    recorded as new code while the old one runs.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the file as it is now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _has_vars(value: object) -> bool:

@@ -136,12 +136,10 @@ else:  # what is not asked for is not imported: a worker of a trial loads what i
                 "create_scheduler",
             ),
             "windlass.tune.search.optuna.bohb": ("BOHB",),
-            "windlass.tune.search": (
-                "BasicVariantGenerator as Random",
-                "ConcurrencyLimiter",
-                "Repeater",
-                "create_searcher",
-            ),
+            "windlass.tune.search": ("BasicVariantGenerator as Random",),
+            "windlass.tune.search.concurrency_limiter": ("ConcurrencyLimiter",),
+            "windlass.tune.search.registry": ("create_searcher",),
+            "windlass.tune.search.repeater": ("Repeater",),
             "windlass.tune.search.optuna.samplers": (
                 "CMAES",
                 "GP",

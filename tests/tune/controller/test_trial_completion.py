@@ -34,7 +34,7 @@ RUNNING, PAUSED = TrialStatus.RUNNING, TrialStatus.PAUSED
             {"num_interruptions": 3},
             False,
             Then.GIVEN_UP,
-            "it lost its worker 3 times; the last: gone",
+            "it lost its worker 3 times; the last error: gone",
         ),
         (AttemptOutcome.LOST, RUNNING, {"num_interruptions": 2}, False, Then.BACK, "its worker was lost: gone"),
         (AttemptOutcome.LOST, PAUSED, {"num_interruptions": 2}, False, Then.NOTHING, ""),

@@ -139,7 +139,7 @@ def test_a_plug_in_must_be_given_again() -> None:
     settings = searcher_settings(as_searcher(Counting()))
     with pytest.raises(PreconditionError) as caught:
         searcher_from(settings)
-    assert "Counting, again" in caught.value.message
+    assert "cannot recreate the searcher of this sweep, tests.tune.search.test_plugin:Counting" in caught.value.message
     assert caught.value.code == "module-not-found"
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from windlass import tune
 from windlass.tune import space
 from windlass.tune.space import Domain, SpaceError
 from windlass.tune.space.primitives import (
@@ -194,7 +195,7 @@ def test_quantised_ends_weigh_half_for_floats_and_fully_for_integers() -> None:
 )  # fmt: skip
 def test_nonsense_is_refused_at_once(name: str, arguments: tuple[Any, ...], words: str, code: str) -> None:
     with pytest.raises(SpaceError) as caught:
-        getattr(space, name)(*arguments)
+        getattr(tune, name)(*arguments)
     assert words in caught.value.message
     assert caught.value.code == code
     assert isinstance(caught.value, ValueError)
@@ -216,7 +217,7 @@ def test_bounds_are_those_of_ray(name: str, need: Any) -> None:
         arguments = (*bounds, q) if name.startswith("q") else bounds
         theirs = _extremes_of_ray(getattr(rays, name), arguments, "int" in name)
         try:
-            ours = getattr(space, name)(*arguments)
+            ours = getattr(tune, name)(*arguments)
         except SpaceError:
             assert theirs is None or bounds[0] >= bounds[1]  # Ray draws from an empty range, and from one turned round
             return

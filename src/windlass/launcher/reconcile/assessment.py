@@ -40,7 +40,7 @@ from windlass.runs.store import RunFolder
 if TYPE_CHECKING:
     from windlass.launcher.ports import ClientPorts
 
-__all__ = ["LOOK_S", "assess", "has_ended", "is_settled", "next_action"]
+__all__ = ["LOOK_S", "assess", "has_ended", "is_settled", "next_action", "was_staged"]
 
 
 LOOK_S = 5.0
@@ -81,7 +81,7 @@ def assess(run: RunFolder, home: Home) -> Assessment:
     if run.is_mirrored:
         _pull_mirror(client)
     facts = files.facts()
-    if not facts.run or not files.is_staged():
+    if not facts.run or not was_staged(client, facts):
         return Assessment(pending=(_unfinished_launch(client, facts),))
     seen = _observe(client, facts, patience_s=LOOK_S)
     facts = files.facts()
@@ -99,6 +99,11 @@ def assess(run: RunFolder, home: Home) -> Assessment:
     suspended = {name: each.suspended for name, each in seen.newest.items() if each.suspended}
     unseen = {name: why for name, each in seen.newest.items() if (why := _why_unseen(each))}
     return Assessment(pending=tuple(pending), suspended=suspended, unseen=unseen)
+
+
+def was_staged(ports: ClientPorts, facts: RunFacts) -> bool:
+    """Return whether a run's files were all staged: jobs are recorded only then, whatever was deleted since."""
+    return ports.files.is_staged() or any(task.jobs for task in facts.tasks.values())
 
 
 def has_ended(facts: RunFacts) -> bool:

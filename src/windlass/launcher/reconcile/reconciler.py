@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from windlass.backends import CanSweep, CanUnqueue
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.launcher.client import Client
-from windlass.launcher.reconcile.assessment import has_ended, is_settled, next_action
+from windlass.launcher.reconcile.assessment import has_ended, is_settled, next_action, was_staged
 from windlass.launcher.reconcile.policy import (
     Action,
     Cancel,
@@ -72,7 +72,7 @@ def _carry_out(ports: ClientPorts) -> list[str]:
     """Carry out actions until none is left, pushing each to the run's site."""
     done: list[str] = []
     files = ports.files
-    if not files.facts().run or not files.is_staged():
+    if not files.facts().run or not was_staged(ports, files.facts()):
         missing = files.missing_records(files.facts())
         if missing:
             return [_left_alone(ports, missing)]
