@@ -113,7 +113,8 @@ def ps_command(
     if not is_complete:
         tell(f"showing the newest {most}; --all shows the rest")
     if needs and not is_reconciling:
-        tell(f"{len(needs)} of them need an action: `windlass show RUN` shows it, `windlass ps --reconcile` does it")
+        verb = "needs" if len(needs) == 1 else "need"
+        tell(f"{len(needs)} of them {verb} an action: `windlass show RUN` shows it, `windlass ps --reconcile` does it")
 
 
 def _reconcile(index: Index, home: Home) -> dict[str, str]:
