@@ -216,7 +216,7 @@ BAD = [
     ),
     (
         "{name: x, tasks: {t: {run: f, vars: {CUDA_VISIBLE_DEVICES: 0}}}}",
-        "tasks.t.vars.CUDA_VISIBLE_DEVICES: the GPUs of a task are leased and set by windlass",
+        "tasks.t.vars.CUDA_VISIBLE_DEVICES: windlass leases the GPUs of a task and sets this variable",
         "reserved-variable",
         "remove it, and ask for GPUs: `gpus: 1`; inside a shell line, `CUDA_VISIBLE_DEVICES=0 python ...` still works",
     ),

@@ -37,7 +37,7 @@ class ErrorCode:
 
     @property
     def summary(self) -> str:
-        """Return the first sentence of the meaning."""
+        """Return the first sentence of a code's meaning."""
         head, stop, _ = self.meaning.partition(". ")
         return head + "." if stop else self.meaning
 

@@ -122,7 +122,7 @@ def _known(error: BaseException) -> WindlassError | None:
 
 
 def _open_streams() -> None:
-    """Make every stream writable and every text printable, also for `windlass ps >&-` and names that are not UTF-8."""
+    """Make every stream writable and all text printable, even with `windlass ps >&-` or names that are not UTF-8."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if sys.stderr is None:

@@ -20,7 +20,7 @@ def is_name(text: str) -> bool:
 
 
 def as_name(text: str, *, longest: int = 50) -> str:
-    """Return the valid name most similar to a text, such as `my-run` for `My Run`; empty if there is none."""
+    """Return the valid name most similar to a string, such as `my-run` for `My Run`; empty if there is none."""
     found = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:longest].strip("-._")
     return found if is_name(found) else ""
 

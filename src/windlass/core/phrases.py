@@ -51,6 +51,6 @@ def number(value: float) -> str:
 
 
 def brief(text: str, width: int) -> str:
-    """Return the first line of a text, shortened to a width with `...`."""
+    """Return the first line of a string, shortened to a width with `...`."""
     line = text.split("\n", 1)[0]
     return line if len(line) <= width else line[: width - 3] + "..."

@@ -32,7 +32,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration as the shortest exact text that `parse_duration` accepts: 5400 -> `1h30m`."""
+    """Format a duration as the shortest exact string that `parse_duration` accepts: 5400 -> `1h30m`."""
     milliseconds = round(seconds * 1000)
     if milliseconds < 0:
         raise ValueError(f"negative duration: {seconds}")
@@ -55,7 +55,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(num_bytes: int) -> str:
-    """Format a size as the shortest exact text that `parse_size` accepts: 17179869184 -> `16GiB`."""
+    """Format a size as the shortest exact string that `parse_size` accepts: 17179869184 -> `16GiB`."""
     for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2)):
         if num_bytes and num_bytes % 1024**power == 0:
             return f"{num_bytes // 1024**power}{unit}"

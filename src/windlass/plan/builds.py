@@ -273,7 +273,7 @@ def _data_named(texts: Iterable[str]) -> list[str]:
 
 
 def _tokens(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the names of the tokens in texts; skip texts that are refused elsewhere."""
+    """Yield the names of the tokens in strings; skip strings that are refused elsewhere."""
     for text in texts:
         try:
             pieces = parse_tokens(text)

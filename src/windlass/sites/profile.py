@@ -248,7 +248,7 @@ class SiteEnvironment:
     overrides: Annotated[tuple[Override, ...], Doc("Packages that need a different build.")] = ()
     patches: Annotated[tuple[Patch, ...], Doc("Start-up patches.")] = ()
     imports: Annotated[
-        tuple[str, ...], OneOrMany(), Doc("Python modules that must be importable after a build, if installed.")
+        tuple[str, ...], OneOrMany(), Doc("Python modules that, if installed, must be importable after a build.")
     ] = ()
     vars: Annotated[tuple[SiteVariable, ...], Doc("Environment variables for every task.")] = ()
     forward: Annotated[

@@ -136,7 +136,7 @@ def escape(path: str) -> str:
 
 
 def is_digest(text: str) -> bool:
-    """Return whether a text is a full sha256 in hex."""
+    """Return whether a string is a full sha256 in hex."""
     return _DIGEST.match(text) is not None
 
 

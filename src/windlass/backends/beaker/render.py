@@ -191,7 +191,7 @@ def fresh_name(spec: Mapping[str, Any]) -> str:
 
 
 def beaker_name(text: str, longest: int) -> str:
-    """Convert a text to a valid Beaker name: letters, digits, `.`, `_` and `-`, no leading `-`."""
+    """Convert a string to a valid Beaker name: letters, digits, `.`, `_` and `-`, no leading `-`."""
     return _NO_NAME.sub("-", text).lstrip("-")[:longest] or "x"
 
 

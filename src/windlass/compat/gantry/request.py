@@ -182,7 +182,7 @@ def save_spec(request: GantryRequest, path: Path, *, may_overwrite: bool) -> Non
 
 
 def yaml_of(spec: Mapping[str, Any]) -> str:
-    """Return a spec as YAML for Beaker's tools, with multi-line texts as blocks."""
+    """Return a spec as YAML for Beaker's tools, with multi-line strings as blocks."""
     import yaml  # lazy: PyYAML costs 25 ms
 
     class Dumper(yaml.SafeDumper):

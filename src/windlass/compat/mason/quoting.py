@@ -83,7 +83,7 @@ def _is_flag(word: str) -> bool:
 
 
 def _is_marked(word: str) -> bool:
-    """Return True if mason itself quotes a word: JSON and tags. The shell would read `<think>` as a redirection."""
+    """Return True if mason quotes the word itself, as it does for JSON and for tags, which a shell takes for redirections."""
     return "{" in word or "</" in word or _TAG.fullmatch(word) is not None
 
 

@@ -97,7 +97,7 @@ def cache(text: str) -> str:
 
 
 def filled(text: str) -> str:
-    """Check that a text is not empty; an empty one usually comes from an unset variable in a script."""
+    """Check that a string is not empty; an empty one usually comes from an unset variable in a script."""
     if not text.strip():
         raise ValueError("the value is empty; check that your script's variables are set")
     return text

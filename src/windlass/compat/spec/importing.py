@@ -66,7 +66,7 @@ def to_experiment(spec: Mapping[str, Any], *, name: str = "", source: str = "<sp
 
 
 def experiment_name(text: str) -> str:
-    """Return the valid name closest to a text, such as `my-run` for `My Run`."""
+    """Return the valid name closest to a string, such as `my-run` for `My Run`."""
     if is_name(text):
         return text
     return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")[:64].strip("-._") or "experiment"

@@ -20,7 +20,7 @@ _BEAKER = "BEAKER_"
 def beaker_compat(
     texts: Iterable[str], place: Destination, diagnostics: ConversionDiagnostics, *, finds_others: bool, how: str
 ) -> Compat:
-    """Return the `compat` settings of a task: Beaker's variables only if its texts refer to them.
+    """Return the `compat` settings of a task: Beaker's variables only if its strings refer to them.
 
     Code that sees these variables assumes that it is in a Beaker job, and may use Beaker's storage or server.
 

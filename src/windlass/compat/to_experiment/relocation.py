@@ -78,7 +78,7 @@ class Relocation:
         return _ANY_MARK.sub(lambda match: _MARKS[match.group()].token, replaced)
 
     def strangers(self, text: str) -> tuple[str, ...]:
-        """Return the complete paths of Beaker's storage in a text that are unknown at the site."""
+        """Return the complete paths of Beaker's storage in a string that are unknown at the site."""
         found = []
         for match in self._pattern.finditer(text):
             if self._target(match.group()) is None and not self._is_present(match.group()):
@@ -87,7 +87,7 @@ class Relocation:
         return tuple(dict.fromkeys(found))
 
     def kept(self, text: str) -> tuple[str, ...]:
-        """Return the unknown absolute paths in a text, which are used unchanged."""
+        """Return the unknown absolute paths in a string, which are used unchanged."""
         found = (match.group() for match in _ABSOLUTE.finditer(text))
         return tuple(
             dict.fromkeys(path for path in found if not _EVERYWHERE.match(path) and not self._pattern.match(path))

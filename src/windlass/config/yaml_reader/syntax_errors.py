@@ -46,7 +46,7 @@ _OPEN = ("a quote is never closed", "a list `[...]`", "a key has no")
 
 
 class YamlMark(Protocol):
-    """Position in a text from either PyYAML parser, counted from 0."""
+    """Position in a string from either PyYAML parser, counted from 0."""
 
     @property
     def line(self) -> int:

@@ -84,7 +84,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def size_text(num_bytes: int) -> str:
-    """Return the shortest exact text of a size: `2.5GiB` for 2684354560."""
+    """Format a size as the shortest exact string: `2.5GiB` for 2684354560."""
     forms = (
         _in_units(num_bytes, base, power, letters) for base, letters in _LETTERS.items() for power in range(6, 0, -1)
     )

@@ -40,7 +40,7 @@ def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnosti
 
 
 def _texts(experiment: Experiment) -> Iterator[str]:
-    """Yield every text in which tokens are replaced."""
+    """Yield every string in which tokens are replaced."""
     yield from experiment.env.vars.values()
     for source in experiment.data.values():
         yield from (source.build,) if isinstance(source.build, str) else source.build or ()
@@ -52,7 +52,7 @@ def _texts(experiment: Experiment) -> Iterator[str]:
 
 
 def _names(text: str, known: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Yield the parameters that a text names; none if the text is refused elsewhere."""
+    """Yield the parameters that a string names; none if the text is refused elsewhere."""
     try:
         pieces = parse_tokens(text)
     except ValueError:

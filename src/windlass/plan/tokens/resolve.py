@@ -85,7 +85,7 @@ def resolve_text(text: str, scope: Scope, diagnostics: Diagnostics, path: str, *
     for piece in pieces:
         if isinstance(piece, Token):
             if scanner is not None and scanner.is_escaped:
-                message = f"`{piece}` in {path} follows a backslash, which would remove part of the value"
+                message = f"`{piece}` in {path} follows a backslash, which would escape part of its value"
                 diagnostics.add(
                     path, message, "unsafe-insert", "write `$${` for a literal `${`, or leave the backslash out"
                 )
@@ -216,7 +216,7 @@ def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False)
             scanner.feed(piece)
             continue
         if is_shell and scanner.is_escaped:
-            raise ValueError(f"`{piece}` follows a backslash, which would remove part of the value")
+            raise ValueError(f"`{piece}` follows a backslash, which would escape part of its value")
         if piece.name in (*IN_JOB_TOKENS, *SUPERVISOR_TOKENS):
             filled += str(piece)
             scanner.feed_value()

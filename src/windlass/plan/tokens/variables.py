@@ -79,7 +79,7 @@ def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: D
         elif name == _DEVICES:
             hint = f"remove it, and ask for GPUs: `gpus: 1`; inside a shell line, `{_DEVICES}=0 python ...` still works"
             diagnostics.add(
-                where, f"{where}: the GPUs of a task are leased and set by windlass", "reserved-variable", hint
+                where, f"{where}: windlass leases the GPUs of a task and sets this variable", "reserved-variable", hint
             )
         elif name == _BLOCKING and is_debug and value != "1":
             message = f"{where}={value} contradicts --debug, which sets it to 1"

@@ -270,7 +270,7 @@ def unchanged(source: Path) -> Iterator[None]:
 
 def _changed(source: Path) -> PreconditionError:
     message = f"{source} changed during the export"
-    return PreconditionError(message, hint="try again when no process writes to the run", code="archive-changed")
+    return PreconditionError(message, hint="try again when no process is writing to the run", code="archive-changed")
 
 
 def read_contents(path: Path, archive: tarfile.TarFile) -> Contents:

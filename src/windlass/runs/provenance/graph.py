@@ -243,7 +243,7 @@ def _add_image(draft: _Draft, pin: Mapping[str, object], record: Mapping[str, ob
 def _add_data(
     draft: _Draft, pins: Mapping[str, object], declared: Mapping[str, object], built: Callable[[str], str]
 ) -> None:
-    """Add sources, the data they became, and data built from them."""
+    """Add sources, the data made from them, and what was built from that data."""
     found = _by_name(pins.get("data"))
     for name, pin in found.items():
         source, digest = _text(pin, "source"), _text(pin, "digest")

@@ -262,7 +262,7 @@ class FencingAgent:
                 self._receive()
 
     def _receive(self) -> None:
-        """Process the reports of the heartbeat process; restart it some time after it ended."""
+        """Handle reports from the heartbeat process; restart it after a delay if it has ended."""
         raw = os.read(self._heartbeats, _READ_BYTES)
         if not raw:
             self._poll.unregister(self._heartbeats)

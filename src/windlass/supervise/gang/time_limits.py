@@ -13,7 +13,7 @@ __all__ = ["Deadlines", "Due"]
 
 @dataclass(frozen=True)
 class Due:
-    """Deadline that has passed: its cause, and the time left for code that saves on a signal."""
+    """Expired deadline: its cause, and the grace period for code that saves on a signal."""
 
     cause: Cause
     message: str

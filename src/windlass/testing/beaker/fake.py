@@ -181,7 +181,7 @@ class FakeBeaker:
         return found
 
     def wait_for_line(self, experiment: StoredExperiment | str, text: str, *, timeout_s: float = 120.0) -> None:
-        """Block until any job of an experiment has printed a text; raises TimeoutError."""
+        """Block until any job of an experiment has printed a string; raises TimeoutError."""
         found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         with self._world.changed:
             if not self._world.changed.wait_for(lambda: any(text in job.text for job in found.jobs), timeout=timeout_s):

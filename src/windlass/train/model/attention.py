@@ -139,7 +139,7 @@ class MaskTable:
 
     @property
     def num_kept(self) -> int:
-        """Number of cached masks; at most MOST_KEPT, because evaluations can have many lengths."""
+        """Number of cached masks; at most MOST_KEPT, because evaluations can use many sequence lengths."""
         return len(self._kept)
 
 

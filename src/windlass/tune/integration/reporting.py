@@ -1,4 +1,4 @@
-"""Common code of the callbacks: selection of metrics, and reports with a checkpoint."""
+"""Code shared by the callbacks: selecting metrics, and reporting with checkpoints."""
 
 from __future__ import annotations
 

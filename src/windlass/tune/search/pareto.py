@@ -14,7 +14,7 @@ Losses = tuple[float, ...]
 
 
 def losses(objectives: Objectives, result: Metrics) -> Losses | None:
-    """Return a result's metrics with signs so that lower is better; None if one is missing or NaN."""
+    """Return a result's metrics, negated where higher is better; None if one is missing or NaN."""
     values = [result.get(name) for name in objectives.metrics]
     if not all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - NaN
         return None

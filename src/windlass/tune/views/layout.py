@@ -153,6 +153,6 @@ def _parameter_columns(rows: list[TrialRow], settings: ViewSettings) -> dict[str
 
 
 def _cut(value: object, width: int) -> str:
-    """Shorten a text to a width, keeping its end, which is usually more informative."""
+    """Shorten a string to a width, keeping its end, which is usually more informative."""
     text = format_value(value)
     return text if len(text) <= width else f"...{text[3 - width :]}"

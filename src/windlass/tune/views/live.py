@@ -93,7 +93,7 @@ class LiveView:
         self._draw(now, is_last=False)
 
     def note(self, text: str) -> None:
-        """Show a text above the table, such as the stack of a trial that hangs."""
+        """Show a string above the table, such as the stack of a trial that hangs."""
         if self._verbosity > 0:
             self._screen = self._screen or self._make_screen()
             self._screen.say(text)
@@ -279,7 +279,7 @@ class _Notebook:
 
 
 def html_page(progress: SweepProgress, settings: ViewSettings, rate: float | None = None) -> str:
-    """Return the view as HTML; every text from the sweep is escaped."""
+    """Return the view as HTML; every string from the sweep is escaped."""
     table = trial_table(progress, settings)
     lines = [count_line(progress, reports_per_s=rate), best_line(progress, settings), *wait_lines(progress)]
     lines += failure_lines(progress, settings.max_failures)

@@ -1,4 +1,4 @@
-"""Settings of views, and Ray Tune's reporters, which are converted to them."""
+"""View settings, and the conversion of Ray Tune's reporters to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""View of a sweep with its head in another process: reads the journal, and can be stopped at any time."""
+"""View of a sweep whose head runs in another process: it reads the journal and can be stopped at any time."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _SILENT_S = 60.0
     "--reconcile",
     "is_reconciling",
     is_flag=True,
-    help="First reconcile all runs: record lost jobs, submit next ones, cancel leftovers.",
+    help="Reconcile all runs first: record lost jobs, submit the next jobs, cancel leftovers.",
 )
 @click.option("--trials", "has_trials", is_flag=True, help="One line per trial instead of one per sweep.")
 @json_option

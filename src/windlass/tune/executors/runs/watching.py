@@ -186,6 +186,6 @@ class Watch:
 
 
 def _exception_in(text: str) -> str:
-    """Return the exception name at the end of the last traceback in a text; empty if there is none."""
+    """Return the exception name at the end of the last traceback in a string; empty if there is none."""
     found = _EXCEPTION.findall(text)
     return found[-1] if found else ""
