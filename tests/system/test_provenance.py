@@ -179,7 +179,7 @@ def test_what_cannot_be_carried_over(stage: Stage, project: Callable[..., Run]) 
         prepare_rerun(run.folder, stage.home, how=Rerun(on="docker"))
     assert caught.value.code == "code-not-pinned"
     pinned = project()
-    with pytest.raises(SpecError, match="names no image"):
+    with pytest.raises(SpecError, match="the experiment has no image"):
         prepare_rerun(pinned.folder, stage.home, how=Rerun(on="docker"))
     with pytest.raises(UsageError, match=r"cannot change env\.uv: a rerun keeps the pins"):
         prepare_rerun(pinned.folder, stage.home, ("env.uv=.",))

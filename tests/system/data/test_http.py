@@ -114,7 +114,7 @@ def test_a_plan_tells_of_what_it_fetches_and_not_of_what_is_here(web: FaultyProx
 
 
 def test_another_digest_is_refused(web: FaultyProxy, places: DataPlaces, tmp_path: Path) -> None:
-    with pytest.raises(PreconditionError, match=f"sha256 {SHA}, not {'ab' * 32}") as caught:
+    with pytest.raises(PreconditionError, match=f"its sha256 is {SHA}, not {'ab' * 32}") as caught:
         pin_data("d", f"{web.address}/file.bin#sha256={'ab' * 32}", tmp_path, places=places)
     assert caught.value.code == "digest-mismatch"
     assert places.store.versions() == []
