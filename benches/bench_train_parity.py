@@ -35,7 +35,7 @@ from transformers import AutoModelForCausalLM
 
 from windlass.train.batch import IGNORE, Batch
 from windlass.train.hf.check import compare_layers
-from windlass.train.hf.exchange import export_model
+from windlass.train.hf.convert_weights import export_model
 from windlass.train.hf.mapped import ModuleWeights, fill
 from windlass.train.hf.warm_start import warm_start
 from windlass.train.model.decoder import Decoder

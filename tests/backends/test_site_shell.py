@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.hosts import Hosts
 from windlass.backends import site_shell as site_shell_module
-from windlass.backends.exchange import exchange
+from windlass.backends.run_program import exchange
 from windlass.backends.site_shell import LocalShell, SiteShell, SshShell, shell_for
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites.profile import Profile

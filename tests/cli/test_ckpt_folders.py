@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.cli.conftest import Windlass
 from tests.train.hf.models import MODELS
 from tests.train.hf.test_companions import train_on_bytes
-from tests.train.hf.test_exchange import decoder
-from windlass.train.hf.convert import import_model
-from windlass.train.hf.exchange import export_model
+from tests.train.hf.test_convert_weights import decoder
+from windlass.train.hf.convert_weights import export_model
+from windlass.train.hf.import_export import import_model
 from windlass.train.hf.mapped import ModuleWeights
 
 

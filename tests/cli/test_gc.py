@@ -19,7 +19,7 @@ from windlass.runs.index import Index
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand-made runs have no plan that a backend could be asked about."""
-    monkeypatch.setattr("windlass.launcher.gc.runs.has_processes", lambda run: False)
+    monkeypatch.setattr("windlass.launcher.gc.removable.has_processes", lambda run: False)
 
 
 def environment(home: Path, key: str, age_s: float) -> Path:

@@ -17,8 +17,8 @@ from windlass.config.loading import load_config
 from windlass.core.clock import FakeClock
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_object
+from windlass.launcher.gc.removable import needs, old_runs
 from windlass.launcher.gc.retain_rules import retained
-from windlass.launcher.gc.runs import needs, old_runs
 from windlass.record.frames import read_frames
 from windlass.record.journal import read_journal
 from windlass.record.manifest import commit_manifest, read_manifest

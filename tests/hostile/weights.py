@@ -30,7 +30,7 @@ from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import SpecialIds, load_tokenizer
 from windlass.train.hf.companions import byte_tokenizer_files, companions_in
 from windlass.train.hf.config import read_config
-from windlass.train.hf.exchange import export_model, import_hf
+from windlass.train.hf.convert_weights import export_model, import_hf
 from windlass.train.hf.mapped import ModuleWeights
 from windlass.train.hf.sources import StoredCheckpoint
 from windlass.train.model.decoder import Decoder

@@ -172,13 +172,13 @@ def _second_cause_overwrites() -> list[Change]:
 
 def _first_cause_unnamed() -> list[Change]:
     """The leader names the last replica that ended badly and not the first."""
-    from windlass.supervise.gang import ends
+    from windlass.supervise.gang import outcome
 
     def precedence(end: End) -> tuple[bool, float, int]:
         is_mere_echo = end.cause in (Cause.OK, Cause.SIBLING_FAILED)
         return (not is_mere_echo, -end.at, end.rank)
 
-    return [(ends, "_precedence", precedence)]
+    return [(outcome, "_precedence", precedence)]
 
 
 def _final_causes_retried() -> list[Change]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from windlass.backends.exchange import Exchanged, exchange
+from windlass.backends.run_program import Exchanged, exchange
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites.profile import Profile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import time
 from pathlib import Path
 from types import FrameType
@@ -49,10 +50,16 @@ class HangUp:
             signal.raise_signal(signal.SIGTERM)
 
     def explains(self, error: OSError) -> bool:
-        """Return whether a write failed because the terminal was closed. Blocks for up to a second."""
+        """Return whether a write failed because the terminal was closed. Blocks for up to a second.
+
+        A process that ignores SIGHUP (`nohup`), or that its shell has disowned, gets no signal; its output then goes to
+        the file all the same.
+        """
         deadline = time.monotonic() + _SIGNAL_WITHIN_S
         while not self.came and error.errno == errno.EIO and time.monotonic() < deadline:
             time.sleep(0.01)
+        if not self.came and error.errno == errno.EIO and any(_is_character_device(own) for own in (1, 2)):
+            self._take(signal.SIGHUP, None)
         return self.came
 
     def _take(self, number: int, frame: FrameType | None) -> None:
@@ -65,3 +72,8 @@ class HangUp:
             os.dup2(descriptor, own)
         os.close(descriptor)
         self.ask()
+
+
+def _is_character_device(descriptor: int) -> bool:
+    """Return whether a descriptor is a terminal, open or closed; `isatty` is false for a closed one."""
+    return stat.S_ISCHR(os.fstat(descriptor).st_mode)

@@ -14,7 +14,7 @@ from windlass.core.names import nearest
 from windlass.core.phrases import size
 from windlass.pin.builds import build_key
 from windlass.pin.data.pinned import BuildPin
-from windlass.plan.adapters import adapted_command
+from windlass.plan.derived_builds import adapted_command
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import BUILDS, Pins, built_name
 from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, resolve_text

@@ -7,7 +7,7 @@ from windlass.plan.bundles import bundles_of
 from windlass.plan.capabilities import apply_rules
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import built_name
-from windlass.plan.placed import PlacedTask, Placement
+from windlass.plan.placement_result import PlacedTask, Placement
 from windlass.plan.shape import TaskShape, gpus_per_node
 from windlass.plan.site import Site, SiteResources
 from windlass.spec import Experiment, Task

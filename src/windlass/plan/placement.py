@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from windlass.core.errors import Problem, SourcePlace, SpecError
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.placed import Placement
+from windlass.plan.placement_result import Placement
 from windlass.plan.site import Site
 from windlass.spec import Experiment
 

@@ -13,8 +13,8 @@ from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.launchers.context import Launch, LaunchContext
 from windlass.plan.launchers.registry import launch
 from windlass.plan.pins import Pins, built_name
-from windlass.plan.placed import PlacedTask, Placement
 from windlass.plan.placement import place_tasks
+from windlass.plan.placement_result import PlacedTask, Placement
 from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.shape import TaskShape
 from windlass.plan.site import Site

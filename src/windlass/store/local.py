@@ -31,7 +31,7 @@ from windlass.core.files import write_atomic, write_json
 from windlass.core.json_text import read_json
 from windlass.core.units import format_size, parse_size
 from windlass.store.data_version import Version, VersionEntry, is_digest
-from windlass.store.direct import digest_stored
+from windlass.store.direct_io import digest_stored
 from windlass.store.objects import Inbox, Objects, no_space
 from windlass.store.scan import scan
 

@@ -20,7 +20,7 @@ from typing import Self
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory
-from windlass.store.direct import CHUNK_BYTES, bypass_cache, copy_large, digest_stored
+from windlass.store.direct_io import CHUNK_BYTES, bypass_cache, copy_large, digest_stored
 from windlass.store.reading import buffer, read_through, write_all
 
 __all__ = ["Inbox", "Objects", "clone", "no_space"]

@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from windlass.train.evaluate.downstream import Downstream, run_tasks
     from windlass.train.evaluate.lm_eval import LMEval, PeriodicEvaluation
     from windlass.train.hf.check import compare_layers
-    from windlass.train.hf.convert import export_hf
-    from windlass.train.hf.exchange import import_hf, load_hf
+    from windlass.train.hf.convert_weights import import_hf, load_hf
+    from windlass.train.hf.import_export import export_hf
     from windlass.train.hf.sources import load_model
     from windlass.train.model.config import (
         AttentionConfig,
@@ -188,8 +188,8 @@ else:
                 "PeriodicEvaluation",
             ),
             "windlass.train.hf.check": ("compare_layers",),
-            "windlass.train.hf.convert": ("export_hf",),
-            "windlass.train.hf.exchange": (
+            "windlass.train.hf.import_export": ("export_hf",),
+            "windlass.train.hf.convert_weights": (
                 "import_hf",
                 "load_hf",
             ),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.compat.spec.generated import JSON, specs
 from tests.plan.sample_beaker import beaker_site
 from windlass.compat.spec.importing import to_experiment
-from windlass.compat.spec.leaving import check_export
 from windlass.compat.spec.reading import sent
+from windlass.compat.spec.unsupported_settings import check_export
 from windlass.compat.spec.writing import from_experiment
 from windlass.config.path import split_path
 from windlass.core.errors import SpecError

@@ -18,7 +18,7 @@ from windlass.core.errors import UsageError
 from windlass.core.files import lock
 from windlass.launcher.gc import at_site
 from windlass.launcher.gc.at_site import collect_environments
-from windlass.launcher.gc.runs import Kept, Removal
+from windlass.launcher.gc.removable import Kept, Removal
 from windlass.record.manifest import commit_manifest
 from windlass.runs.home import Home
 from windlass.sites.profile import FileSystem, Profile

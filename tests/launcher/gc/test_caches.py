@@ -12,7 +12,7 @@ from tests.runs.journals import RunScript
 from windlass.core.files import lock
 from windlass.launcher.data import Data
 from windlass.launcher.gc.caches import clear, old_built_data, remove_built_data
-from windlass.launcher.gc.runs import Kept, Removal
+from windlass.launcher.gc.removable import Kept, Removal
 from windlass.pin.data.pinned import DataPlaces
 from windlass.pin.image.engine import ImageFacts
 from windlass.pin.image.records import ImageRecord, read_record, record_path, write_record

@@ -9,8 +9,8 @@ import pytest
 from tests.runs.journals import RunScript
 from windlass.core.clock import FakeClock
 from windlass.launcher.gc import retain_rules
+from windlass.launcher.gc.removable import Kept, Removal, remove
 from windlass.launcher.gc.retain_rules import enforce, half_removed, retained
-from windlass.launcher.gc.runs import Kept, Removal, remove
 from windlass.record.manifest import commit_manifest
 from windlass.runs.archive.origin import write_import_facts
 from windlass.runs.home import Home
@@ -24,7 +24,7 @@ LAST_ONE = {"checkpoints": {"last": 1}}
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand-made runs have no plan that a backend could be asked about."""
     monkeypatch.setattr(retain_rules, "has_processes", lambda run: False)
-    monkeypatch.setattr("windlass.launcher.gc.runs.has_processes", lambda run: False)
+    monkeypatch.setattr("windlass.launcher.gc.removable.has_processes", lambda run: False)
 
 
 def run_of(

@@ -18,7 +18,7 @@ from windlass.supervise.gang.core import GangCore
 from windlass.supervise.gang.election import Claims
 from windlass.supervise.gang.leader import Leader
 from windlass.supervise.gang.messages import Phase
-from windlass.supervise.gang.time_limits import Deadlines
+from windlass.supervise.gang.walltime import Deadlines
 from windlass.supervise.replica.core import ReplicaCore
 from windlass.supervise.slurm import scheduler
 from windlass.supervise.slurm.job_listing import JobEnd

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from tests.train.hf.models import MODELS
-from tests.train.hf.test_exchange import decoder
+from tests.train.hf.test_convert_weights import decoder
 from windlass.config.encode import to_data
 from windlass.train.checkpoint.store import open_store
 from windlass.train.compare.checkpoints import diff_checkpoints
-from windlass.train.hf.convert import export_hf
+from windlass.train.hf.import_export import export_hf
 from windlass.train.model.decoder import Decoder
 from windlass.train.parallel.world import World
 

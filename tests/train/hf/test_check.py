@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.train.hf.models import MODELS
-from tests.train.hf.test_exchange import decoder
+from tests.train.hf.test_convert_weights import decoder
 from windlass.core.errors import UsageError
 from windlass.train.hf.check import compare_layers
 

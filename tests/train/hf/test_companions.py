@@ -11,14 +11,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoTokenizer
 
 from tests.train.hf.models import MODELS
-from tests.train.hf.test_exchange import decoder
+from tests.train.hf.test_convert_weights import decoder
 from tests.train.hf.test_runs import recipe
 from windlass import train
 from windlass.train.build import build_trainer
 from windlass.train.data.tokenizer import ByteTokenizer
 from windlass.train.generation.continuation import continue_texts
-from windlass.train.hf.convert import export_hf, import_model
-from windlass.train.hf.exchange import export_model
+from windlass.train.hf.convert_weights import export_model
+from windlass.train.hf.import_export import export_hf, import_model
 from windlass.train.hf.mapped import ModuleWeights
 from windlass.train.parallel.world import World
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from tests.train.hf.models import MODELS
-from tests.train.hf.test_exchange import decoder, logits, oracle
+from tests.train.hf.test_convert_weights import decoder, logits, oracle
 from windlass import train
 from windlass.train.build import build_trainer
 from windlass.train.compare.checkpoints import diff_checkpoints
-from windlass.train.hf.convert import export_hf
-from windlass.train.hf.exchange import export_model
+from windlass.train.hf.convert_weights import export_model
+from windlass.train.hf.import_export import export_hf
 from windlass.train.hf.mapped import ModuleWeights
 from windlass.train.hf.sources import open_model
 from windlass.train.model.config import ModelConfig

@@ -10,10 +10,10 @@ import torch
 
 from tests.train.evaluate.test_loss import MODEL, held_out
 from tests.train.hf.models import MODELS
-from tests.train.hf.test_exchange import decoder
+from tests.train.hf.test_convert_weights import decoder
 from windlass.testing import run_distributed_test
 from windlass.train.evaluate.lm_eval import evaluate
-from windlass.train.hf.exchange import export_model, load_hf
+from windlass.train.hf.convert_weights import export_model, load_hf
 from windlass.train.hf.mapped import ModuleWeights, fill
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder

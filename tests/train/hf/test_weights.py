@@ -14,13 +14,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.train.hf.models import MODELS
-from tests.train.hf.test_exchange import decoder, oracle
+from tests.train.hf.test_convert_weights import decoder, oracle
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.train.errors import CheckpointError
-from windlass.train.hf import exchange
+from windlass.train.hf import convert_weights
 from windlass.train.hf.companions import tokenizer_companions
-from windlass.train.hf.convert import export_hf, import_model
-from windlass.train.hf.exchange import FileWeights, TensorToWrite, export_model, import_hf, load_hf, write_weights
+from windlass.train.hf.convert_weights import (
+    FileWeights,
+    TensorToWrite,
+    export_model,
+    import_hf,
+    load_hf,
+    write_weights,
+)
+from windlass.train.hf.import_export import export_hf, import_model
 from windlass.train.hf.mapped import ModuleWeights, fill
 from windlass.train.hf.maps import our_shapes
 from windlass.train.hf.sources import StoredCheckpoint, open_model
@@ -126,7 +133,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest
 
     folder = export(tmp_path / "hf")
     before = (folder / "model.safetensors").read_bytes()
-    monkeypatch.setattr("windlass.train.hf.exchange._write_shard", full)
+    monkeypatch.setattr("windlass.train.hf.convert_weights._write_shard", full)
     with pytest.raises(CheckpointError, match="No space left on device") as raised:
         export(folder, overwrite=True)
     assert raised.value.code == "not-writable"
@@ -138,7 +145,7 @@ def test_an_interrupted_export_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(exchange, "_publish", interrupted)
+    monkeypatch.setattr(convert_weights, "_publish", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export(tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []

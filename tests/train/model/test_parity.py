@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from tests.train.model import tiny
 from windlass.train.batch import IGNORE
-from windlass.train.hf.exchange import export_model
+from windlass.train.hf.convert_weights import export_model
 from windlass.train.hf.mapped import ModuleWeights
 from windlass.train.model.config import Llama3Scaling, RopeConfig, YarnScaling
 from windlass.train.model.decoder import Decoder, LossSums

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.train.hf.test_exchange import decoder
+from tests.train.hf.test_convert_weights import decoder
 from tests.train.olmo_core.written import model_data, state_of, write
 from windlass.core.errors import SpecError
 from windlass.train.errors import CheckpointError
-from windlass.train.hf.convert import export_hf, import_model
+from windlass.train.hf.import_export import export_hf, import_model
 from windlass.train.hf.warm_start import warm_start
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.train.hf.test_exchange import decoder
+from tests.train.hf.test_convert_weights import decoder
 from tests.train.olmo_core.written import model_data, state_of, write
 from windlass.train.errors import CheckpointError
 from windlass.train.olmo_core.checkpoint import open_olmo_core

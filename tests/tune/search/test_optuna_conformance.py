@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from windlass.core.errors import UsageError
 from windlass.tune.search import BasicVariantGenerator, Objectives, Suggestion
 from windlass.tune.search.optuna.bohb import BOHB
-from windlass.tune.search.optuna.given import as_space
+from windlass.tune.search.optuna.from_optuna import as_space
 from windlass.tune.search.optuna.optuna_search import OptunaSearch
 from windlass.tune.search.optuna.samplers import CMAES, NSGA2, NSGA3, TPE
 from windlass.tune.search.quasi_random import QuasiRandom

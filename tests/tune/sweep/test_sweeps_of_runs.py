@@ -164,7 +164,7 @@ def test_a_sweep_outlives_the_terminal_that_it_was_launched_in(hill: SweepStage)
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no other thread runs yet
+        preexec_fn=take_terminal,  # noqa: PLW1509 - no other thread runs yet
     )
     os.close(theirs)
     shown = bytearray()
@@ -179,6 +179,12 @@ def test_a_sweep_outlives_the_terminal_that_it_was_launched_in(hill: SweepStage)
     assert len(hill.runs("climb")) == 4
     assert "terminal closed; continues as process" in hill.words(handle)
     until(lambda: not handle.has_head, "the head has left")
+
+
+def take_terminal() -> None:
+    """Make standard input the session's terminal; the tests themselves may ignore SIGHUP, as under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def drain(terminal: int, shown: bytearray, hill: SweepStage) -> None:

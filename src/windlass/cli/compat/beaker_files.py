@@ -65,8 +65,8 @@ def export_command(source: str, overrides: tuple[str, ...], output: Path | None,
     Settings that only windlass understands are dropped with a note; settings that cannot be dropped without changing the
     experiment are an error. Works offline.
     """
-    from windlass.compat.spec.leaving import check_export  # lazy: after the cheap checks
     from windlass.compat.spec.reading import sent
+    from windlass.compat.spec.unsupported_settings import check_export  # lazy: after the cheap checks
     from windlass.compat.spec.writing import from_experiment
     from windlass.config.emit import yaml_of_data
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
+from windlass.compat.spec.escaping import escaped
 from windlass.compat.spec.reading import checked_spec, value_text
-from windlass.compat.spec.texts import escaped
 from windlass.compat.spec.writing import BEAKER_IMAGE, DEFAULT_READY_S, ENTRY_POINT, results_of, written, written_task
 from windlass.core.merge_patch import patch_between
 from windlass.core.names import is_name

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from windlass.compat.spec import keys
-from windlass.compat.spec.texts import plain_text
+from windlass.compat.spec.escaping import plain_text
 from windlass.core.merge_patch import merge
 from windlass.plan.beaker.quantities import duration_text, size_text
 from windlass.spec import Experiment, Task

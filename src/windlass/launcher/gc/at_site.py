@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from windlass.backends.site_shell import shell_for
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
-from windlass.launcher.gc.runs import Kept, Removal, needs
+from windlass.launcher.gc.removable import Kept, Removal, needs
 from windlass.launcher.remote.client import RemoteClient
 from windlass.launcher.remote.mirror import Mirror, mirror_of, state_at_site
 from windlass.plan.plan import Plan

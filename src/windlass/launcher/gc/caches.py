@@ -20,7 +20,7 @@ from windlass.core.files import disk_bytes, lock
 from windlass.core.names import new_token
 from windlass.core.phrases import count
 from windlass.core.units import format_duration
-from windlass.launcher.gc.runs import Kept, Removal
+from windlass.launcher.gc.removable import Kept, Removal
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.index import Index

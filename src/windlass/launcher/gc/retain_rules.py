@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from windlass.core.errors import NotFoundError, WindlassError
 from windlass.core.files import disk_bytes, lock
 from windlass.core.units import format_duration
-from windlass.launcher.gc.runs import Kept, Removal, has_processes, remove
+from windlass.launcher.gc.removable import Kept, Removal, has_processes, remove
 from windlass.record.manifest import FILE_SUFFIX
 from windlass.record.state import RunFacts, State
 from windlass.runs import metrics, retention

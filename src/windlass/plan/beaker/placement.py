@@ -12,7 +12,7 @@ from windlass.plan.bundles import bundles_of
 from windlass.plan.capabilities import apply_rules
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import built_name
-from windlass.plan.placed import PlacedTask, Placement
+from windlass.plan.placement_result import PlacedTask, Placement
 from windlass.plan.shape import TaskShape, reshaped, shape_at
 from windlass.plan.site import Site
 from windlass.plan.slurm.nodes import check_nodes

@@ -11,7 +11,7 @@ from windlass.plan.capabilities import apply_rules
 from windlass.plan.containers import check_site_containers
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import built_name
-from windlass.plan.placed import PlacedTask, Placement
+from windlass.plan.placement_result import PlacedTask, Placement
 from windlass.plan.shape import TaskShape, reshaped, shape_at
 from windlass.plan.site import Site
 from windlass.plan.slurm.nodes import check_nodes

@@ -18,9 +18,8 @@ from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.retry import decide, end_of_chain
 from windlass.record.state import Attempt, End, State, TaskFacts
-from windlass.supervise.gang import ends
+from windlass.supervise.gang import outcome
 from windlass.supervise.gang.config import GangConfig
-from windlass.supervise.gang.ends import end_of, failures, first_failure, host_of
 from windlass.supervise.gang.membership import LOST_AFTER_S, Membership
 from windlass.supervise.gang.messages import (
     Command,
@@ -36,7 +35,8 @@ from windlass.supervise.gang.messages import (
     StopLevel,
 )
 from windlass.supervise.gang.open_attempts import is_of_other_start, newest_open_attempt, open_processes
-from windlass.supervise.gang.time_limits import Deadlines
+from windlass.supervise.gang.outcome import end_of, failures, first_failure, host_of
+from windlass.supervise.gang.walltime import Deadlines
 
 __all__ = ["GangConfig", "GangCore"]
 
@@ -307,7 +307,7 @@ class GangCore:
 
     def _run(self, now: float) -> list[Command]:
         ended = self.membership.ended(self.order.attempt)
-        if ends.have_heads_succeeded(ended, self._gang.num_heads):
+        if outcome.have_heads_succeeded(ended, self._gang.num_heads):
             return self._dismiss_workers(ended, now)
         bad = failures(ended, self._gang.num_heads)
         lost = self.membership.lost(now)
@@ -321,7 +321,7 @@ class GangCore:
             first = first_failure(bad)
             return self._stop(cause_of(first.cause), first.message, now, end=first)
         if lost:
-            end = ends.end_of_lost(
+            end = outcome.end_of_lost(
                 self.membership, lost[0], self._host(lost[0]), is_scheduled=bool(self._gang.incarnation)
             )
             return self._stop(cause_of(end.cause), end.message, now, end=end)
@@ -394,7 +394,7 @@ class GangCore:
             if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
                 return self._finish(End(str(Cause.OK)), now)
             return self._finish(self._first_end(ended), now)
-        is_killing = now >= self._kill_at or ends.are_heads_over(ended, self._gang.num_heads)
+        is_killing = now >= self._kill_at or outcome.are_heads_over(ended, self._gang.num_heads)
         level = StopLevel.KILL if is_killing else StopLevel.TERM if now >= self._term_at else StopLevel.ASK
         if level > self.order.level:
             return self._set(now, level=level)
@@ -456,7 +456,7 @@ class GangCore:
             return False
         was_gathered_here = not newest.started_at and self._is_gate_open
         is_ours = newest.incarnation == self._gang.incarnation or was_gathered_here
-        if is_ours and ends.ends_link(newest.end):
+        if is_ours and outcome.ends_link(newest.end):
             return True
         return self._deadlines.is_link_too_short(now)
 

@@ -14,9 +14,9 @@ from windlass.record.retry import Budgets
 from windlass.record.state import State
 from windlass.supervise.gang.core import GangConfig, GangCore
 from windlass.supervise.gang.election import Leadership
-from windlass.supervise.gang.gate import StartGate
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
 from windlass.supervise.gang.messages import Command, Journal, Order, Phase, ReplicaStatus, Step
+from windlass.supervise.gang.start_conditions import StartGate
 from windlass.supervise.gang.stragglers import Stragglers
 from windlass.supervise.job import JobDocument
 

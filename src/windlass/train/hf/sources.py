@@ -20,7 +20,7 @@ from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Checkpo
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.companions import KEPT_BELOW, Companions, companions_in, kept
-from windlass.train.hf.exchange import import_hf
+from windlass.train.hf.convert_weights import import_hf
 from windlass.train.hf.mapped import ModelSource, fill
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder

@@ -14,8 +14,8 @@ from windlass.cli.verb import json_option, verb
 from windlass.core.errors import PreconditionError, UsageError, WindlassError
 from windlass.core.phrases import count, size
 from windlass.core.units import format_duration
+from windlass.launcher.gc.removable import Kept, Removal, leftovers, old_environments, old_runs, remove
 from windlass.launcher.gc.retain_rules import enforce, half_removed, retained
-from windlass.launcher.gc.runs import Kept, Removal, leftovers, old_environments, old_runs, remove
 from windlass.runs.home import Home
 
 __all__ = ["gc_command"]

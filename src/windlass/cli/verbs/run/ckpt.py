@@ -112,7 +112,7 @@ def verify_command(checkpoint: str, is_json: bool) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace an existing exported model.")
 def export_command(checkpoint: str, form: str, out: str, dtype: str, tokenizer: str, overwrite: bool) -> None:
     """Export a checkpoint's model to another format and print the folder."""
-    from windlass.train.hf.convert import export_hf  # lazy: torch costs seconds
+    from windlass.train.hf.import_export import export_hf  # lazy: torch costs seconds
 
     folder = out or f"{checkpoint.rstrip('/').removeprefix('hf:')}-{form}"
     made = export_hf(checkpoint, folder, dtype=dtype, tokenizer=tokenizer or None, overwrite=overwrite)  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ def import_command(source: str, out: str) -> None:
 
     A training run can also load such a model directly: `checkpoint.load.path=hf:NAME`.
     """
-    from windlass.train.hf.convert import import_model  # lazy: torch costs seconds
+    from windlass.train.hf.import_export import import_model  # lazy: torch costs seconds
 
     emit(import_model(source, out))
 

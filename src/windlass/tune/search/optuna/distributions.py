@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windlass.tune.errors import BadValueError
-from windlass.tune.search.optuna.given import Steps
+from windlass.tune.search.optuna.from_optuna import Steps
 from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import Categorical, Float, Integer, NormalFloat
 from windlass.tune.space.tree import DomainNode, Pick

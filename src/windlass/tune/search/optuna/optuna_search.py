@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.search.optuna.distributions import check_searchable, plain_distribution
-from windlass.tune.search.optuna.given import as_space
+from windlass.tune.search.optuna.from_optuna import as_space
 from windlass.tune.search.optuna.searcher import OptunaSearcher
 from windlass.tune.search.protocol import Objectives, Suggestion
 from windlass.tune.space import Space

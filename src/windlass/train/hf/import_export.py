@@ -16,7 +16,7 @@ from windlass.train.checkpoint.store import open_store
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import load_tokenizer
 from windlass.train.hf.companions import KEPT_BELOW, Companions, tokenizer_companions
-from windlass.train.hf.exchange import SHARD_BYTES, DType, export_model
+from windlass.train.hf.convert_weights import SHARD_BYTES, DType, export_model
 from windlass.train.hf.mapped import ModelSource
 from windlass.train.hf.sources import StoredCheckpoint, companions_of, open_model
 from windlass.train.parallel.world import World

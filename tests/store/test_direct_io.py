@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from windlass.store import direct
-from windlass.store.direct import CHUNK_BYTES, bypass_cache, copy_large, digest_stored
+from windlass.store import direct_io
+from windlass.store.direct_io import CHUNK_BYTES, bypass_cache, copy_large, digest_stored
 
 SIZES = (CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 4096, 3 * CHUNK_BYTES - 5)
 
@@ -44,7 +44,7 @@ def expected(source: Path) -> tuple[str, int]:
 def test_bytes_and_digest_are_those_of_the_source(
     source: Path, is_cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "_is_cached", lambda descriptor, size_bytes: is_cached)
+    monkeypatch.setattr(direct_io, "_is_cached", lambda descriptor, size_bytes: is_cached)
     assert copied(source, tmp_path / "copy") == expected(source)
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
     assert digest_stored(str(source)) == expected(source)
@@ -54,7 +54,7 @@ def test_a_file_system_that_refuses_is_written_through_the_cache(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some take the flag and refuse the first request (overlays), or every one whose size is not theirs."""
-    monkeypatch.setattr(direct, "_is_cached", lambda descriptor, size_bytes: False)
+    monkeypatch.setattr(direct_io, "_is_cached", lambda descriptor, size_bytes: False)
     for name in ("pwrite", "preadv"):
         monkeypatch.setattr(os, name, _refusing(getattr(os, name)))
     assert copied(source, tmp_path / "copy") == expected(source)
@@ -75,7 +75,7 @@ def _refusing(call: Callable[..., int]) -> Callable[..., int]:
 def test_one_that_knows_no_flag_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open(tmp_path / "file", "wb") as file:
         assert bypass_cache(file.fileno(), is_on=False)
-        monkeypatch.setattr(direct, "_DIRECT", 0)
+        monkeypatch.setattr(direct_io, "_DIRECT", 0)
         assert not bypass_cache(file.fileno())
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.compat.spec.leaving import LEAVING, check_export
+from windlass.compat.spec.unsupported_settings import LEAVING, check_export
 from windlass.compat.spec.writing import from_experiment
 from windlass.config.loading import load_config
 from windlass.core.errors import SpecError

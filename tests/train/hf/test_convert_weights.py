@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.train.hf.models import MODELS
-from windlass.train.hf.exchange import export_model, import_hf, load_hf
+from windlass.train.hf.convert_weights import export_model, import_hf, load_hf
 from windlass.train.hf.mapped import ModuleWeights
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
