@@ -31,7 +31,7 @@ DAY = 86400.0
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend of these runs knows no job that is over."""
-    for module in ("runs", "retain_rules"):
+    for module in ("removable", "retain_rules"):
         monkeypatch.setattr(f"windlass.launcher.gc.{module}.has_processes", lambda run: False)
 
 
