@@ -52,7 +52,7 @@ EXPERIMENT = {
     "tasks": {"train": {"run": "true", "nodes": 2, "checkpoints": {"pattern": "step_*"}}},
 }
 PLAN = {
-    "schema": "windlass.plan/1",
+    "schema": "windlass.plan/2",
     "name": "play",
     "plan_hash": "h",
     "overrides": ["params.lr=0.1"],

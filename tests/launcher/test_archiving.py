@@ -22,6 +22,7 @@ from windlass import Options, Run
 from windlass.cli.program import main
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.launcher.verify.verify import verify
+from windlass.plan.plan import PLAN_SCHEMA
 from windlass.record.state import State
 from windlass.runs.archive.contents import LIST, Contents, Item
 from windlass.runs.archive.origin import is_imported
@@ -402,3 +403,12 @@ def test_an_archive_with_the_value_of_a_secret_is_refused(stage: Stage, tmp_path
     for name in ("config.json", "large.bin", "log.gz"):
         (run.folder.out("main") / name).unlink()
     assert run.export(tmp_path / "clean.tar.gz").num_files > 0
+
+
+def test_a_run_of_another_version_is_named_as_such(run: Run, elsewhere: Home, tmp_path: Path) -> None:
+    """Neither its archive nor its plan is called damaged."""
+    plan = run.folder.path / "plan.json"
+    plan.write_text(plan.read_text().replace(PLAN_SCHEMA, "windlass.plan/1"))
+    with pytest.raises(PreconditionError, match="another version of windlass") as caught:
+        run.export(tmp_path / "run.tar.gz")
+    assert caught.value.code == "other-version"

@@ -24,14 +24,17 @@ def test_a_task_by_name() -> None:
 
 
 def test_a_plan_of_another_version_is_refused() -> None:
-    with pytest.raises(PreconditionError, match=r"schema `windlass\.plan/9`, expected `windlass\.plan/1`") as caught:
+    with pytest.raises(
+        PreconditionError,
+        match=r"another version of windlass: its format is `windlass\.plan/9`, not `windlass\.plan/2`",
+    ) as caught:
         Plan.from_data({**data(), "schema": "windlass.plan/9"})
-    assert caught.value.code == "plan-broken"
+    assert caught.value.code == "other-version"
 
 
 @pytest.mark.parametrize("broken", [None, [], 3, {}])
 def test_what_is_no_plan_is_refused(broken: object) -> None:
-    with pytest.raises(PreconditionError, match="the plan has another version"):
+    with pytest.raises(PreconditionError, match="another version of windlass: its format is"):
         Plan.from_data(broken)
 
 

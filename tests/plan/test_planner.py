@@ -72,7 +72,7 @@ def test_a_plan_survives_json() -> None:
     plan = plan_of(FULL, overrides=["params.lr=2"], is_debug=True)
     data = json.loads(json.dumps(plan.to_data()))
     assert Plan.from_data(data) == plan
-    assert data["schema"] == "windlass.plan/1"
+    assert data["schema"] == "windlass.plan/2"
     assert data["plan_hash"] == plan.plan_hash
     assert data["overrides"] == ["params.lr=2"]
 

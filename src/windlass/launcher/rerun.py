@@ -68,7 +68,7 @@ def prepare_rerun(
     Raises:
         UsageError: an override changes a pinned setting, or there is no such place.
         SpecError: an override is invalid, or the other place lacks a feature that the run needs.
-        PreconditionError: the plan is damaged or of another version, or its code cannot be moved to another place.
+        PreconditionError: the plan is damaged or was made by another version of windlass, or its code cannot be moved to another place.
     """
     how = how or Rerun()
     how = replace(how, overrides=(*overrides, *how.overrides))

@@ -18,7 +18,7 @@ from windlass.supervise.job import BeakerRequest, ChainConfig, JobSecret, QueueR
 
 __all__ = ["PLAN_SCHEMA", "Plan", "TaskPlan"]
 
-PLAN_SCHEMA = "windlass.plan/1"
+PLAN_SCHEMA = "windlass.plan/2"
 _HASH_SCHEMA = 1
 _OF_THE_PLACE = (
     *("site_env", "site_unset", "driver_env", "driver_unset", "worker_env", "worker_unset"),
@@ -166,8 +166,9 @@ class Plan:
         fields = dict(data) if isinstance(data, Mapping) else {}
         schema, stated = fields.pop("schema", None), fields.pop("plan_hash", None)
         if schema != PLAN_SCHEMA:
-            message = f"the plan has another version: schema `{schema}`, expected `{PLAN_SCHEMA}`"
-            raise PreconditionError(message, hint="plan again: windlass plan", code="plan-broken")
+            message = f"the plan was made by another version of windlass: its format is `{schema}`, not `{PLAN_SCHEMA}`"
+            hint = "use the version that made it, or launch the experiment again: windlass launch FILE"
+            raise PreconditionError(message, hint=hint, code="other-version")
         try:
             plan = decode(cls, fields)
         except (TypeError, ValueError) as error:

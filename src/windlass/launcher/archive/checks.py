@@ -29,12 +29,14 @@ def check_arrived(run: RunFolder, path: Path, home: Home, contents: Contents, *,
         path: the archive, for messages.
 
     Raises:
-        PreconditionError: the parts do not match (`archive-damaged`).
+        PreconditionError: the parts do not match (`archive-damaged`), or another version made the run (`other-version`).
     """
     try:
         plan, facts = Plan.from_data(run.plan()), run.facts()
         provenance = run.provenance()
     except WindlassError as error:
+        if error.code == "other-version":
+            raise
         raise damaged(path, error.message) from error
     if facts.run != contents.run_id or facts.plan_hash != plan.plan_hash:
         raise damaged(path, f"its journal belongs to run {facts.run} or to another plan")
