@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import stat
 import time
 from pathlib import Path
 from types import FrameType
@@ -31,6 +30,7 @@ class HangUp:
         self.came = False
         self._log = log
         self._has_asked = False
+        self._had_terminal = any(os.isatty(own) for own in (1, 2))  # false once the terminal is closed
         self._before: Any = signal.SIG_IGN
 
     def __enter__(self) -> Self:
@@ -58,7 +58,7 @@ class HangUp:
         deadline = time.monotonic() + _SIGNAL_WITHIN_S
         while not self.came and error.errno == errno.EIO and time.monotonic() < deadline:
             time.sleep(0.01)
-        if not self.came and error.errno == errno.EIO and any(_is_character_device(own) for own in (1, 2)):
+        if not self.came and error.errno == errno.EIO and self._had_terminal:
             self._take(signal.SIGHUP, None)
         return self.came
 
@@ -72,8 +72,3 @@ class HangUp:
             os.dup2(descriptor, own)
         os.close(descriptor)
         self.ask()
-
-
-def _is_character_device(descriptor: int) -> bool:
-    """Return whether a descriptor is a terminal, open or closed; `isatty` is false for a closed one."""
-    return stat.S_ISCHR(os.fstat(descriptor).st_mode)

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from windlass.core.errors import AccessError, PreconditionError
-from windlass.launcher.client import Client
+from windlass.launcher.client import PROVENANCE, Client
+from windlass.launcher.reconcile.assessment import was_staged
 from windlass.launcher.reconcile.reconciler import reconcile_run, reconcile_through
 from windlass.launcher.remote.mirror import mirror_of_run
 from windlass.launcher.submit import intend, submission_of, submit_all
@@ -114,8 +115,14 @@ def start_again(ports: ClientPorts, *, resets_budgets: bool) -> list[str]:
     with files.lock():
         wanted = _tasks_to_start(files.facts(), files.id, resets_budgets=resets_budgets)
         if not files.is_staged():
+            was_interrupted = not was_staged(ports, files.facts())
+            why = (
+                "its launch was interrupted before its files were staged"
+                if was_interrupted
+                else f"{PROVENANCE} is missing"
+            )
             raise PreconditionError(
-                f"run {files.id} cannot continue: its launch was interrupted before its files were staged",
+                f"run {files.id} cannot continue: {why}",
                 hint="launch it again: windlass launch FILE",
                 code="run-damaged",
             )

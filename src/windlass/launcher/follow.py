@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from windlass.core.errors import UnreachableError, WaitTimeoutError
@@ -23,7 +24,12 @@ _RECONCILE_EVERY_S = 5.0
 
 
 def look_until_end(
-    run: RunFolder, home: Home, look: Callable[[bool], Iterable[T]], *, timeout_s: float | None = None
+    run: RunFolder,
+    home: Home,
+    look: Callable[[bool], Iterable[T]],
+    *,
+    timeout_s: float | None = None,
+    reconcile: Callable[[], object] | None = None,
 ) -> Iterator[T]:
     """Yield what each look finds until the run has ended; blocks between looks.
 
@@ -31,11 +37,12 @@ def look_until_end(
 
     Args:
         look: called with whether the run has ended; returns what is new.
+        reconcile: called every few seconds; by default `reconcile_run`, which may fail to reach the site.
 
     Raises:
         WaitTimeoutError: the run has not ended within `timeout_s`.
     """
-    refresh = MirrorRefresh(run, home)
+    refresh, act = MirrorRefresh(run, home), reconcile or partial(_reconcile, run, home)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     pause, reconcile_at = _FIRST_PAUSE_S, time.monotonic() + _RECONCILE_EVERY_S
     while True:
@@ -50,14 +57,14 @@ def look_until_end(
         now = time.monotonic()
         if is_over:
             if any(task.jobs_left for task in run.facts().tasks.values()):
-                _reconcile(run, home)
+                act()
             return
         if deadline is not None and now >= deadline:
             raise WaitTimeoutError(
                 f"run {run.id} has not ended after {timeout_s:g} s", hint="it is still running", code="timed-out"
             )
         if now >= reconcile_at:
-            _reconcile(run, home)
+            act()
             reconcile_at = now + _RECONCILE_EVERY_S
         pause = _FIRST_PAUSE_S if is_moving else min(pause * 1.5, _POLL_S)
         time.sleep(pause)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 
 import click
 
@@ -15,7 +17,6 @@ from windlass.cli.render.log_merge import merged_lines
 from windlass.cli.screen import emit, paint, tell, write_raw
 from windlass.cli.times import as_moment
 from windlass.cli.verb import run_argument, verb
-from windlass.core.clock import SystemClock
 from windlass.core.errors import NotFoundError
 from windlass.core.names import nearest
 from windlass.record.state import RunFacts
@@ -24,9 +25,6 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find
 
 __all__ = ["logs_command"]
-
-_POLL_S = 0.2
-_KEEP_EVERY_POLLS = 25
 
 
 def _as_attempt(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -174,28 +172,19 @@ def _follow(
     is_json: bool,
 ) -> None:
     """Print existing and new lines until the run ends."""
-    from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: only with --follow
+    from windlass.launcher.follow import look_until_end  # lazy: only with --follow
 
-    clock = SystemClock()
     facts = run.facts()
     first = {name: max(each.attempts, default=1) for name, each in facts.tasks.items()}
     num_replicas = sum(each.num_replicas for name, each in facts.tasks.items() if task in (None, name))
     follower = logs.LogFollower(run, task=task, rank=rank, attempt=attempt or None, since=since)
-    listening = MirrorRefresh(run, home)
-    num_polls = 0
-    while True:
-        listening.look()
-        is_over = run.facts().state.is_terminal
-        if is_over:
-            listening.look(is_last=True)
-        for line in follower.rest() if is_over else follower.poll():
-            if attempt is not None or line.attempt >= first.get(line.task, 1):
-                _print_line(line, is_labelled=rank is None and num_replicas > 1, is_json=is_json)
+
+    def look(is_over: bool) -> Iterable[logs.LogLine]:
         sys.stdout.flush()
-        if is_over:
-            tell(paint(f"-- {run.id} {run.facts().state}", "dim", stream=sys.stderr))
-            return
-        num_polls += 1
-        if num_polls % _KEEP_EVERY_POLLS == 0:
-            reconciled(run, home)
-        clock.sleep(_POLL_S)
+        return follower.rest() if is_over else follower.poll()
+
+    for line in look_until_end(run, home, look, reconcile=partial(reconciled, run, home)):
+        if attempt is not None or line.attempt >= first.get(line.task, 1):
+            _print_line(line, is_labelled=rank is None and num_replicas > 1, is_json=is_json)
+    sys.stdout.flush()
+    tell(paint(f"-- {run.id} {run.facts().state}", "dim", stream=sys.stderr))
