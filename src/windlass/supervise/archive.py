@@ -1,4 +1,4 @@
-"""Zipapp for jobs: the in-job layers of this installation as one importable, executable file."""
+"""Zipapp for jobs: the modules of this installation that run inside a job, in one file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def ensure_archive(cache: Path) -> Path:
-    """Return the archive of this installation, created if missing; costs one stat per source file if it exists.
+    """Create this installation's zipapp if it is missing, and return its path. If it exists, this costs one stat per
+    source file.
 
     It contains the sources and byte code for this Python; another Python (3.9 or newer) uses the sources.
     """

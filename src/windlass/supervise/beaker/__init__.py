@@ -1,1 +1,1 @@
-"""Replica on Beaker."""
+"""Replicas that run on Beaker."""

@@ -1,4 +1,4 @@
-"""Job whose folder is a Beaker dataset: unpack it, and copy its records to the results.
+"""Job that is submitted as a Beaker dataset: unpack the dataset, and copy the job's records to the results.
 
 A bundle consists of `windlass.pyz`, `bundle.json` and the messages that a client would send over ssh, in order
 (`windlass.supervise.remote.server`). The first replica executes them; repeating one changes nothing. If the job's folder
@@ -63,7 +63,7 @@ def bundle_main(bundle: Path, folder: Path, results: Path, environ: Mapping[str,
 
 
 def unpack_bundle(bundle: Path) -> None:
-    """Execute the messages. Idempotent; raises PreconditionError for the first that fails."""
+    """Execute the messages in a bundle. Idempotent; raises PreconditionError for the first one that fails."""
     content = read_json(bundle / CONTENT)
     archive = Path(content["archive"])
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _wait_until_there(folder: Path) -> None:
 
 
 def show_main(folder: Path, results: Path, supervise: Callable[[], int]) -> int:
-    """Run the supervisor in a child and copy its files to the results; return its exit code."""
+    """Run the supervisor in a child process and copy its files to the results; return its exit code."""
     copies = _Copies(folder.parent.parent, results / RESULTS / folder.parent.parent.name)
     code = run_watched(copies, supervise)
     with contextlib.suppress(OSError):  # if the results folder is full, the copy is lost, but never the run
@@ -107,7 +107,7 @@ class _Copies:
         self._again_at = 0.0
 
     def look(self) -> None:
-        """Copy new content, at intervals."""
+        """Copy new content, at most once a second."""
         if time.monotonic() < self._again_at:
             return
         with contextlib.suppress(OSError):  # as above
@@ -116,7 +116,7 @@ class _Copies:
 
 
 def copy_growth(run: Path, target: Path) -> int:
-    """Append new content of the files to their copies; return the number of bytes.
+    """Append new content of a run's logs and journal to their copies; return the number of bytes.
 
     The size of the journal is read before the logs are copied, so that a reader of an end finds the output before it.
     """
@@ -135,7 +135,7 @@ def _grow(path: Path, copy: Path, size: int) -> int:
 
 
 def copy_outputs(run: Path, target: Path) -> None:
-    """Copy outputs and their manifests; unchanged files are skipped."""
+    """Copy outputs and their manifests, skipping unchanged files."""
     for path in sorted((run / "out").rglob("*")):
         copy = target / path.relative_to(run)
         if not path.is_file() or (copy.exists() and copy.stat().st_mtime_ns == path.stat().st_mtime_ns):

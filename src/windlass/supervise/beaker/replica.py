@@ -1,4 +1,4 @@
-"""Replica started by Beaker: its rank, its gang's start, and its secrets.
+"""Replica started by Beaker: its rank, its start (incarnation), and its secrets.
 
 Beaker starts all replicas of a task together, and restarts them after a preemption as new jobs of the same tasks. Each
 start is an incarnation, named after the job of the first replica. Secrets in the supervisor's variables are moved to a
@@ -45,7 +45,7 @@ _WORKLOAD = ("BEAKER_WORKLOAD_ID", "BEAKER_EXPERIMENT_ID")
 
 @dataclass(frozen=True)
 class BeakerStart:
-    """Rank and start of this replica, and the folder of its logs."""
+    """Start of this replica: its rank, incarnation and task, and the folder for its logs."""
 
     rank: int
     incarnation: Incarnation
@@ -54,7 +54,7 @@ class BeakerStart:
 
 
 def read_start(folder: Path, environ: Mapping[str, str]) -> BeakerStart | None:
-    """Return this replica's start; None if its experiment is unrelated to the job. Idempotent.
+    """Return this replica's start; None if another Beaker experiment already runs the job. Idempotent.
 
     Raises:
         PreconditionError: Beaker's variables do not match the job (`beaker-start`); or job.json cannot be read.
@@ -93,7 +93,7 @@ def enter_start(job_folder: Path, environ: Mapping[str, str]) -> Incarnation | N
 
 
 def _number_of_start(job_folder: Path, leader: str) -> int:
-    """Return the number of earlier starts; the first replica of each takes the next number."""
+    """Return the number of this start, counted from 0; the first replica to call this records it."""
     for number in itertools.count():
         path = job_folder / f"start-{number}.json"
         write_new(path, json.dumps({"id": leader}).encode())
@@ -127,7 +127,7 @@ def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
 
 
 def remove_delivery_folder(folder: Path) -> None:
-    """Remove the folder of the secrets once it is empty; replicas on one machine may share it."""
+    """Remove the folder that held the secrets once it is empty; replicas on one machine may share it."""
     with contextlib.suppress(OSError, PreconditionError):
         delivery = JobDocument.read(folder / "job.json").delivery
         if delivery:
@@ -135,7 +135,7 @@ def remove_delivery_folder(folder: Path) -> None:
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without variables for the supervisor."""
+    """Return the environment without the variables that only the supervisor may see."""
     return {name: value for name, value in environ.items() if not name.startswith(SHOWN_PREFIX)}
 
 

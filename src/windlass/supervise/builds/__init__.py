@@ -1,1 +1,1 @@
-"""Builds of environments and data on the machine that uses them, once each."""
+"""Builds of environments and data, each done once, on the machine that uses them."""

@@ -27,7 +27,7 @@ _IGNORED = (".git", ".hg", ".venv", "venv", "__pycache__", "node_modules", ".tox
 
 
 def build_main(arguments: list[str]) -> int:
-    """Run the command; blocks until the environment exists. Idempotent, safe for concurrent processes.
+    """Run `windlass.pyz build`. Blocks until the environment exists; idempotent and safe to run concurrently.
 
     Returns:
         0; 2 for a wrong command line; the exit code of the error otherwise.
@@ -69,7 +69,7 @@ def _read(source: str) -> EnvironmentRecipe:
 
 
 def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
-    """Return the result of `ensure_recipe`, or the path of the recipe saved for a build job."""
+    """Return the existing environment like `ensure_recipe`, or save the recipe for a build job and return its path."""
     found = _find(recipe, envs)
     if found is not None:
         return found
@@ -98,7 +98,7 @@ def _find(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object] | None:
 
 
 def ensure_recipe(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
-    """Build the environment of a recipe below `envs`, with its overlay; return the fields of the result line.
+    """Build a recipe's environment and overlay below `envs`; return the fields of the result line.
 
     Raises:
         PreconditionError: it cannot be built; a copy of the message is in its `.failed` file.
@@ -148,7 +148,7 @@ def _build(recipe: EnvironmentRecipe, place: Path, folder: Path) -> dict[str, ob
 
 
 def _shell(recipe: EnvironmentRecipe, place: Path) -> BuildShell:
-    """Return a shell with a log and the variables of all steps; modules are loaded first, to fail early."""
+    """Return a shell with the log file and variables for all steps; modules are loaded first, to fail early."""
     log_file = beside(place, ".log")
     log_file.write_bytes(b"")
     base = {name: value for name, value in os.environ.items() if name not in AIMING_VARIABLES}

@@ -1,4 +1,4 @@
-"""Finished data build: its files, the digest of its content, and checks that it is unchanged.
+"""Finished data build: its files, the digest of their content, and checks that they are unchanged.
 
 <state>/data/built/<key>/data/                 output of the command
                          data.manifest.json    paths, sizes, sha256
@@ -48,7 +48,7 @@ def generation_folder(place: Path) -> Path:
 
 
 def quick_difference(place: Path) -> str:
-    """Return a difference between a finished build and its files' sizes, or ""; reads no content."""
+    """Return the first file that is missing or has a different size than recorded, or ""; reads no content."""
     try:
         manifest = read_manifest(place / CONTENT, is_beside=True)
     except WindlassError as error:
@@ -75,5 +75,5 @@ def content_digest(folder: Path, manifest: Manifest) -> str:
 
 
 def full_differences(place: Path) -> list[tuple[str, str]]:
-    """Return (path, problem) of every changed file of a finished build; reads every byte."""
+    """Return a (path, problem) pair for each changed file of a finished build; reads every byte."""
     return differences(place / CONTENT, read_manifest(place / CONTENT, is_beside=True))

@@ -1,4 +1,4 @@
-"""`windlass.pyz data-build`: runs a command that prepares data, and publishes its output, once per key.
+"""`windlass.pyz data-build`: runs a command that prepares data, and publishes its output; once per key.
 
     data-build --place=<state>/data/built/<key> --name=NAME --record=FILE --label=EXPERIMENT.NAME -- COMMAND ...
 
@@ -47,7 +47,7 @@ _NO_ROOM_BYTES = 64 * 1024
 
 
 def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Build the data unless it exists; return 0, or the exit code of the command. Blocking."""
+    """Build the data unless it exists; return 0, or the command's exit code. Blocking."""
     wrapped, environ = WrappedCommand.parse(arguments), _with_own_variables(environ)
     place, name = Path(wrapped.options["place"]), wrapped.options["name"]
     build = _Build(wrapped, place, environ)
@@ -68,14 +68,14 @@ def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int
 
 
 def _with_own_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables, including windlass's variables for inside a container."""
+    """Return the variables, with those that windlass set for the inside of a container added under their real names."""
     names = ("WINDLASS_RUN", "WINDLASS_JOURNAL", "WINDLASS_TASK", "WINDLASS_RANK", "WINDLASS_ATTEMPT")
     inside = {name: environ[_INSIDE + name] for name in names if _INSIDE + name in environ}
     return {**inside, **environ}
 
 
 class _CommandError(Exception):
-    """The command failed; `code` is the exit code."""
+    """Failure of the build command; `code` is its exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -83,7 +83,7 @@ class _CommandError(Exception):
 
 
 class _Build:
-    """Run of the command that builds the data."""
+    """One run of the command that builds the data."""
 
     def __init__(self, wrapped: WrappedCommand, place: Path, environ: Mapping[str, str]) -> None:
         self._wrapped, self._place, self._environ = wrapped, place, environ
@@ -93,7 +93,7 @@ class _Build:
         self._refused_before = _read_refusal(place)
 
     def on_terminate(self, number: int, frame: FrameType | None) -> None:
-        """Pass SIGTERM to the command; without one, exit."""
+        """Pass SIGTERM on to the command; exit if no command is running."""
         child = self._child
         if self._is_starting:  # the command may be running already, but its pid is not known yet
             self._received = number
@@ -105,7 +105,7 @@ class _Build:
                 os.kill(pid, signal.SIGTERM)
 
     def make(self, folder: Path) -> dict[str, object]:
-        """Build a generation and return its facts."""
+        """Build the data in `folder`; return facts about the build."""
         self._check_refusal()
         name, content = self._wrapped.options["name"], folder / CONTENT
         content.mkdir()
@@ -146,7 +146,7 @@ class _Build:
             raise self._failure(code)
 
     def _failure(self, code: int) -> _CommandError:
-        """Classify the command's failure; if it is the command's fault, waiting processes are notified."""
+        """Classify the command's failure, and notify waiting processes if the command itself is at fault."""
         message = f"data {self._wrapped.options['name']} could not be built: {_end_text(code)}"
         found = os.statvfs(str(self._place.parent))
         if found.f_bavail * found.f_frsize < _NO_ROOM_BYTES:
@@ -164,7 +164,7 @@ class _Build:
         return _CommandError(message, code if code > 0 else _SIGNALLED - code)
 
     def _check_refusal(self) -> None:
-        """Fail if the command failed for another run while this one waited; a later run tries again."""
+        """Raise if the command failed for another run while this one waited; a later run tries again."""
         refusal = _read_refusal(self._place)
         if refusal and refusal != self._refused_before:
             run = refusal.get("run")
@@ -172,7 +172,7 @@ class _Build:
 
 
 def _refusal(place: Path) -> Path:
-    """Return the file with the last failure, for waiting processes."""
+    """Return the path of the file that tells waiting processes about the last failure."""
     return beside(place, ".refused")
 
 
@@ -193,7 +193,7 @@ def _end_text(code: int) -> str:
 
 
 def _check_content(name: str, content: Path) -> None:
-    """Refuse links out of the folder, and an empty folder."""
+    """Raise PreconditionError if a link points outside the folder, or if the folder is empty."""
     is_empty = True
     for root, folders, names in os.walk(str(content)):
         for each in (*folders, *names):
@@ -217,7 +217,7 @@ def _check_content(name: str, content: Path) -> None:
 
 
 def _drop_damaged(place: Path) -> None:
-    """Remove the ready mark of a finished folder whose files changed, so that it is rebuilt."""
+    """Remove the ready marker of a finished folder whose files changed, so that it is rebuilt."""
     if find_ready(place) is None or not quick_difference(place):
         return
     with lock(beside(place, ".lock")):
@@ -229,7 +229,7 @@ def _drop_damaged(place: Path) -> None:
 
 
 def _record(ready: Ready, wrapped: WrappedCommand, environ: Mapping[str, str]) -> None:
-    """Write the result for the run's tasks, and the size of the data for the next plan."""
+    """Record the result for the run's other tasks, and the size of the data for the next plan."""
     notes = ready.notes
     verb = "exists" if ready.is_hit else "was built"
     digest, size = str(notes.get("digest", "")), notes.get("size_bytes", 0)

@@ -1,4 +1,4 @@
-"""Variables of a site's modules, read once from a shell; errors name the missing module."""
+"""Environment variables that a site's modules set, read from a shell; errors name the missing module."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ env -0 > "$answers/environment"
 
 
 def module_environment(recipe: EnvironmentRecipe, base: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables after loading the recipe's modules on top of `base`, or `base` without modules; blocking.
+    """Return the variables of `base` after loading the recipe's modules, if it has any; blocking.
 
     Raises:
         PreconditionError: `modules-failed`, before anything is built.

@@ -1,4 +1,4 @@
-"""Builder of a folder at a path known in advance, exactly once across any number of machines.
+"""Build of a folder at a known path, done exactly once across any number of machines.
 
     <place>/               the finished folder; `.ready` in it was written last
     <place>.lock           held while building
@@ -35,7 +35,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 @dataclass(frozen=True)
 class Ready:
-    """Finished folder: its builder's notes, and whether it existed already."""
+    """Finished folder: its path, its builder's notes, and whether it existed already."""
 
     folder: Path
     notes: Mapping[str, object]
@@ -48,7 +48,7 @@ def beside(place: Path, suffix: str) -> Path:
 
 
 def find_ready(place: Path) -> Ready | None:
-    """Return the finished folder at `place`, or None; the `proof` file in its notes must still exist."""
+    """Return the finished folder at `place`; None if it, or the `proof` file in its notes, does not exist."""
     try:
         notes = read_json(place / READY)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -63,7 +63,7 @@ def find_ready(place: Path) -> Ready | None:
 
 
 def is_being_built(place: Path) -> bool:
-    """Return whether a process holds the lock of `place`; False if there are no locks."""
+    """Return whether a process holds the lock of `place`; False if the file system has no locks."""
     try:
         return is_locked(beside(place, ".lock"))
     except OSError as error:
@@ -99,7 +99,7 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
 
 
 def remove_built(place: Path, used_at: float) -> bool:
-    """Remove a finished folder and its files except the lock; False if it was used since `used_at`.
+    """Remove a finished folder and the files beside it except the lock; False if it was used after `used_at`.
 
     Blocks while another process builds it; idempotent.
     """
@@ -135,7 +135,7 @@ def _build(place: Path, build: Callable[[Path], Mapping[str, object]]) -> Ready:
 
 @contextlib.contextmanager
 def _alone(place: Path, log: Callable[[str], None]) -> Iterator[bool]:
-    """Hold the lock of `place`; yields whether the file system has locks."""
+    """Hold the lock of `place`; yield False if the file system has no locks."""
     path = beside(place, ".lock")
     path.touch()
     try:
@@ -165,7 +165,7 @@ def _put(folder: Path, place: Path) -> None:
 
 
 def _clear(place: Path) -> None:
-    """Remove leftovers of killed builders, and a damaged folder."""
+    """Remove what killed builders left behind, and a damaged folder."""
     for entry in os.listdir(str(place.parent)):
         if entry.startswith((f".{place.name}.", ".gone.")):
             _remove(place.with_name(entry))
@@ -174,7 +174,7 @@ def _clear(place: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a folder, renaming it first: processes may have files open, or orphans may still write."""
+    """Rename a folder, then delete it: processes may have its files open, or orphans may still write to it."""
     gone = folder.with_name(f".gone.{new_token()[:12]}")
     try:
         os.rename(str(folder), str(gone))

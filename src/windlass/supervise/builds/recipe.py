@@ -1,4 +1,4 @@
-"""recipe.json: description of an environment, written by the client for the builder at a site."""
+"""recipe.json: the description of an environment, written by the client for the builder at a site."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ AIMING_VARIABLES = frozenset(
 
 @dataclass(frozen=True)
 class PackageOverride:
-    """Package in a different build from the one in the lock file.
+    """Package to install in a different build than the one in the lock file.
 
     Attributes:
         package: name, or `name==version`; without a version, the locked version is kept.
@@ -72,7 +72,7 @@ class PackageOverride:
 
     @property
     def name(self) -> str:
-        """Name of the package without its version."""
+        """Return the name of the package without its version."""
         return self.package.partition("==")[0].strip()
 
 
@@ -93,7 +93,7 @@ class StartupPatch:
 
 @dataclass(frozen=True)
 class OverlayPackage:
-    """Package of the checkout that must be built and installed, into an overlay beside the environment."""
+    """Package in the checkout that is built and installed into an overlay beside the environment."""
 
     name: str
     folder: str
@@ -101,7 +101,7 @@ class OverlayPackage:
 
 @dataclass(frozen=True)
 class EnvironmentRecipe:
-    """Content of an environment, and the project's location at the site; paths are absolute and not part of `key`.
+    """What an environment contains, and where the project is at the site; paths are absolute and not part of `key`.
 
     Attributes:
         key: name of the environment's folder; equal keys mean equal environments.
@@ -172,7 +172,7 @@ class EnvironmentRecipe:
             ) from error
 
     def facts(self) -> dict[str, object]:
-        """Return the data for the provenance: everything except locations."""
+        """Return the recipe's facts for the provenance: everything except locations."""
         data = asdict(self)
         for name in ("project", "schema", "overlay", "is_staged", "uv", "module_init"):
             del data[name]

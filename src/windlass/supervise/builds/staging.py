@@ -21,7 +21,7 @@ _PAUSE_S = 1.0
 
 
 def ensure_archived(place: Path) -> Path:
-    """Return the archive of a finished environment, created if missing; idempotent, blocking."""
+    """Create the archive of a finished environment if it is missing, and return its path; idempotent, blocking."""
     archive = beside(place, ".tar")
     if archive.exists():
         return archive
@@ -64,7 +64,7 @@ def stage(place: Path, target: Path) -> Ready:
 
 
 def stage_for_link(job_folder: Path) -> None:
-    """Copy the environment to this node's disk, if the job requests it. Blocking.
+    """Copy the environment to this node's disk if the job requests that. Blocking.
 
     On a node without space, a link to the shared one is used, with a message; the gate handles one that is never built.
     """

@@ -1,4 +1,4 @@
-"""Steps that fill a virtual environment from a recipe, each run and logged."""
+"""Steps that create a virtual environment from a recipe; each is run and logged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DESCRIBE = "import json, platform, sys; print(json.dumps([platform.python_versi
 
 
 class BuildShell:
-    """Runner of programs, one at a time, with the same environment and log.
+    """Runner of programs, one at a time, all with the same environment and log.
 
     Args:
         folder: working folder.
@@ -79,7 +79,7 @@ class BuildShell:
             raise self.failure(what, f"{Path(argv[0]).name} exited with code {code}", start)
 
     def failure(self, what: str, how: str, start: int = 0) -> PreconditionError:
-        """Return the error of a failed step, with its last output."""
+        """Return an error for a failed step, including the end of its output."""
         with open(str(self.log_file), "rb") as log:
             log.seek(start)
             text = log.read().decode(errors="replace")
@@ -107,7 +107,7 @@ class BuildShell:
 
 
 def find_uv(wanted: str, variables: Mapping[str, str]) -> str:
-    """Return the path of uv: as configured, on the PATH, or in the folders of its installers."""
+    """Return the path of uv: the configured one, the one on the PATH, or one in the folders of its installers."""
     home = variables.get("HOME", "")
     places = [wanted, *(os.path.join(home, each, "uv") for each in (".local/bin", ".cargo/bin") if wanted == "uv")]
     for place in places:
@@ -122,7 +122,7 @@ def find_uv(wanted: str, variables: Mapping[str, str]) -> str:
 
 
 def build_environment(recipe: EnvironmentRecipe, folder: Path, shell: BuildShell) -> dict[str, object]:
-    """Fill `folder` by the recipe's steps, in order; return facts for the marker and the provenance."""
+    """Create the environment in `folder` by the recipe's steps; return facts for the marker and the provenance."""
     check_lock(recipe)
     uv = find_uv(recipe.uv, shell.variables)
     wanted = _interpreter(recipe, uv, shell)
@@ -155,7 +155,7 @@ def build_environment(recipe: EnvironmentRecipe, folder: Path, shell: BuildShell
 
 
 def check_lock(recipe: EnvironmentRecipe) -> Path:
-    """Return the recipe's lock file, unchanged.
+    """Return the path of the recipe's lock file after checking that it is unchanged.
 
     Raises:
         PreconditionError: it is missing or changed.
@@ -171,7 +171,7 @@ def check_lock(recipe: EnvironmentRecipe) -> Path:
 
 
 def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
-    """Return a Python of the pinned version, downloaded if necessary; as a last resort one of the same minor version."""
+    """Return a Python of the pinned version, downloading it if necessary, or else one of the same minor version."""
     minor = ".".join(recipe.python_version.split(".")[:2])
     find = [uv, "python", "find", "--system", "--no-python-downloads"]
     found = shell.answer([*find, recipe.python_version])
@@ -201,7 +201,7 @@ def _sync(recipe: EnvironmentRecipe, uv: str, folder: Path, wanted: str, shell: 
 
 
 def _write_patches(recipe: EnvironmentRecipe, folder: Path, python: str, shell: BuildShell) -> None:
-    """Install the start-up patches; called before overrides, since a build from source may need one."""
+    """Install the start-up patches; call this before `_override`, since a build from source may need one."""
     if not recipe.patches:
         return
     places = folder.glob("lib/python*/site-packages")
@@ -216,7 +216,7 @@ def _write_patches(recipe: EnvironmentRecipe, folder: Path, python: str, shell: 
 
 
 def _override(override: PackageOverride, uv: str, python: str, shell: BuildShell) -> dict[str, str]:
-    """Replace one package if required; return a description of the change."""
+    """Replace one package if the override is needed; return a description of the change."""
     record = {"package": override.package, "why": override.why, "seen": override.seen, "index": override.index}
     before = _installed(override.name, uv, python, shell)
     if not before:

@@ -1,4 +1,4 @@
-"""Watch for an environment that a job waits for: ready, being built, failed or abandoned."""
+"""Watch over an environment that a job waits for: ready, being built, failed or abandoned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAIL_BYTES = 4096
 
 
 class BuildWatch:
-    """Watch that the gate polls until the environment is ready or cannot be built.
+    """State of an environment, polled by the gate until it is ready or cannot be built.
 
     Args:
         environment: the file that is written last.
@@ -33,7 +33,7 @@ class BuildWatch:
         self.reason = ""
 
     def look(self, now: float) -> str:
-        """Check once; return why the environment cannot be built, or "". Then `reason` is why it is not ready yet."""
+        """Check once; return why the environment cannot be built, or "" and set `reason` to why it is not ready yet."""
         self.reason = ""
         missing = [each for each in self._places if find_ready(each) is None]
         if not missing:

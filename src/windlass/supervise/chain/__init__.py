@@ -1,1 +1,1 @@
-"""Scheduler as a running job sees it, and the chain of jobs of a task."""
+"""The scheduler as seen from a running job, and the chain of jobs that run a task."""

@@ -1,4 +1,4 @@
-"""Background calls: work that may hang, done in a child process so that a supervisor's event loop continues.
+"""Background calls: work that may hang, done in a child process so that the supervisor's event loop continues.
 
 If a scheduler's controller is busy or down, replies take many seconds or never arrive. A loop that waited for them would
 not read output of user code, not receive messages from other replicas, and not react to `stop`.
@@ -39,17 +39,17 @@ class BackgroundCalls(Protocol):
 
     @property
     def helpers(self) -> set[int]:
-        """Return the pids of the processes that execute it."""
+        """Return the pids of the processes that execute the pending call."""
 
     def send(self, work: Callable[[], Answer], take: Callable[[Answer], None]) -> None:
         """Execute `work` and pass its answer to `take`, which is not called if the work was lost."""
 
     def settle(self, wait_s: float) -> None:
-        """Wait for the pending call, and abandon it if that takes longer."""
+        """Wait at most `wait_s` for the pending call, then abandon it."""
 
 
 class ImmediateCalls:
-    """Executor of calls in this process, immediately."""
+    """Executor that runs each call immediately in this process."""
 
     is_pending = False
 
@@ -67,7 +67,7 @@ class ImmediateCalls:
 
 
 class ForkedCalls:
-    """Executor of calls in a fork of this process.
+    """Executor that runs each call in a fork of this process.
 
     Args:
         again: called after a call has returned or was lost.
@@ -112,7 +112,7 @@ class ForkedCalls:
             self._again()
 
     def _read(self) -> bool:
-        """Read the available bytes; return whether the stream has ended."""
+        """Read the available bytes; return whether the call is finished."""
         piece = os.read(self._pipe, _READ_BYTES)
         self._received += piece
         if not piece:
@@ -120,7 +120,7 @@ class ForkedCalls:
         return not piece
 
     def _finish(self, how: int = 0) -> None:
-        """Reap the child and forward its answer; a killed child has none."""
+        """Reap the child and pass on its answer; a killed child has none."""
         self._selector.unregister(self._pipe)
         os.close(self._pipe)
         with contextlib.suppress(ChildProcessError):  # the supervisor reaps any child that ends
@@ -150,7 +150,7 @@ class ForkedCalls:
 
 
 def _detach_child(writing: int) -> None:
-    """Close all other descriptors and ignore signals for other processes; runs in the child."""
+    """In the child: close all other descriptors, and ignore signals that are meant for other processes."""
     signal.set_wakeup_fd(-1)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Chain of a scheduler's jobs, as the leader of one link manages it: the next links, and the earlier ones.
+"""Chain of jobs, as managed by the leader of one link: the links after it, and the links before it.
 
 Two links are kept queued after the running one, so that a link that dies before it can queue another still has a
 successor. If the scheduler refuses a request, that is noted and retried; it never stops the work.
@@ -55,7 +55,7 @@ _NODE_CAUSES = frozenset({Cause.NODE_LOST, Cause.NODE_UNHEALTHY})
 
 
 class LinkManager:
-    """Manager of a link's communication with its scheduler, on behalf of the leader.
+    """Manager of all requests from one link to its scheduler, on behalf of the leader.
 
     While an attempt may run, nothing here waits for the scheduler, except two seconds after a notice; at the end of the
     link each call is limited to 20 s.
@@ -97,7 +97,7 @@ class LinkManager:
         return self._job.chain.mode == "successor" and self._job.chain.can_submit
 
     def of_gang(self) -> dict[str, Any]:
-        """Return the settings of this link for the gang's core."""
+        """Return this link's settings, as keyword arguments for the gang's config."""
         per_job_s = self._job.queue.time_s or self._job.per_job_s
         began_at = self._incarnation.began_at
         return {
@@ -127,7 +127,7 @@ class LinkManager:
     # --- next links --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Record that this link began, once."""
+        """Record that this link began, unless that is recorded already."""
         known = self._journal.task().jobs.get(self._job.job)
         link = known.links.get(self._incarnation.link) if known is not None else None
         if link is None or link.incarnation != self._incarnation.name:
@@ -141,11 +141,12 @@ class LinkManager:
             )
 
     def after_last(self, task: TaskFacts) -> Decision | None:
-        """Return the end of a task whose chain has no link left; None while there is one."""
+        """Return how the task ends if its chain has no link left; None while there is one."""
         return end_of_chain(task, self._ordinal(), self._job.chain.num_links)
 
     def queue_next(self, now: float) -> bool:
-        """Request the next link; return whether the request is settled. The link after it is queued some seconds later.
+        """Request the next link; return whether the request is settled. The second link is requested some seconds
+        later.
 
         A refused request is settled too; it is repeated while the work continues.
         """
@@ -274,7 +275,7 @@ class LinkManager:
     # --- earlier links --------------------------------------------------------------------------------------
 
     def check_open_attempt(self, attempt: int, now: float) -> tuple[Cause, str] | None:
-        """Return how the attempt of an earlier start ended, once nothing of it can still run; None until then.
+        """Return how an attempt of an earlier start ended, once nothing of it can still run; None until then.
 
         If the scheduler reports the end of its job, all of the job's nodes have confirmed it, except lost ones.
         """
@@ -295,7 +296,7 @@ class LinkManager:
         return cause, message
 
     def first_silent(self, attempt: int) -> int:
-        """Return the replica of an earlier attempt whose heartbeat stopped well before all others; -1: unknown.
+        """Return the rank of an earlier attempt whose heartbeat stopped well before all others; -1: unknown.
 
         After a lost node the scheduler ends the whole job, some time after the node stopped responding.
         """
@@ -328,7 +329,7 @@ class LinkManager:
             self._calls.send(question.run, self._on_past)
 
     def _past_link(self, attempt: Attempt, job_id: str) -> PastLink:
-        """Return an earlier link of this job, or one of an earlier job of the task."""
+        """Return the link that ran an attempt: one of this job, or of an earlier job of the task."""
         job = self._journal.task().jobs.get(attempt.job)
         is_own = attempt.job == self._job.job
         mark = self._job.chain.mark if is_own else mark_of(job.token) if job is not None else ""
@@ -396,7 +397,7 @@ class LinkManager:
 
     @property
     def _is_why_open(self) -> bool:
-        """Return whether the notice has no reason, or blames a user who may not be the cause."""
+        """Return whether the reason for the notice is still open: unknown, or a user who may not be the cause."""
         return not self._is_why_sure and self._why is not None and self._why[0] in _WHY_OPEN
 
     def _ask_why(self) -> Answer:
@@ -413,7 +414,7 @@ class LinkManager:
             self._why, self._is_why_sure = (cause, answer["message"]), True
 
     def _explain_notice(self) -> tuple[Cause, str]:
-        """Return the scheduler's reply; the signal may also hit the program that asks."""
+        """Return the scheduler's explanation; repeat the query, since the signal may also hit the program that asks."""
         assert self._scheduler is not None
         why, begin = (Cause.UNKNOWN, ""), time.monotonic()
         for _ in range(_NUM_ASKED):
@@ -431,7 +432,7 @@ class LinkManager:
 
 
 def scheduler_of(job: JobDocument, link: int = 0) -> JobScheduler | None:
-    """Return the scheduler of a job's chain; None for a job that is one process tree.
+    """Return the scheduler of a job's chain; None for a job that runs as one process tree.
 
     Args:
         link: number of the link that asks; 0: unknown.

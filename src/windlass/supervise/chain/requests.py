@@ -1,4 +1,4 @@
-"""Requests from a link's leader to its scheduler, each executed as one background call; replies are JSON values."""
+"""Requests from a link's leader to its scheduler, each run as one background call with a JSON reply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class QueueLinksRequest:
     avoided: tuple[str, ...]
 
     def run(self) -> Answer:
-        """Execute the request: `seen` are the existing links (null: unknown), `queued` the new ones.
+        """Execute the request; return `seen`, the existing links (null: unknown), `queued`, the new ones, and `notes`.
 
         It stops after a refusal: the scheduler may be unreachable, and one timeout is enough.
         """
@@ -81,7 +81,7 @@ class PastLinkQuery:
     known: tuple[str, str] | None
 
     def run(self) -> Answer:
-        """Execute the query: `cause`, `message`, and `is_certain`."""
+        """Execute the query; return `cause`, `message` and `is_certain`."""
         cause, message = self.known or self._how_ended()
         is_certain = self.is_quiet or (Cause(cause) not in UNCERTAIN and self._is_confirmed())
         return {"cause": cause, "message": message, "is_certain": is_certain}

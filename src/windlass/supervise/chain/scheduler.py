@@ -18,7 +18,8 @@ __all__ = ["JobScheduler", "PastLink", "SchedulerError"]
 
 @dataclass(frozen=True)
 class PastLink:
-    """Earlier link, with data that distinguishes it from another job of the same id, since a controller may reuse ids.
+    """Earlier link, with data that distinguishes it from another job with the same id, since a controller may reuse
+    ids.
 
     Attributes:
         job_id: the scheduler's id.
@@ -36,16 +37,16 @@ class PastLink:
 
 
 class SchedulerError(UnreachableError):
-    """Request that the scheduler did not execute, or may not have executed; retry later."""
+    """Failed request to the scheduler, which may have executed it nevertheless; retry later."""
 
     default_code = "scheduler-failed"
 
 
 class JobScheduler(Protocol):
-    """Scheduler of this job, called from inside it. All calls block, for about twenty seconds at most."""
+    """Scheduler of this job, called from inside the job. All calls block, for about twenty seconds at most."""
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
-        """Queue a link and return its id; idempotent: an existing one is found.
+        """Queue a link and return its id. Idempotent: if the link exists, its id is returned.
 
         Args:
             exclude: hosts to exclude, in addition to those of the site.
@@ -55,19 +56,21 @@ class JobScheduler(Protocol):
         """
 
     def queued(self) -> Mapping[int, str]:
-        """Return the ids of this job's waiting and running links by number, this one included; raises SchedulerError."""
+        """Return the ids of this job's waiting and running links by number, including this one; raises
+        SchedulerError.
+        """
 
     def cancel(self, ids: Sequence[str]) -> None:
         """End links; idempotent; raises SchedulerError."""
 
     def let_go(self, ids: Sequence[str]) -> None:
-        """Release held jobs of other tasks that wait for this one; idempotent; raises SchedulerError."""
+        """Release held jobs of tasks that wait for this one; idempotent; raises SchedulerError."""
 
     def requeue(self) -> None:
         """Let the scheduler restart this job; raises SchedulerError if the site forbids it."""
 
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
-        """Exclude more hosts for waiting links; idempotent; raises SchedulerError."""
+        """Exclude more hosts from waiting links; idempotent; raises SchedulerError."""
 
     def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
         """Return why a signal reached this job; (Cause.UNKNOWN, "") if the scheduler does not say.
@@ -78,7 +81,7 @@ class JobScheduler(Protocol):
         """
 
     def is_over(self) -> bool:
-        """Return whether this start is over for the scheduler, or unknown to it; raises SchedulerError."""
+        """Return whether this start is over according to the scheduler, or unknown to it; raises SchedulerError."""
 
     def is_end_confirmed(self, past: PastLink) -> bool:
         """Return whether every node of an ended link confirmed its end; raises SchedulerError."""

@@ -1,1 +1,1 @@
-"""User process of a replica in a container."""
+"""Replicas whose user process runs in a container."""

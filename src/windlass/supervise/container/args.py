@@ -27,7 +27,7 @@ _HOME = "/tmp"  # noqa: S108 - every image has it, and any user may write there
 
 @dataclass(frozen=True)
 class ContainerUser:
-    """User of the processes on this machine; `name` may be empty."""
+    """User that runs the processes on this machine; `name` may be empty."""
 
     uid: int
     gid: int
@@ -42,12 +42,12 @@ def replica_name(rank: int) -> str:
 
 
 def container_name(job: JobDocument, rank: int, attempt: int) -> str:
-    """Return a container's name, as in `docker ps`."""
+    """Return a container's name, as `docker ps` shows it."""
     return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{attempt}-{rank}")
 
 
 def network_name(job: JobDocument) -> str:
-    """Return the private network of a job."""
+    """Return the name of a job's private network."""
     return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{job.job}")
 
 
@@ -63,7 +63,7 @@ def create_arguments(
     secrets: str = "",
     init: str | None = None,
 ) -> list[str]:
-    """Return options, image and command; the image's entry point is not run.
+    """Return the options, image and command for `create`; the image's entry point is not run.
 
     Args:
         argv: the user's command.
@@ -113,7 +113,9 @@ def _limits(job: JobDocument, user: ContainerUser) -> list[str]:
 
 
 def _devices(container: ContainerConfig, env: Mapping[str, str]) -> list[str]:
-    """Return the leased GPUs, renumbered from 0 inside. Source: NVIDIA Container Toolkit, Docker and CDI."""
+    """Return the options that expose the leased GPUs, which are renumbered from 0 inside. Source: NVIDIA Container
+    Toolkit, Docker and CDI.
+    """
     ids = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     if not container.gpus or not ids:
         return []

@@ -1,4 +1,4 @@
-"""Container engine of a job, through its command line: list, signal and remove containers by the job's labels.
+"""Container engine, through its command line: list, signal and remove containers by the job's labels.
 
 Everything that windlass creates in an engine has the label `windlass.token=<token>.<rank>` (containers) or `<token>`
 (networks), and `windlass.run=<run>`. So leftovers of a killed supervisor can be found from the job.
@@ -30,7 +30,7 @@ _CREATE_TIMEOUT_S = 1800.0  # the engine downloads a missing image
 
 
 def engine_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the engine variables that are set, for `ContainerConfig.variables`."""
+    """Return the variables that configure the engine, as far as they are set, for `ContainerConfig.variables`."""
     return {name: environ[name] for name in ENGINE_VARIABLES if environ.get(name)}
 
 
@@ -47,7 +47,7 @@ class ContainerEngine:
         self.env = {**{name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}, **variables}
 
     def ask(self, *words: str, timeout_s: float = _TIMEOUT_S) -> Completed:
-        """Run one command of the engine; the exit code of a timeout or a missing program is 125."""
+        """Run one command of the engine; the exit code is 125 after a timeout or if the program is missing."""
         argv = [self.program, *words]
         try:
             return run(argv, env=self.env, timeout_s=timeout_s)
@@ -55,7 +55,7 @@ class ContainerEngine:
             return Completed(tuple(argv), 125, "", str(error))
 
     def create(self, words: Sequence[str]) -> Completed:
-        """Create a container; downloads a missing image, which may take half an hour."""
+        """Create a container; this downloads a missing image, which may take half an hour."""
         return self.ask("create", *words, timeout_s=_CREATE_TIMEOUT_S)
 
     def containers(self, token: str, *, is_running: bool = False) -> list[str]:
@@ -70,12 +70,12 @@ class ContainerEngine:
         return self.ask(*words).stdout.split()
 
     def signal(self, token: str, name: str) -> bool:
-        """Signal the first process of a replica's containers; return whether any was running."""
+        """Send a signal to the first process of a replica's containers; return whether any was running."""
         found = self.containers(token, is_running=True)
         return bool(found) and self.ask("kill", f"--signal={name}", *found).code == 0
 
     def sweep(self, token: str, rank: int, *, num_looks: int = 1) -> int:
-        """Remove the containers of a replica, dead ones too, and its job's network if it is empty.
+        """Remove a replica's containers, including dead ones, and its job's network if it is empty.
 
         Args:
             num_looks: number of scans; a container whose creator was killed may appear a little later.

@@ -1,4 +1,4 @@
-"""`windlass.pyz contain`: process of a replica that runs its command in a container and lives as long as it.
+"""`windlass.pyz contain`: process of a replica that runs the command in a container and exits with it.
 
 It creates the container, forwards signals, connects the engine's client to the replica's pipe, determines why the
 container ended, and removes it. If this process is killed, the sweeps of the supervisor, of the next command and of
@@ -56,7 +56,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
 def order_inside(job: JobDocument, order: Order) -> Order:
-    """Return the order for use inside the container: in a private network replicas are found by name."""
+    """Return the order as seen from inside the container: in a private network, replicas are found by name."""
     if job.container.network != "private":
         return order
     names = [replica_name(rank) for rank in range(job.num_replicas)]
@@ -66,7 +66,7 @@ def order_inside(job: JobDocument, order: Order) -> Order:
 def contained(
     job: JobDocument, folder: Path, rank: int, attempt: int, argv: Sequence[str], env: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Return command and environment of the process that runs the container; secret values are passed in a file.
+    """Return the command and environment of the process that runs the container; secret values are passed in a file.
 
     Args:
         folder: the job's folder.
@@ -98,7 +98,7 @@ def contained(
 
 
 def contain_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run one container to its end; return its exit code, 125 to 127 if it could not be started."""
+    """Run one container to its end; return its exit code, or 125 to 127 if it could not be started."""
     folder, rank, attempt = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     job = _with_generation(JobDocument.read(folder / "job.json"), environ.get(GENERATION_NAME, ""))
     replica = _Replica(job, folder, rank, attempt, list(arguments[3:]), environ)
@@ -116,7 +116,7 @@ def contain_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _with_generation(job: JobDocument, name: str) -> JobDocument:
-    """Return the job of a data build with its writable folder, whose name is chosen by `data-build`."""
+    """Return a data build's job with the real name of its writable folder, which `data-build` chose."""
     if not name:
         return job
     stand_in = f"{name.rpartition('.')[0]}.{GENERATION}"
@@ -125,7 +125,7 @@ def _with_generation(job: JobDocument, name: str) -> JobDocument:
 
 
 class _Replica:
-    """Container of a replica, and the engine's client that is attached to it."""
+    """Container of a replica, and the client process that is attached to it."""
 
     def __init__(
         self, job: JobDocument, folder: Path, rank: int, attempt: int, argv: list[str], environ: Mapping[str, str]
@@ -140,7 +140,7 @@ class _Replica:
         self._targets: list[ProcessId] = []
 
     def make(self) -> tuple[Cause, str] | None:
-        """Create network and container; return why that failed, or None."""
+        """Create the network and the container; return why that failed, or None."""
         problem = self._find_image()
         if problem is not None:
             return problem
@@ -167,7 +167,7 @@ class _Replica:
         return None
 
     def run(self) -> int:
-        """Start the container, wait for its end, and report a cause that its exit code does not show."""
+        """Start the container and wait for its end; report a cause that its exit code does not show."""
         if self._is_terminated:
             return 128 + signal.SIGTERM
         client = subprocess.Popen(
@@ -178,7 +178,7 @@ class _Replica:
         return self._ended(client.wait())
 
     def terminate(self) -> None:
-        """Forward SIGTERM to the same processes as without a container; repeated until any of them runs."""
+        """Forward SIGTERM to the processes that would get it without a container; repeat until one is running."""
         self._is_terminated = True
         signal.setitimer(signal.ITIMER_REAL, _INSIST_S, _INSIST_S)
         first = self._first() if self._id else 0
@@ -209,7 +209,7 @@ class _Replica:
         return next((pid for pid in descendants(init) if parent_of(pid) == init), 0)
 
     def say(self, cause: Cause, message: str, code: int) -> int:
-        """Report a cause to the log and the journal; return the code."""
+        """Report a cause in the log and the journal; return the code."""
         place = {
             "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
             "WINDLASS_TASK": self._job.task,
@@ -260,7 +260,7 @@ class _Replica:
         return env
 
     def _shown(self) -> list[str]:
-        """Return paths that only the job knows: control folder, secrets as files."""
+        """Return paths that are known only in the job: the control folder, and secrets as files."""
         control = [str(Path(self._env["WINDLASS_CONTROL"]).parent)] if "WINDLASS_CONTROL" in self._env else []
         return control + [self._env[use.name] for use in self._job.secrets if use.is_file and use.name in self._env]
 
@@ -290,7 +290,7 @@ class _Replica:
         return self.say(Cause.START_FAILED, problem, 127) if problem else code
 
     def _why_not_executed(self, code: int) -> str:
-        """Return why the command itself could not start, or ""."""
+        """Return why the command could not be started, or ""."""
         name, here = self._job.container.name, os.uname().machine
         architecture = str(self._image.get("Architecture") or "")
         if architecture and architecture != _MACHINES.get(here, here) and code in (1, 126, 127, 255):
@@ -321,7 +321,7 @@ def _own_user() -> ContainerUser:
 
 
 def _init_of(program: str) -> str | None:
-    """Return a program for process 1 if the engine has none, as podman without catatonit."""
+    """Return an init program for the container if the engine has none, like podman without catatonit."""
     if program != "podman" or shutil.which("catatonit") or os.path.exists("/usr/libexec/podman/catatonit"):
         return None
     return shutil.which("tini-static") or shutil.which("tini")

@@ -1,1 +1,1 @@
-"""Keep a replica alive while its supervisor restarts, and stop it when it is cut off."""
+"""Processes that keep a replica running while its supervisor restarts, and stop it when it is cut off."""

@@ -1,4 +1,4 @@
-"""Fencing agent: child of the guard that stops or kills user processes of a disconnected replica.
+"""Fencing agent: a child of the guard that stops or kills the user processes of a disconnected replica.
 
     guard --> supervisor     (may hang in the shared file system)
           --> fencing agent  (never touches it) --> heartbeat process (may hang in it)
@@ -57,7 +57,7 @@ class FencingConfig:
 
     @property
     def guard_name(self) -> str:
-        """Process name of the guards of this job, at most 15 characters."""
+        """Return the process name of this job's guards, at most 15 characters."""
         return f"windlass-{zlib.crc32(self.token.encode()) & 0xFFFFFF:06x}"
 
 
@@ -76,7 +76,7 @@ class FencingAgentProcess:
         self._started_at = float("-inf")
 
     def start(self) -> None:
-        """Fork an agent; wait a moment if the last one died immediately. Raises OSError if it cannot fork."""
+        """Fork an agent; wait a moment if the last one died immediately. Raises OSError if the fork fails."""
         if time.monotonic() < self._started_at + _QUICK_S:
             time.sleep(_RESTART_PAUSE_S)
         self._started_at = time.monotonic()
@@ -110,7 +110,7 @@ class FencingAgentProcess:
 
 
 def _become_agent(config: FencingConfig, shared_memory: SharedMemory, guard_pid: int, lifeline: int) -> None:
-    """Close everything on the shared file system, then watch."""
+    """Close every file on the shared file system, then watch."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -127,7 +127,7 @@ def _become_agent(config: FencingConfig, shared_memory: SharedMemory, guard_pid:
 
 
 class FencedProcesses(Protocol):
-    """The user's processes of one replica, as a `Fencer` treats them."""
+    """The user's processes of one replica, and the actions that a `Fencer` needs."""
 
     def exist(self) -> bool:
         """Return whether any user process exists."""
@@ -136,14 +136,14 @@ class FencedProcesses(Protocol):
         """Stop the user processes (SIGSTOP)."""
 
     def resume(self) -> None:
-        """Continue the stopped user processes (SIGCONT)."""
+        """Resume the stopped user processes (SIGCONT)."""
 
     def kill(self) -> object:
         """Kill the user processes (SIGKILL)."""
 
 
 class Fencer:
-    """Shell around `FencingAgentCore` that applies its decisions to the user's processes of one replica.
+    """Shell around `FencingAgentCore` that applies its decisions to one replica's user processes.
 
     Args:
         decision: the last decision of an earlier fencing agent of this replica, or the initial one.
@@ -168,18 +168,18 @@ class Fencer:
         self._gap_s = max(_POLL_TURNS * self._poll_s, _MIN_GAP_S)
 
     def tick(self) -> float:
-        """Handle the passage of time; return the latest time for the next call."""
+        """Do what is due now; return the latest time for the next call."""
         now = self._now()
         self._act(self._core.tick(now))
         return min(self._core.next_at(now), now + self._poll_s)
 
     def on_heartbeat(self, began: float, is_superseded: bool) -> None:
-        """Handle a heartbeat whose write began at `began`, or that another start of the job took over."""
+        """Handle a heartbeat whose write began at `began`, or the takeover by another start of the job."""
         now = self._now()
         self._act(self._core.superseded(now) if is_superseded else self._core.beat(began, now))
 
     def _now(self) -> float:
-        """Return the time for the core, and notify the core if this process was suspended.
+        """Return the time for the core, and notify it if this process was suspended.
 
         A gap between two calls means that neither the agent nor its heartbeat process ran.
         """
@@ -227,13 +227,13 @@ class _ScannedProcesses:
         return self._scan.kill(self._roots())
 
     def _roots(self) -> list[int]:
-        """Return the ancestors of user processes; a dead guard's orphans belong to another process."""
+        """Return the processes whose descendants are scanned: the supervisor, and the guard while it is alive."""
         supervisor = self._shared_memory.supervisor()
         return [self._guard_pid, supervisor] if os.getppid() == self._guard_pid else [supervisor]
 
 
 class FencingAgent:
-    """Process around a `Fencer`; `run` returns when guard and supervisor are dead."""
+    """Process that runs a `Fencer`; `run` returns when the guard and supervisor are dead."""
 
     def __init__(self, config: FencingConfig, shared_memory: SharedMemory, guard_pid: int, lifeline: int) -> None:
         self._config, self._lifeline = config, lifeline
@@ -247,7 +247,7 @@ class FencingAgent:
         self._heartbeat_at = since_boot()
 
     def run(self) -> None:
-        """Watch until guard and supervisor are dead; blocking."""
+        """Watch until the guard and supervisor are dead; blocking."""
         while True:
             if not self._heartbeat_pid and since_boot() >= self._heartbeat_at:
                 self._start_heartbeat()
@@ -285,7 +285,7 @@ class FencingAgent:
         self._poll.register(self._heartbeats, select.POLLIN)
 
     def _end_all(self) -> None:
-        """End the user's processes: nothing supervises them, and nothing would resume those that are stopped."""
+        """End the user's processes: nothing supervises them any more, and nothing would resume the stopped ones."""
         self._processes.kill()
         sweep(TOKEN_NAME, [f"{self._config.token}.{self._config.rank}"], {os.getpid(), self._heartbeat_pid})
         send_signal(self._heartbeat_pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Pure fencing policy for writer and reader of heartbeats: when the ranks of an attempt must not run.
+"""Pure fencing policy, for writers and readers of heartbeats: when the ranks of an attempt must not run.
 
     writer: heartbeat written -> the ranks may run; none for stop_s -> stopped; none for kill_s, or superseded -> killed
     reader: no heartbeat of another start of the job has changed for quiet_s -> nothing of it is running
@@ -49,7 +49,7 @@ class Action(Enum):
 
 
 class FenceState(IntEnum):
-    """State of a replica with respect to the shared file system."""
+    """State of a replica's access to the shared file system."""
 
     FREE = 0
     SILENT = 1
@@ -126,12 +126,12 @@ class FencingAgentCore:
         return self.tick(now)
 
     def superseded(self, now: float) -> list[Action]:
-        """Handle the takeover by another start of the job, which is final."""
+        """Handle the final takeover by another start of the job."""
         self._become(state=FenceState.SUPERSEDED)
         return self.tick(now)
 
     def resumed(self, now: float) -> None:
-        """Handle a suspension of the agent itself that has just ended.
+        """Handle the end of a suspension of the agent itself.
 
         Silence kills only after another `stop_s` without a heartbeat, unless it had already led to a kill.
         """
@@ -154,7 +154,7 @@ class FencingAgentCore:
         return [Action.CONTINUE] if was in (FenceState.STOPPED, FenceState.GONE) else []
 
     def killed(self, now: float) -> None:
-        """Record that user processes were found and are being killed."""
+        """Record that user processes exist and are being killed."""
         state = self.decision.state
         self._become(killed_at=now, killed_as=state, killed_after_s=now - self.decision.renewed_at)
 
@@ -170,12 +170,13 @@ class FencingAgentCore:
 
 
 def heartbeat_path(place: Path, rank: int) -> Path:
-    """Return the heartbeat file of a replica, in the folder of its start of the job."""
+    """Return the path of a replica's heartbeat file; `place` is the folder of its start of the job."""
     return place / f"heartbeat-{rank}"
 
 
 def read_heartbeats(job_folder: Path, own_incarnation: str) -> Mapping[str, bytes]:
-    """Return the heartbeat files of all other starts of a job, by path; blocks on the shared file system.
+    """Return the content of the heartbeat files of all other starts of a job, by path; blocks on the shared file
+    system.
 
     If this start has a name, the heartbeats of other jobs of the task are included.
 
@@ -191,7 +192,7 @@ def read_heartbeats(job_folder: Path, own_incarnation: str) -> Mapping[str, byte
 
 
 class HeartbeatWatch:
-    """Reader of heartbeats: detects when all other starts of the job have been silent for long enough.
+    """Watch over heartbeats: detects when all other starts of the job have been silent for long enough.
 
     A start that never wrote a heartbeat also counts as silent after `quiet_s`. The caller checks whether the end of the
     attempt is recorded and waiting is unnecessary.

@@ -1,4 +1,4 @@
-"""Guard: small process above a supervisor that keeps a replica's state when the supervisor dies.
+"""Guard: a small process above a supervisor that keeps a replica's state when the supervisor dies.
 
 It is the subreaper of the replica (orphans of user processes become its children), holds the ends of the log pipe,
 starts and restarts the supervisor, and records exit codes of processes while no supervisor is alive. It makes no other
@@ -79,11 +79,11 @@ class GuardContext:
         os.write(self.exits, _ENTRY.pack(pid, status))
 
     def decision(self) -> FenceDecision:
-        """Return the agent's newest decision; the initial one without an agent."""
+        """Return the agent's newest decision, or the initial one if there is no agent."""
         return self.shared_memory.decision() if self.shared_memory is not None else FenceDecision()
 
     def watchers(self) -> set[int]:
-        """Return the pid of the fencing agent, which is below the guard but not a user process."""
+        """Return the pids of processes below the guard that are not user processes: the fencing agent."""
         return {self.shared_memory.agent()} - {0} if self.shared_memory is not None else set()
 
     def exit_codes(self) -> dict[int, int]:
@@ -104,7 +104,7 @@ def is_gone(job_folder: Path, rank: int) -> bool:
 
 
 def killed_replica(job_folder: Path, rank: int) -> str:
-    """Describe guard and supervisor of a dead replica; "" if it never started or gave up."""
+    """Describe the guard and supervisor of a dead replica; "" if it never started or gave up."""
     path = guard_path(job_folder, rank)
     if not path.exists() or (job_folder / GAVE_UP.format(rank)).exists():
         return ""
@@ -113,7 +113,7 @@ def killed_replica(job_folder: Path, rank: int) -> str:
 
 
 def other_replicas(job_folder: Path, rank: int) -> set[int]:
-    """Return pids of guards and supervisors of other replicas on this node.
+    """Return the pids of other replicas' guards and supervisors on this node.
 
     They may be descendants of this replica, if it was the leader and started them.
     """
@@ -131,7 +131,7 @@ def other_replicas(job_folder: Path, rank: int) -> set[int]:
 def guard(
     job_folder: Path, rank: int, supervise: Callable[[GuardContext], int], config: FencingConfig | None = None
 ) -> int:
-    """Run a supervisor until it exits by itself; return its exit code.
+    """Run the supervisor until it exits by itself, restarting it after crashes; return its exit code.
 
     If it keeps crashing, the guard gives up and ends the user's processes.
 
@@ -193,7 +193,7 @@ def _run_supervisors(
 
 
 class Restarts:
-    """Policy for restarting a supervisor that did not exit by itself. Pure."""
+    """Pure policy for restarting a supervisor that did not exit by itself."""
 
     def __init__(self) -> None:
         self._crashes: list[float] = []
@@ -214,7 +214,7 @@ class Restarts:
 
 
 class ForwardedSignals:
-    """Forwarder of a guard's signals to its supervisor; a later supervisor receives the earlier signals too.
+    """Forwarder of signals from a guard to its supervisor, and to each later supervisor again.
 
     Args:
         send: sends a signal to a process: (its id, number).
@@ -250,14 +250,14 @@ def _forward_signals() -> ForwardedSignals:
 
 
 def _end_users(job_folder: Path, rank: int) -> None:
-    """End the user's processes, but not other replicas that this one may have started."""
+    """End the user's processes, but not other replicas that this replica may have started."""
     from windlass.supervise.replica.process_tree import end_all  # lazy: a guard seldom needs it
 
     end_all([os.getpid()], lambda: other_replicas(job_folder, rank))
 
 
 def _lock_for_life(path: Path) -> bool:
-    """Return whether this is the only guard of the replica.
+    """Lock the file of a replica's guard until this process ends; return False if another guard holds it.
 
     The supervisor inherits the lock, which ends with both processes. Raises PreconditionError if the file system has
     no locks.
@@ -303,7 +303,9 @@ def _create_exits() -> int:
 
 
 def _reap(supervisor: int, context: GuardContext, agent: FencingAgentProcess | None) -> int:
-    """Wait for the supervisor; record other exits for the next one, and restart a dead fencing agent."""
+    """Wait for the supervisor and return its status; record other exits for the next one, and restart a dead fencing
+    agent.
+    """
     while True:
         try:
             pid, status = os.waitpid(-1, 0)

@@ -1,4 +1,4 @@
-"""Files about a replica's guard; a separate module, since clients read them too."""
+"""Path of the file about a replica's guard; a separate module, since clients read the file too."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ GAVE_UP = "gave-up-{}"
 
 
 def guard_path(job_folder: Path, rank: int) -> Path:
-    """Return the path of the file with a replica's guard and supervisor."""
+    """Return the path of the file that names a replica's guard and supervisor."""
     return job_folder / f"guard-{rank}.json"

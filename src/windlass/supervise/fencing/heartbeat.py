@@ -1,4 +1,4 @@
-"""Heartbeat process: child of the fencing agent that accesses the shared file system and may hang there."""
+"""Heartbeat process: a child of the fencing agent that accesses the shared file system and may hang there."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FRESH_AFTER_TURNS = 3
 
 
 def unpack_heartbeats(raw: bytes) -> list[tuple[float, bool]]:
-    """Decode (start of the turn, whether another start of the job took over) of each turn."""
+    """Decode the turns: for each, its start time and whether another start of the job took over."""
     whole = raw[: len(raw) - len(raw) % _BEAT.size]
     return [(began, bool(flag)) for began, flag in _BEAT.iter_unpack(whole)]
 
 
 class HeartbeatDisk(Protocol):
-    """Shared file system, as one replica's heartbeat uses it."""
+    """What a replica's heartbeat does on the shared file system."""
 
     def write(self) -> bool:
-        """Write the heartbeat; return whether it is on the server. Blocks as long as the file system does."""
+        """Write the heartbeat; return whether it reached the server. Blocks as long as the file system does."""
 
     def refresh(self) -> None:
         """Invalidate cached listings. Raises OSError."""
@@ -39,7 +39,7 @@ class HeartbeatDisk(Protocol):
 
 
 class Heartbeat:
-    """Heartbeat of one replica: written, and reported to its fencing agent on success.
+    """Heartbeat of one replica: writes it, and reports each success to the fencing agent.
 
     Args:
         report: called with the start of the turn, and whether another start of the job took over.
@@ -50,7 +50,7 @@ class Heartbeat:
         self._reported_at = float("-inf")
 
     def turn(self, began: float) -> None:
-        """Write one heartbeat; blocks as long as the file system does, reports nothing on failure."""
+        """Write one heartbeat and report it; a failure is not reported. Blocks as long as the file system does."""
         is_written = self._disk.write()
         try:
             if began > self._reported_at + _FRESH_AFTER_TURNS * self._renew_s:
@@ -94,7 +94,7 @@ def _report(out: int, began: float, is_superseded: bool) -> None:
 
 
 class HeartbeatFiles:
-    """Files of a job that one replica's heartbeat uses; see `HeartbeatDisk`."""
+    """The job's files that one replica's heartbeat uses; see `HeartbeatDisk`."""
 
     def __init__(self, job_folder: Path, rank: int, incarnation: str) -> None:
         self._folder, self._incarnation = job_folder, incarnation
@@ -104,11 +104,11 @@ class HeartbeatFiles:
         self.counter = time.time_ns()  # increases over restarts, so that each heartbeat differs from the one before
 
     def is_superseded(self) -> bool:
-        """See `HeartbeatDisk`."""
+        """See `HeartbeatDisk.is_superseded`."""
         return read_claims(self._folder, self._incarnation).is_superseded
 
     def write(self) -> bool:
-        """Write the heartbeat to the server; opened by name each time, so that other machines see it."""
+        """Write the heartbeat to the server; the file is opened by name each time, so that other machines see it."""
         self.counter += 1
         try:
             descriptor = os.open(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -122,7 +122,7 @@ class HeartbeatFiles:
         return True
 
     def refresh(self) -> None:
-        """Invalidate cached listings of the job and of later jobs of its task after a silence."""
+        """After a silence, invalidate cached listings of the job and of later jobs of its task."""
         refresh_folder(self._folder, self._probe)
         own = job_number(self._folder) if self._incarnation else 0
         if own:

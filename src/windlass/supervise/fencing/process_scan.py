@@ -1,4 +1,4 @@
-"""User processes of one replica, found without reading anything that can hang.
+"""Scan for one replica's user processes that reads nothing that can hang.
 
 Only /proc/PID/stat is read: the command line and the environment of a process that hangs in a page fault on a dead
 file system would block their reader too. Source: proc(5); Linux, fs/proc/base.c, the lock of a process's memory map.
@@ -24,14 +24,14 @@ _KILL_S = 2.0
 
 @dataclass(frozen=True)
 class UserProcessEntry:
-    """Living process of the user."""
+    """Live user process."""
 
     pid: int
     is_stopped: bool
 
 
 class UserProcessScan:
-    """Scan for user processes: descendants of a replica's guard or supervisor outside of their session.
+    """Scan for user processes: descendants of a replica's guard or supervisor that are outside their session.
 
     Args:
         session: session of the guard; the supervisor, the fencing agent and their helpers stay in it.
@@ -62,7 +62,7 @@ class UserProcessScan:
         return found
 
     def stop(self, roots: Iterable[int]) -> None:
-        """Send SIGSTOP; a process that hangs in the kernel stops when it returns."""
+        """Send SIGSTOP to all; a process that hangs in the kernel stops when it returns."""
         for _ in range(_NUM_STOP_LOOKS):
             running = [entry.pid for entry in self.below(roots) if not entry.is_stopped]
             if not running:
@@ -70,7 +70,7 @@ class UserProcessScan:
             _send(running, signal.SIGSTOP)
 
     def resume(self, roots: Iterable[int]) -> None:
-        """Send SIGCONT."""
+        """Send SIGCONT to all."""
         _send([entry.pid for entry in self.below(roots)], signal.SIGCONT)
 
     def kill(self, roots: Iterable[int]) -> list[int]:
@@ -96,7 +96,7 @@ def _send(pids: Iterable[int], number: int) -> None:
 
 
 def _add(pid: int, children: dict[int, list[tuple[int, bytes, bytes, int]]]) -> None:
-    """Add (pid, name, state, session) of a process to its parent's children; source: proc(5), stat."""
+    """Add a process, as (pid, name, state, session), to its parent's children; source: proc(5), stat."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             head, _, tail = file.read(1024).rpartition(b")")

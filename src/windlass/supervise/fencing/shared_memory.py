@@ -1,4 +1,4 @@
-"""Memory page shared by a guard, its supervisor and its fencing agent, independent of any file system."""
+"""Memory page shared by a guard, its supervisor and its fencing agent, without any file system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AGENT_AT = 264
 
 
 def since_boot() -> float:
-    """Return seconds since boot, including suspend: the clock of process start times."""
+    """Return the seconds since boot, including suspensions, like the start times of processes."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -46,7 +46,7 @@ class SharedMemory:
         os.pwrite(self.fd, decision.pack(), 0)
 
     def supervisor(self) -> int:
-        """Return the pid of the newest supervisor; 0 before the first."""
+        """Return the pid of the newest supervisor; 0 before the first one starts."""
         return self._pid(_SUPERVISOR_AT)
 
     def set_supervisor(self, pid: int) -> None:
@@ -54,7 +54,7 @@ class SharedMemory:
         os.pwrite(self.fd, _PID.pack(pid), _SUPERVISOR_AT)
 
     def agent(self) -> int:
-        """Return the pid of the newest fencing agent; 0 before the first."""
+        """Return the pid of the newest fencing agent; 0 before the first one starts."""
         return self._pid(_AGENT_AT)
 
     def set_agent(self, pid: int) -> None:
