@@ -1,0 +1,1 @@
+"""Post-training: supervised fine-tuning, reward models, preference learning, reinforcement learning, distillation."""

@@ -1,0 +1,100 @@
+"""Protocol of a rollout engine: token ids in; token ids, log-probabilities and versions out.
+
+An engine is driven by one thread. It copies the weights that it loads and shares nothing with the learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
+
+from windlass.core.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from windlass.post.rollout.types import Sample, SampleId, ScoreRequest, Work
+
+__all__ = ["Engine", "EngineError", "EngineFacts", "OpenWork"]
+
+OpenWork: TypeAlias = Literal["recompute", "keep"]
+"""What a load does with samples in progress: compute their cache again with the new weights, or keep it."""
+
+
+class EngineError(PreconditionError):
+    """An engine died or cannot do what was requested; it must not be used again unless the message says so."""
+
+    default_code: ClassVar[str] = "rollout-engine-failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What an engine can do; constant during its life.
+
+    Attributes:
+        num_slots: samples that are generated at the same time.
+        max_length: maximum number of tokens of a prompt and its continuation.
+        has_raw_logp: samples carry log-probabilities under the model's own distribution.
+        is_deterministic: a sample depends on its work and the weights alone, to the last bit; not on other samples,
+            the order of submission, or cancellations.
+        has_in_flight_update: `load` is possible while samples are in progress.
+    """
+
+    name: str
+    num_slots: int
+    max_length: int
+    has_raw_logp: bool
+    is_deterministic: bool
+    has_in_flight_update: bool
+
+
+class Engine(Protocol):
+    """Continues prompts with the weights of one version at a time."""
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Return what this engine can do."""
+
+    def version(self) -> int:
+        """Return the version of the loaded weights."""
+
+    def submit(self, work: Sequence[Work]) -> int:
+        """Take work from the front of the list and return how many; the rest can be submitted later.
+
+        Never blocks and computes nothing. An engine takes at least one when it has no open work.
+
+        Raises:
+            UsageError: a prompt is empty, has tokens outside the vocabulary or is too long for its limit of new
+                tokens, or a sample with this id is open. Nothing is taken then.
+        """
+
+    def poll(self, timeout_s: float) -> Sequence[Sample]:
+        """Return samples that finished or were cancelled, each once, in any order.
+
+        Waits up to `timeout_s` seconds for the first one; an embedded engine computes during that time. Returns at
+        once if no open work can be continued. 0: do what can be done without waiting, for an embedded engine one step.
+
+        Raises:
+            EngineError: the engine died. Its open work is lost and can be submitted to another engine.
+        """
+
+    def cancel(self, ids: Collection[SampleId]) -> None:
+        """End open samples; `poll` returns what they have so far. Ids without open work are ignored."""
+
+    def score(self, requests: Sequence[ScoreRequest]) -> Sequence[tuple[float, ...]]:
+        """Return the log-probabilities of each request's tokens from `start` on. Blocks until they are computed."""
+
+    def load(self, weights: Mapping[str, Tensor], version: int, *, open_work: OpenWork = "recompute") -> None:
+        """Copy weights, all or none, and give them a version. Blocks.
+
+        Args:
+            weights: parameters by name.
+            open_work: treatment of samples in progress; tokens that they have so far keep their version.
+
+        Raises:
+            EngineError: a name or shape differs from the model's. The previous weights stay loaded and usable.
+        """
+
+    def close(self) -> None:
+        """Free the engine's memory and drop open work; idempotent."""

@@ -1,0 +1,140 @@
+"""Values that go into a rollout engine and come out of it; importable without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from windlass.core.errors import UsageError
+
+__all__ = ["Finish", "Origin", "Sample", "SampleId", "Sampling", "ScoreRequest", "Span", "Work"]
+
+Finish: TypeAlias = Literal["stop", "length", "cancelled"]
+"""Why a sample ended: a stop id or text, its limit of new tokens, or `Engine.cancel`."""
+
+Origin: TypeAlias = Literal["policy", "tool", "template"]
+"""Who wrote a span: the policy, a tool's output, or the chat template between turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SampleId:
+    """Identity of a sample; given out by the sample log, never derived from text.
+
+    Attributes:
+        group: number of the prompt's group in the run.
+        member: number of the sample within its group.
+        attempt: how often this sample was started before. Random numbers do not depend on it, so that a sample that
+            is generated again with the same weights is the same sample.
+    """
+
+    group: int
+    member: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to choose tokens, and when to stop.
+
+    Attributes:
+        max_new_tokens: maximum number of new tokens, the stop id included.
+        temperature: divides logits; 0: always the most likely token.
+        top_k: sample from the k most likely tokens; ties with the k-th one are kept.
+        top_p: sample from the most likely tokens with at least this total probability.
+        stop_ids: a token that ends the sample and is its last one.
+        stop_texts: a text that ends the sample; the token that completes it is the last one.
+        seed: seed of the run; a token's random number depends on it, the group, the member and the position alone.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    stop_ids: tuple[int, ...] = ()
+    stop_texts: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
+        is_warm = math.isfinite(self.temperature) and self.temperature >= 0
+        _require(is_warm, "temperature", self.temperature, "0 or more")
+        _require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "at least 1")
+        _require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _require("" not in self.stop_texts, "stop_texts", list(self.stop_texts), "texts of at least one character")
+
+
+def _require(is_valid: bool, name: str, value: object, range_text: str) -> None:
+    if not is_valid:
+        raise UsageError(f"sampling.{name} is {value}", hint=f"use {range_text}", code="invalid-value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A sample to generate.
+
+    Attributes:
+        prompt_ids: the prompt; all members of a group must have the same one.
+        oldest_version: the engine starts the sample only with weights of this version or a newer one.
+    """
+
+    id: SampleId
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    oldest_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Tokens [start, stop) of a sample that have one origin and one version.
+
+    Attributes:
+        version: version of the weights that chose the tokens; None for tokens that the policy did not write.
+        oldest_read: oldest version behind a cached key or value that these tokens read; it is below `version` only
+            after a load that kept the cache. Staleness is counted from it.
+    """
+
+    start: int
+    stop: int
+    version: int | None
+    origin: Origin = "policy"
+    oldest_read: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A finished continuation of a prompt.
+
+    Attributes:
+        ids: the new tokens, without the prompt; with the stop id, if one ended it.
+        logp: natural log-probability of each token under the distribution it was sampled from: after temperature,
+            top-k and top-p. With temperature 0 that of the unchanged distribution.
+        raw_logp: the same under the model's own distribution; None if the engine does not report it.
+        spans: consecutive spans that cover all tokens.
+        seconds: time by phase, such as `queued` and `generated`; unit: seconds.
+    """
+
+    id: SampleId
+    ids: tuple[int, ...]
+    logp: tuple[float, ...]
+    raw_logp: tuple[float, ...] | None
+    spans: tuple[Span, ...]
+    finish: Finish
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """Tokens whose log-probabilities under the model's own distribution are wanted.
+
+    Attributes:
+        ids: the whole sequence.
+        start: index of the first token to score; at least 1, because nothing predicts the first one.
+    """
+
+    ids: tuple[int, ...]
+    start: int = 1
