@@ -1,0 +1,1 @@
+"""Objectives: losses of token rows and log-probabilities, as sums that the train module divides by global weights."""
