@@ -1,4 +1,4 @@
-"""The command line: `windlass VERB ...`. Loads a verb's code only when that verb is called."""
+"""The command line, `windlass VERB ...`. A verb's code is imported only when that verb is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code. Ctrl-C never prints a traceback, not even during imports."""
+    """Run one command line and return its exit code. Ctrl-C never prints a traceback, even during imports."""
     try:
         from windlass.cli.program import main as run_program  # lazy: Ctrl-C may come during the import
 

@@ -15,7 +15,7 @@ __all__ = ["SECTIONS", "Entry", "LazyGroup"]
 
 @dataclass(frozen=True)
 class Entry:
-    """Verb, the module of `windlass.cli.verbs` that implements it, and its help line.
+    """Verb with its help line and the module of `windlass.cli.verbs` that implements it.
 
     The module's function is named `VERB_command`.
     """
@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
         return list(_ENTRIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a verb; None if there is no such verb."""
+        """Import and return a verb, or None if there is no such verb."""
         entry = _ENTRIES.get(cmd_name)
         if entry is None:
             return None
@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a verb; an unknown word raises an error that suggests the nearest one."""
+        """Resolve a verb; for an unknown word, raise an error that suggests the nearest verb."""
         if args[0] in _ENTRIES or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         raise unknown_command(args[0], list(_ENTRIES), "windlass", rest=args[1:])
@@ -109,7 +109,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(entry.name.ljust(10), entry.summary) for entry in entries])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Complete names of verbs, without importing them."""
+        """Complete the names of verbs without importing them."""
         from click.shell_completion import CompletionItem  # lazy: only for shell completion
 
         return [
@@ -120,7 +120,7 @@ class LazyGroup(click.Group):
 
 
 def unknown_command(word: str, names: Sequence[str], program: str, rest: Sequence[str] = ()) -> UsageError:
-    """Return the error for an unknown command of `program`; `rest` are the words after it."""
+    """Return the error for an unknown command of `program`; `rest` holds the words after it."""
     from windlass.cli.other_words import (
         other_word,
         other_word_of_family,

@@ -1,4 +1,4 @@
-"""Table of error codes, docs/errors.toml; a wheel ships it in this package."""
+"""Table of error codes, docs/errors.toml; the wheel ships it in this package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ErrorCode:
 
     @property
     def summary(self) -> str:
-        """Return the first sentence of a code's meaning."""
+        """Return the first sentence of the meaning."""
         head, stop, _ = self.meaning.partition(". ")
         return head + "." if stop else self.meaning
 
@@ -50,12 +50,12 @@ def codes() -> dict[str, ErrorCode]:
 
 @cache
 def groups() -> dict[str, str]:
-    """Return the title of every group by its key."""
+    """Return the title of each group by its key."""
     return dict(_table()[GROUPS])
 
 
 def parse(table: Table) -> dict[str, ErrorCode]:
-    """Return the codes of a parsed TOML table."""
+    """Return the codes in a parsed TOML table."""
     return {
         code: ErrorCode(code=code, group=group, **fields)
         for group, members in table.items()

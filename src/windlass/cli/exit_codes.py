@@ -1,4 +1,4 @@
-"""Exit codes without an error: Ctrl-C and a closed pipe."""
+"""Exit codes for ends that are not errors: Ctrl-C and a closed pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the run that a command line names, and report what it needs and what could not be checked.
+"""Lookup of the run that a command line names, with a report of what the run needs or what could not be checked.
 
 Read-only commands use `found_run` and `looked_at`; commands that may act on a run use `reconciled`.
 """
@@ -18,7 +18,7 @@ __all__ = ["found_run", "fresh_logs", "in_words", "looked_at", "reconciled", "sa
 
 
 def found_run(ref: str, home: Home | None = None) -> RunFolder:
-    """Return the run that `ref` names, and print what it needs to standard error. Changes nothing.
+    """Return the run that `ref` names, after printing to standard error what it needs. Changes nothing.
 
     Raises:
         NotFoundError, UsageError: `ref` does not name exactly one run.
@@ -30,7 +30,7 @@ def found_run(ref: str, home: Home | None = None) -> RunFolder:
 
 
 def looked_at(run: RunFolder, home: Home, reported: set[str] | None = None) -> Assessment:
-    """Compare a run's record with its processes and jobs, without changing anything; print a note if that fails.
+    """Compare a run's record with its processes and jobs, changing nothing; if that fails, print a note.
 
     Args:
         reported: notes on unreachable sites that were already printed, for a command that checks many runs.
@@ -68,19 +68,19 @@ def reconciled(run: RunFolder, home: Home, reported: set[str] | None = None) -> 
 
 
 def say_pending(run: RunFolder, found: Assessment) -> None:
-    """Print what a run needs that a read-only command does not do, and the command that does it."""
+    """Print what a run needs that a read-only command does not do, and the command that does."""
     for one in found.pending:
         tell(f"note: {run.id}: {printable(in_words(run.id, one))}")
 
 
 def in_words(run_id: str, one: PendingAction) -> str:
-    """Return what a run needs, with the command that does it."""
+    """Return a description of what a run needs, with the command that does it."""
     what = f"{one.task}: {one.what}" if one.task else one.what
     return f"{what}; `windlass show {run_id} --reconcile` {one.then}" if one.then else what
 
 
 def fresh_logs(run: RunFolder, home: Home) -> None:
-    """Download new log lines of a run at an ssh site; print a note if the site cannot be reached."""
+    """Download new log lines of a run at an ssh site, or print a note if the site cannot be reached."""
     if not run.is_mirrored:
         return
     from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: most runs are local

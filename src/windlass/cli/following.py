@@ -1,4 +1,4 @@
-"""Follow a run to its end: log lines on standard output, progress and verdict on standard error."""
+"""Following of a run to its end: log lines on standard output, progress and verdict on standard error."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def follow_to_verdict(following: Following) -> int:
 
 
 class Following:
-    """Printer of a run's log lines and progress while it runs.
+    """Printer for the log lines and the progress of a running run.
 
     Args:
         logs_to_stderr: print log lines to standard error; standard output is for JSON.
@@ -75,7 +75,9 @@ class Following:
             self._skip_past()
 
     def _listen(self, *, is_last: bool = False) -> None:
-        """Update the local copy of a run at a remote site; print a note once if the site cannot be reached."""
+        """Update the local copy of a run at a remote site.
+        Prints a note, but only once, if the site cannot be reached.
+        """
         if not self.run.is_mirrored:
             return
         from windlass.launcher.remote.refresh import MirrorRefresh  # lazy: most runs are local
@@ -115,7 +117,7 @@ class Following:
             time.sleep(pause)
 
     def _keep(self) -> None:
-        """Reconcile the run; if that fails, print why once and keep following."""
+        """Reconcile the run; if that fails, print the reason once and keep following."""
         from windlass.launcher.reconcile.reconciler import (  # lazy: a short run ends before this
             NOTHING_DONE,
             reconcile_run,

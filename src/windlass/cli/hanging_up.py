@@ -1,4 +1,4 @@
-"""Handle a closed terminal (SIGHUP) of a foreground sweep: redirect the process's output to a file."""
+"""Handling of a closed terminal (SIGHUP) in a foreground sweep, whose output is then written to a file."""
 
 from __future__ import annotations
 

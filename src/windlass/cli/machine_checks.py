@@ -1,4 +1,4 @@
-"""Checks of `windlass doctor`: programs, folders, GPUs and kernel features that runs need."""
+"""Checks made by `windlass doctor`: programs, folders, GPUs and kernel features that runs need."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class Check:
 
 
 def checks() -> Iterator[Check]:
-    """Yield every check in display order; runs git, uv and nvidia-smi, and writes a few bytes to the home."""
+    """Yield every check in display order.
+    Runs git, uv and nvidia-smi, and writes a few bytes to the windlass home.
+    """
     for name, check in _CHECKS.items():
         try:
             yield from check()
@@ -174,7 +176,7 @@ def _kernel() -> Iterator[Check]:
 
 
 def _has_subreaper() -> bool:
-    """Test in a child process, so that this process does not become a subreaper."""
+    """Return whether the kernel has subreapers, tested in a child process so that this one does not become one."""
     code = "from windlass.supervise.linux import become_subreaper as f; import sys; sys.exit(not f())"
     return run([sys.executable, "-c", code]).code == 0
 
@@ -203,7 +205,7 @@ def _has_pidfd() -> bool:
 
 
 def _engines() -> Iterator[Check]:
-    """Check the optional container engines for `--on docker` and `--on podman`."""
+    """Yield the checks of the optional container engines for `--on docker` and `--on podman`."""
     from windlass.backends.docker.backend import check_engine  # lazy: only for this check
 
     for program in ("docker", "podman"):

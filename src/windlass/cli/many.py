@@ -17,7 +17,7 @@ __all__ = ["launch_each"]
 
 
 def launch_each(path: Path, overrides: Sequence[str], each: Sequence[str], options: Options, *, is_json: bool) -> int:
-    """Launch one run per combination of values and print their ids, one per line."""
+    """Launch one run for each combination of values and print the run ids, one per line."""
     from windlass.launcher.api import launch_many  # lazy: after the cheap checks
     from windlass.launcher.prepare import prepare_file
 

@@ -20,7 +20,8 @@ _INTERPRETERS = re.compile(r"(?:python(?:3(?:\.\d+)?)?|bash|sh|torchrun|env|uv|r
 def experiment_of(
     command: tuple[str, ...], overrides: tuple[str, ...], *, name: str, gpus: str, nodes: int | None, env_uv: str
 ) -> Experiment:
-    """Return an experiment whose task `main` runs the command in the current folder; one word with spaces is a shell line.
+    """Return an experiment whose task `main` runs the command in the current folder.
+    A single word that contains spaces is a shell line.
 
     Raises:
         UsageError: no command, or an invalid `--name`.
@@ -44,7 +45,7 @@ def experiment_of(
 
 
 def name_of(command: tuple[str, ...]) -> str:
-    """Return a name from the program or script of a command: `train` for `python -u train.py`."""
+    """Return a name based on the program or script that a command runs: `train` for `python -u train.py`."""
     words = command[0].split() if len(command) == 1 else [word.split(" ", 1)[0] for word in command]
     for word in words:
         stem = PurePath(word).name.lower()

@@ -83,7 +83,7 @@ _OF_FAMILY = {
 
 
 def other_word(word: str, rest: Sequence[str]) -> str:
-    """Return our command for another program's verb; empty if unknown.
+    """Return the windlass command for another program's verb, or an empty string if there is none.
 
     Args:
         rest: the words after the verb.
@@ -100,5 +100,5 @@ def other_word(word: str, rest: Sequence[str]) -> str:
 
 
 def other_word_of_family(word: str, names: Collection[str]) -> str:
-    """Return the group's verb for another program's `word`; empty if unknown."""
+    """Return the group's verb that matches another program's `word`, or an empty string if there is none."""
     return next((name for name in _OF_FAMILY.get(word, ()) if name in names), "")

@@ -1,4 +1,4 @@
-"""Arguments of `plan` and `launch`: a file, overrides and planning options, and errors for other words."""
+"""Arguments of `plan` and `launch`: a file, overrides and planning options. Other words raise errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFlags:
-    """Planning options of a command line; fields as in `launch.Options`."""
+    """Planning options from a command line, with the same meaning as in `launch.Options`."""
 
     on: str
     snapshot: bool
@@ -50,7 +50,7 @@ class PlanFlags:
     debug: bool
 
     def options(self, *, is_dry: bool = False) -> Options:
-        """Return the options for `launch.prepare`."""
+        """Return the options to pass to `launch.prepare`."""
         from windlass.launcher.prepare import Options  # lazy: planning costs 0.1 s to import
 
         return Options(
@@ -65,7 +65,7 @@ class PlanFlags:
 
 
 def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on --snapshot --allow-dirty --best-effort --reshape --debug` as one argument `flags`."""
+    """Add `--on --snapshot --allow-dirty --best-effort --reshape --debug`, passed as one argument `flags`."""
 
     @functools.wraps(function)
     def collect(*args: Any, **named: Any) -> Any:
@@ -84,7 +84,7 @@ class PlanningVerb(Verb):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Split off the command after `--`, separate overrides from mistyped options, and find the FILE."""
+        """Separate FILE, overrides and the command after `--`; raise for mistyped options."""
         ctx.ignore_unknown_options = True
         if "--" in args:
             at = args.index("--")
@@ -102,12 +102,12 @@ class PlanningVerb(Verb):
         return rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Complete options and overrides written as options (`--params.lr=`)."""
+        """Complete options, and overrides that are written as options (`--params.lr=`)."""
         overrides = next(param for param in self.params if param.name == "overrides")
         return [*super().shell_complete(ctx, incomplete), *overrides.shell_complete(ctx, incomplete)]
 
     def _check_plain(self, words: list[str], plain: list[int], *, has_command: bool) -> None:
-        """Raise for words that are neither the FILE nor an override: detached values, a second FILE."""
+        """Raise for words that are neither the FILE nor an override, such as detached values or a second FILE."""
         lone = [at for at in plain if "=" not in words[at]]
         for at in lone:
             before = words[at - 1] if at else ""
@@ -122,7 +122,7 @@ class PlanningVerb(Verb):
             raise UsageError(message, hint="give one file at a time", code="usage")
 
     def _check_word(self, ctx: click.Context, word: str) -> None:
-        """Raise for a word that looks like an option and cannot be an override."""
+        """Raise if a word looks like an option and cannot be an override."""
         if not word.startswith("-"):
             return
         keys = self.file_keys()
@@ -141,7 +141,7 @@ class PlanningVerb(Verb):
         raise unknown_option(word.partition("=")[0], [*own, *(f"--{key}" for key in keys)], ctx.command_path)
 
     def is_file(self, word: str) -> bool:
-        """Return whether a word is the FILE."""
+        """Return whether a word names the FILE."""
         return word.endswith((".yaml", ".yml")) or Path(word).is_file()
 
     def params_of(self, ctx: click.Context) -> frozenset[str]:
@@ -160,7 +160,7 @@ class PlanningVerb(Verb):
 
 
 def required_file(context: click.Context, file: str | None) -> Path:
-    """Return the FILE; raise if the command line has none."""
+    """Return the FILE; raise UsageError if the command line has none."""
     overrides = context.params.get("overrides", ())
     if file is not None and file.endswith((".py", ".sh")):
         program = "python" if file.endswith(".py") else "sh"

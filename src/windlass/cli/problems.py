@@ -1,4 +1,4 @@
-"""Print errors, and turn other exceptions into windlass errors.
+"""Printing of errors, and conversion of other exceptions to windlass errors.
 
 error: unknown key `nodez` in tasks.train            [unknown-key]
   exp.yaml:24:5   nodez: 10
@@ -47,7 +47,7 @@ def _painted(line: str) -> str:
 
 
 def from_click(error: click.ClickException) -> UsageError:
-    """Convert click's error on a command line, with the nearest valid one as the hint."""
+    """Convert click's error about a command line, with the nearest valid word as the hint."""
     context = getattr(error, "ctx", None)
     program = context.command_path if context is not None else "windlass"
     hint = f"run `{program} --help` for its arguments"
@@ -82,7 +82,7 @@ def _options(context: click.Context | None) -> list[str]:
 
 
 def _example(context: click.Context | None) -> str:
-    """Return the first example of a verb's help page, as a hint."""
+    """Return the first example from a verb's help page, as a hint."""
     epilog = (context.command.epilog or "") if context is not None else ""
     lines = [line.strip() for line in epilog.split("\n") if line.strip().startswith("windlass ")]
     return f"such as `{lines[0].partition('  #')[0].strip()}`" if lines else ""
@@ -93,7 +93,7 @@ def _sentence(text: str) -> str:
 
 
 def from_system(error: OSError) -> WindlassError | None:
-    """Convert an OSError that the user can fix; None for our own bug."""
+    """Convert an OSError that the user can fix; return None if it is our own bug."""
     where = f" {error.filename}" if error.filename else ""
     if error.errno in _NOT_ALLOWED:
         hint = "check its owner and permissions with `ls -ld`, or set WINDLASS_HOME to a folder of yours"
@@ -105,7 +105,7 @@ def from_system(error: OSError) -> WindlassError | None:
 
 
 def from_import(error: ImportError) -> WindlassError | None:
-    """Convert the ImportError of a missing extra; None for our own bug."""
+    """Convert the ImportError for a missing extra; return None if it is our own bug."""
     from windlass.core.extras import missing_extra  # lazy: only for errors
 
     extra = missing_extra(error)
@@ -120,7 +120,7 @@ def from_import(error: ImportError) -> WindlassError | None:
 
 
 def from_bug(error: BaseException) -> InternalError:
-    """Convert a bug of windlass: its traceback goes to a file, and the user sees two lines."""
+    """Convert a bug in windlass: write its traceback to a file, so that the user sees only two lines."""
     text = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}".split("\n")[0] if str(error) else type(error).__name__
     path = _write_crash(text)

@@ -43,7 +43,7 @@ _HELP = """One file says what to run. windlass pins it, runs it, brings it back 
 @click.option("--version", is_flag=True, help="Print the version.")
 @click.pass_context
 def windlass(context: click.Context, verbose: bool, version: bool) -> int | None:
-    """Replaced by `_HELP`."""
+    """Run a verb; its help page is `_HELP`."""
     if verbose:
         _see_tracebacks(context)
     if version:
@@ -75,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(arguments: list[str]) -> int:
-    """Call the verb and return its exit code; handles every error but a closed pipe and Ctrl-C."""
+    """Call the verb and return its exit code.
+    Handles every error except a closed pipe and Ctrl-C.
+    """
     is_verbose = _asks_for_tracebacks(arguments)
     try:
         with windlass.make_context("windlass", arguments) as context:
@@ -90,7 +92,9 @@ def _call(arguments: list[str]) -> int:
 
 
 def _asks_for_tracebacks(arguments: list[str]) -> bool:
-    """Return whether -v is given before a `--`; checked before parsing, so that it always works."""
+    """Return whether -v is given before a `--`.
+    This is checked before parsing, so that -v works even if parsing fails.
+    """
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "-v" in ours or "--verbose" in ours
 
@@ -113,7 +117,7 @@ def _show(error: BaseException, *, is_verbose: bool) -> int:
 
 
 def _known(error: BaseException) -> WindlassError | None:
-    """Return the error for a system failure or a missing extra; None for our own bug."""
+    """Return the error for a system failure or a missing extra, or None for our own bug."""
     from windlass.cli import problems  # lazy: as above
 
     if isinstance(error, OSError):
@@ -133,7 +137,7 @@ def _open_streams() -> None:
 
 
 def _close_quietly() -> int:
-    """Redirect closed standard streams, so that Python reports no errors at exit."""
+    """Redirect standard streams that were closed, so that Python reports no errors at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -143,7 +147,7 @@ def _close_quietly() -> int:
 
 
 def _complete() -> int:
-    """Answer a completion request of a shell; see `windlass completion`."""
+    """Answer a shell's completion request; see `windlass completion`."""
     from windlass.cli.completion.shells import answer  # lazy: only for shell completion
 
     return answer(os.environ[COMPLETE], windlass)

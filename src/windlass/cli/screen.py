@@ -1,4 +1,4 @@
-"""All output: data on standard output, everything else on standard error.
+"""All output of the command line: data on standard output, everything else on standard error.
 
 Colour only on a terminal, and never with NO_COLOR (https://no-color.org); every text is readable without it.
 """
@@ -34,12 +34,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Return whether the stream is a colour terminal."""
+    """Return whether the stream is a terminal with colours."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return `text` with styles (`bold`, `red`, ...), unstyled without colour; the default stream is standard output."""
+    """Return `text` with styles such as `bold` or `red`, or unchanged where there are no colours.
+    The default stream is standard output.
+    """
     if not text or not is_coloured(stream if stream is not None else sys.stdout):
         return text
     return "".join(f"\x1b[{_CODES[style]}m" for style in styles) + text + "\x1b[0m"
@@ -72,12 +74,12 @@ def tell(text: str = "", *, folds: bool = True) -> None:
 
 
 def page_width() -> int:
-    """Return the terminal's columns; 0 without a terminal, which disables folding."""
+    """Return the number of columns of the terminal, or 0 without a terminal, which disables folding."""
     return _width(sys.stdout)
 
 
 def _width(stream: TextIO) -> int:
-    """Return the columns of a stream's terminal; 0 without one."""
+    """Return the number of columns of a stream's terminal, or 0 without one."""
     try:
         return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
     except (OSError, ValueError):  # no file descriptor, or closed
@@ -132,7 +134,7 @@ def write_raw(content: bytes) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:
-    """Return the lines of a table with padded columns and a header in capitals; the last column is not padded."""
+    """Return the lines of a table with a header in capitals; all columns except the last are padded."""
     cells = [[name.upper() for name in header], *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return [

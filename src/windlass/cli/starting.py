@@ -1,4 +1,4 @@
-"""Create a new experiment's folder from a template, with a first commit to pin."""
+"""Creation of a new experiment's folder from a template, with a first commit that can be pinned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AIMING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJE
 
 
 def write_template(template: str, folder: Path, *, in_image: bool = False) -> list[str]:
-    """Write a template's files, all or none; the experiment gets the folder's name.
+    """Write a template's files, all or none; the experiment is named after the folder.
 
     Args:
         in_image: add a Dockerfile, and run the experiment in its image.
@@ -68,14 +68,14 @@ def write_template(template: str, folder: Path, *, in_image: bool = False) -> li
 
 
 def _run_in_image(experiment: str) -> str:
-    """Return the experiment's text with the image as its environment."""
+    """Return the experiment's text, changed so that the image is its environment."""
     lines = [line for line in experiment.split("\n") if not line.startswith(("env:", "where:"))]
     at = next((number for number, line in enumerate(lines) if line.startswith("code:")), 0)
     return "\n".join([*lines[: at + 1], _IN_IMAGE, *lines[at + 1 :]])
 
 
 def repository_of(folder: Path) -> Path | None:
-    """Return the root of the repository that contains a folder; None outside a repository.
+    """Return the root of the repository that contains a folder, or None outside a repository.
 
     Raises:
         PreconditionError: git is not installed.

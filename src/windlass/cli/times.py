@@ -1,4 +1,4 @@
-"""Option types for times (`10m` ago, `2026-11-21`) and durations (`90s`)."""
+"""Option types for points in time (`10m` ago, `2026-11-21`) and durations (`90s`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["as_duration", "as_moment"]
 
 
 def as_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float:
-    """Parse an option's time to seconds since 1970 UTC; 0 if not given.
+    """Convert an option's point in time to seconds since 1970 UTC; return 0 if it is not given.
 
     A date or time is ISO 8601, local time without a zone.
     """
@@ -29,7 +29,7 @@ def as_moment(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 def as_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Parse an option's duration to seconds; None if not given."""
+    """Convert an option's duration to seconds; return None if it is not given."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Base of every verb: -h, -v, examples on the help page, and shared options."""
+"""Base class of all verbs: -h, -v, examples on the help page, and shared options."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_
 
 
 class Verb(click.Command):
-    """Command with `-v`, and `-h` for `--help`."""
+    """Command with `-v`, and with `-h` as a short form of `--help`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse like click; when completing an option's value, only the words before the option count."""
+        """Parse as click does, except that completing an option's value considers only the words before the option."""
         if ctx.resilient_parsing and args:
             waiting = [param for param in self.params if args[-1] in param.opts]
             is_value_missing = any(isinstance(param, click.Option) and not param.is_flag for param in waiting)
@@ -37,7 +37,7 @@ class Verb(click.Command):
 
 
 class Family(click.Group):
-    """Verb with subcommands; an unknown one raises an error that suggests the nearest."""
+    """Verb with subcommands; an unknown subcommand raises an error that suggests the nearest one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Print the help page if no subcommand is given."""
@@ -49,7 +49,7 @@ class Family(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a subcommand; raise our error if it is unknown."""
+        """Resolve a subcommand; raise a windlass error if it is unknown."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         from windlass.cli.catalogue import unknown_command  # lazy: only for errors
@@ -77,12 +77,12 @@ def verb(
 
 
 def json_option(function: F) -> F:
-    """Add `--json`: one JSON object with a schema instead of text."""
+    """Add `--json`, which prints one JSON object with a schema instead of text."""
     return click.option("--json", "is_json", is_flag=True, help="Print JSON with a versioned schema.")(function)
 
 
 def examples_page(*examples: str) -> str:
-    """Return the examples at the end of a help page."""
+    """Return the text of the examples at the end of a help page."""
     return "\b\nExamples:\n" + "\n".join(_continued(example) for example in examples)
 
 
@@ -93,14 +93,14 @@ def _continued(example: str) -> str:
 
 
 def detach_option(function: F) -> F:
-    """Add `-d`: do not wait for the run's end."""
+    """Add `-d`, which returns without waiting for the run's end."""
     return click.option("-d", "--detach", is_flag=True, help="Return at once; the run continues without this command.")(
         function
     )
 
 
 def run_argument(name: str = "run", *, required: bool = True) -> Callable[[F], F]:
-    """Add a RUN argument: an id, its beginning, four of its last letters, an experiment's name, or `last`."""
+    """Add a RUN argument: an id, the start of an id, four of its last letters, an experiment's name, or `last`."""
     return click.argument(name, metavar=name.upper(), required=required, shell_complete=_complete_runs)
 
 

@@ -1,4 +1,5 @@
-"""Launches of other tools, unchanged: Beaker's spec files, mason, gantry, OLMo-core's launch module.
+"""Commands and spec files of other tools, accepted unchanged: Beaker's specs, mason, gantry, OLMo-core's launch
+module.
 
 Each becomes Beaker's spec, for Beaker itself, or a windlass experiment, for any site.
 """

@@ -1,4 +1,4 @@
-"""Conformance tests of a backend: subclass `BackendConformance` and define a `backend` fixture.
+"""Conformance tests for backends: subclass `BackendConformance` and define a `backend` fixture.
 
 class TestLocalBackend(BackendConformance):
     @pytest.fixture
@@ -50,7 +50,7 @@ class JobBench:
     def job(
         self, line: str, *, num_replicas: int = 1, job: int = 1, grace_s: float = 2.0, failed: int = 0
     ) -> JobDocument:
-        """Create a job whose replicas run a shell line; its intent is in the journal."""
+        """Create a job whose replicas run a shell line, and record its intent in the journal."""
         command = ReplicaCommand(("/bin/sh", "-c", line), {"RANK": "${rank}", "ATTEMPT": "${attempt}"})
         document = JobDocument(
             run=self.folder.name,
@@ -79,26 +79,26 @@ class JobBench:
         return document
 
     def stop(self, job: int) -> None:
-        """Ask the task to stop, as `windlass stop` does."""
+        """Request a stop of the task, as `windlass stop` does."""
         writer = JournalWriter(self.folder / "journal", f"client-stop-{job}", SystemClock())
         writer.append(events.STOP_REQUESTED, tasks={"main": job}, reason="asked", is_checkpoint_wanted=False)
         writer.close()
 
     def render(self, backend: Backend, document: JobDocument) -> Rendered:
-        """Return the backend's rendered submission."""
+        """Return the submission as rendered by the backend."""
         return backend.render(document, self.folder / "jobs" / f"main-{document.job}", self.archive)
 
     def facts(self) -> RunFacts:
-        """Return the facts of the journal."""
+        """Return the facts of the run according to its journal."""
         return fold(read_journal(self.folder / "journal"))
 
     def wait_for_end(self) -> State:
-        """Wait until the task ended."""
+        """Wait until the task has ended."""
         self.wait_until(lambda facts: facts.state.is_terminal)
         return self.facts().state
 
     def wait_until(self, is_true: object) -> None:
-        """Wait until a predicate of the facts is true; fails the test after five minutes."""
+        """Wait until a predicate of the facts is true; fail the test after five minutes."""
         assert callable(is_true)
         deadline = time.monotonic() + _DEADLINE_S
         while not is_true(self.facts()):
@@ -107,11 +107,11 @@ class JobBench:
             time.sleep(_POLL_S)
 
     def log(self, attempt: int, rank: int) -> str:
-        """Return the output of a replica."""
+        """Return the output of one replica."""
         return (self.folder / "logs" / str(attempt) / "main" / f"{rank}.log").read_text()
 
     def survivors(self) -> list[int]:
-        """Return live processes with the token of any job of this bench."""
+        """Return the ids of live processes that have the token of one of this bench's jobs."""
         return [
             pid
             for document in self._documents
@@ -121,20 +121,20 @@ class JobBench:
 
 
 class BackendConformance:
-    """Conformance suite; a backend must pass all tests on the real system."""
+    """Conformance suite for a backend, which must pass all tests on the real system."""
 
     @pytest.fixture
     def backend(self) -> Backend:
-        """Return the backend under test; defined by a subclass."""
+        """Return the backend under test; each subclass defines it."""
         pytest.fail("a subclass of BackendConformance must define a `backend` fixture")
 
     def dress(self, document: JobDocument) -> JobDocument:
-        """Return backend-specific fields of a job; a subclass may add some."""
+        """Return the job with backend-specific fields added; the default returns it unchanged."""
         return document
 
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[JobBench]:
-        """Yield a run's folder to make jobs in; afterwards none of their processes may be alive."""
+        """Yield a helper that creates jobs in a run's folder; then fail if one of their processes is still alive."""
         folder = tmp_path / "conformance-00000000"
         folder.mkdir()
         bench = JobBench(folder, self.dress)

@@ -1,4 +1,4 @@
-"""Run a function in several processes that form a gloo group on this machine, and raise the first failure.
+"""Run a function in several processes that form a gloo group on this machine, and raise the first error.
 
     def check(world: World, factor: int) -> float:
         return world.sum_on_host([world.rank * factor])[0]
@@ -59,7 +59,7 @@ def run_distributed_test(
     args: tuple[Any, ...] = (),
     timeout_s: float = 120.0,
 ) -> list[Any]:
-    """Call `func(world, *args)` in each of several processes of one gloo group.
+    """Call `func(world, *args)` in each of several processes that form one gloo group.
 
     One thread for each process. Costs one import of torch and of the function's module; blocks until all have ended, and
     leaves no process behind, whatever happens.
@@ -131,7 +131,7 @@ def _read(path: Path) -> str:
 
 
 def _fork_ranks(path: str) -> None:
-    """Import modules for the ranks, fork the ranks and end them: the main function of the new interpreter."""
+    """Import the modules, fork the ranks and wait for them: the main function of the new interpreter."""
     folder = Path(path)
     job = read_json(folder / "job.json")
     module = _import(job["module"], job["file"])
@@ -149,7 +149,7 @@ def _fork_ranks(path: str) -> None:
 
 
 def _import(name: str, file: str | None) -> ModuleType:
-    """Import a module by file, under its name in the test's process, so that pickles find it."""
+    """Import a module from its file, under the name it has in the test's process, so that pickles find it."""
     is_script = name == "__main__"  # pickles name it so; its own main part must not run
     if file is None or (name in sys.modules and not is_script):
         return importlib.import_module(name)
@@ -163,7 +163,7 @@ def _import(name: str, file: str | None) -> ModuleType:
 
 
 def _wait(folder: Path, pids: dict[int, int], timeout_s: float) -> None:
-    """Wait until all ranks have ended; kill them by id if one fails or the time is over."""
+    """Wait until all ranks have ended; kill them by id if one fails or the time limit is reached."""
     end_s = time.monotonic() + timeout_s + 2.0  # the ranks write their stacks at `timeout_s`
     while pids:
         for pid in list(pids):
@@ -243,7 +243,7 @@ def _join(folder: Path, rank: int, size: int, timeout_s: float) -> World:
 
 
 def _leave() -> None:
-    """Wait for the other ranks: one that exits early breaks their connections."""
+    """Wait for the other ranks, because a rank that exits early breaks their connections."""
     import torch.distributed as dist
 
     if dist.is_initialized():

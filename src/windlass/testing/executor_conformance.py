@@ -1,4 +1,4 @@
-"""Conformance tests of an executor of trials: subclass `ExecutorConformance` and define how one is made.
+"""Conformance tests for executors of trials: subclass `ExecutorConformance` and define `make_executor`.
 
 class TestLocalExecutor(ExecutorConformance):
     def make_executor(self, folder: Path) -> Executor:
@@ -42,7 +42,7 @@ E = TypeVar("E", AttemptStarted, AttemptReported, AttemptSaved, AttemptEnded)
 
 
 class ExecutorBench:
-    """Driver of an executor as a controller would use it, which records its events.
+    """Helper that drives an executor as a controller would, and records its events.
 
     Attributes:
         events: all events so far, in order.
@@ -54,7 +54,7 @@ class ExecutorBench:
         self.events: list[Event] = []
 
     def start(self, trial: str, attempt: int = 1, *, credit: int = 1, **fields: Any) -> None:
-        """Start an attempt as soon as there is room."""
+        """Start an attempt as soon as the executor has room for it."""
         resources = fields.pop("resources", ONE_CPU)
         self._wait(lambda: self.executor.room(resources).fit is Fit.NOW, f"room for {trial}")
         config = fields.pop("config", {})
@@ -63,25 +63,25 @@ class ExecutorBench:
         )
 
     def go(self, trial: str, attempt: int = 1, *, credit: int = 1, saves: bool = False) -> None:
-        """Continue the attempt."""
+        """Let an attempt continue."""
         self.executor.send(Go(trial=trial, attempt=attempt, credit=credit, saves=saves))
 
     def halt(self, trial: str, attempt: int = 1, *, saves: bool = False) -> None:
-        """End the attempt."""
+        """End an attempt."""
         self.executor.send(Halt(trial=trial, attempt=attempt, saves=saves))
 
     def of(self, kind: type[E], trial: str, attempt: int = 1) -> list[E]:
-        """Return the events of an attempt so far."""
+        """Return the events of this kind that an attempt has sent so far."""
         found = [event for event in self.events if isinstance(event, kind)]
         return [event for event in found if (event.trial, event.attempt) == (trial, attempt)]
 
     def wait_for(self, kind: type[E], trial: str, attempt: int = 1, *, number: int = 1) -> E:
-        """Return the n-th event of a kind."""
+        """Wait for the n-th event of this kind and return it."""
         self._wait(lambda: len(self.of(kind, trial, attempt)) >= number, f"{kind.__name__} {number} of {trial}")
         return self.of(kind, trial, attempt)[number - 1]
 
     def finish(self, trial: str, attempt: int = 1) -> AttemptEnded:
-        """Answer every report until the attempt is over."""
+        """Answer every report of an attempt until it ends, and return the end."""
         answered = 0
 
         def is_over() -> bool:
@@ -95,7 +95,7 @@ class ExecutorBench:
         return self.of(AttemptEnded, trial, attempt)[0]
 
     def look(self, seconds: float) -> list[Event]:
-        """Return the events that arrive within a time."""
+        """Return the events that arrive within some seconds."""
         end, found = time.monotonic() + seconds, []
         while (left := end - time.monotonic()) > 0:
             found += self.executor.poll(left)
@@ -110,7 +110,9 @@ class ExecutorBench:
 
 
 class ExecutorConformance:
-    """Conformance tests. Class attributes state what this executor supports; tests of the rest are left out."""
+    """Conformance suite for executors.
+    Class attributes state what the executor supports; other tests are left out.
+    """
 
     can_lose_workers: ClassVar[bool] = True
     """Workers are separate processes that can die independently."""
@@ -133,7 +135,7 @@ class ExecutorConformance:
             setattr(cls, test, None)
 
     def make_executor(self, folder: Path) -> Executor:
-        """Return a new executor; defined by each subclass."""
+        """Return a new executor; each subclass defines it."""
         raise AssertionError(f"{type(self).__name__} makes no executor")
 
     def kill_worker(self, started: AttemptStarted) -> None:
@@ -142,7 +144,7 @@ class ExecutorConformance:
 
     @contextmanager
     def bench(self, folder: Path, trainable: Any = act, **fields: Any) -> Iterator[ExecutorBench]:
-        """Yield an open executor, closed afterwards."""
+        """Yield an open executor and close it afterwards."""
         folder.mkdir(exist_ok=True)
         fields = {"num_slots": self.num_slots, **fields}
         work = Work(
@@ -439,7 +441,7 @@ class ExecutorConformance:
             self.wait_until_gone(workers)
 
     def wait_until_gone(self, workers: list[ProcessId]) -> None:
-        """Wait for processes to end; immediate if `close` itself waits for them."""
+        """Wait for processes to end; returns at once if `close` itself waits for them."""
         deadline = time.monotonic() + _DEADLINE_S
         while any(is_alive(worker) for worker in workers):
             assert time.monotonic() < deadline, f"still there: {workers}"

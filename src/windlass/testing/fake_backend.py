@@ -1,4 +1,5 @@
-"""Fake scheduler for tests that can delay, reject, preempt and hide jobs or lose replies; its jobs run as real processes.
+"""Fake scheduler whose jobs run as real processes, and which can delay, reject, preempt, hide or lose jobs and
+replies.
 
 Verified: it passes the same conformance suite as the real backends. Jobs that it schedules run as local processes.
 """
@@ -20,7 +21,7 @@ __all__ = ["FakeBackend", "Faults"]
 
 @dataclass
 class Faults:
-    """Faults to inject; each number counts down to zero.
+    """Numbers of faults to inject; each one counts down to zero.
 
     Attributes:
         lost_replies: submissions that are accepted but whose reply is lost.
@@ -46,7 +47,7 @@ class _Job:
 
 @dataclass
 class FakeBackend:
-    """Scheduler in this process; jobs are identified by their token."""
+    """Scheduler in this process that identifies jobs by their token."""
 
     faults: Faults = field(default_factory=Faults)
     name: str = "fake"
@@ -57,7 +58,7 @@ class FakeBackend:
         self.num_observations = 0
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """See `LocalBackend`."""
+        """Return what `submit` sends; see `LocalBackend.render`."""
         return self._local.render(document, folder, archive)
 
     def submit(self, rendered: Rendered) -> Submission:
@@ -84,7 +85,7 @@ class FakeBackend:
         return len(waiting)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Return the observations of all jobs in one call."""
+        """Return the observed states of all jobs in one call."""
         self.num_observations += 1
         return {job.backend_id: self._observe(job) for job in jobs}
 
@@ -99,7 +100,7 @@ class FakeBackend:
         return self._local.observe([job.inner])[job.inner.backend_id]
 
     def cancel(self, job: Submission) -> None:
-        """Kill a job, queued or running."""
+        """Kill a job, whether queued or running."""
         found = self._jobs.get(job.backend_id)
         if found is None:
             return
@@ -108,11 +109,11 @@ class FakeBackend:
             self._local.cancel(found.inner)
 
     def sweep(self, job: Submission) -> int:
-        """See `LocalBackend`."""
+        """Kill what is left of a job; see `LocalBackend.sweep`."""
         return self._local.sweep(job)
 
     def explain(self, job: Submission) -> str:
-        """Return the reason why a job waits."""
+        """Return the reason why a job is waiting."""
         found = self._jobs.get(job.backend_id)
         return "the fake scheduler has no room" if found is not None and found.inner is None else ""
 

@@ -1,4 +1,4 @@
-"""Trainables of the conformance suites, which workers import by name; each does what its configuration says."""
+"""Trainables that workers of the conformance suites import by name and control by configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Counter", "act", "report_and_save", "show_environment"]
 
 
 def act(config: dict[str, Any]) -> Any:
-    """Report `num` values, and perform the configured actions at their steps."""
+    """Report `num` values, and perform the actions that the configuration assigns to steps."""
     for step in range(config.get("num", 0)):
         if config.get("fails_at") == step:
             step // 0
@@ -34,7 +34,7 @@ def act(config: dict[str, Any]) -> Any:
 
 
 def report_and_save(config: dict[str, Any]) -> None:
-    """Report `num` values, each with a checkpoint, resuming from one if given."""
+    """Report `num` values, each with a checkpoint, and resume from a checkpoint if there is one."""
     begin = 0
     checkpoint = get_checkpoint()
     if checkpoint is not None:
@@ -53,7 +53,7 @@ def show_environment(config: dict[str, Any]) -> None:
 
 
 class Counter(Trainable):
-    """Trainable that adds `by` in every step of `seconds`, and is done after `num` steps."""
+    """Trainable that adds `by` in every step, which takes `seconds`, and is done after `num` steps."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Start at zero."""

@@ -1,4 +1,5 @@
-"""Trials under a virtual clock: learning curves with durations, on nodes that come and go, seen by one executor or more.
+"""Trials on a virtual clock: learning curves that take time, on nodes that come and go.
+One or more executors see the same trials.
 
 A `VirtualWorld` outlives its heads, as a site does; `VirtualExecutor` is one head's view of it. Every event has a
 time and a number, so runs are deterministic.
@@ -35,17 +36,17 @@ __all__ = ["Curve", "VirtualExecutor", "VirtualTrialError", "VirtualWorld"]
 
 
 class VirtualTrialError(Exception):
-    """Exception that a curve raises to make its trial fail."""
+    """Exception raised by a curve to make its trial fail."""
 
 
 class Curve(Protocol):
     """Behaviour of trials. Pure: equal arguments give equal results."""
 
     def duration_s(self, config: Mapping[str, Any], iteration: int) -> float:
-        """Return the seconds that an iteration takes."""
+        """Return how many seconds an iteration takes."""
 
     def step(self, state: float, config: Mapping[str, Any], iteration: int) -> tuple[float, Metrics]:
-        """Return state and report after an iteration; `done` in the report ends the trial.
+        """Return the state and the report after an iteration; `done` in the report ends the trial.
 
         Raises:
             VirtualTrialError: the trial fails.
@@ -69,7 +70,7 @@ class _Attempt:
 
 
 class VirtualWorld:
-    """Simulated slots, their trials and the checkpoints they wrote.
+    """Simulated slots with their trials, and the checkpoints that these wrote.
 
     Args:
         slots: names of the initial slots; the part before `/` is the node.
@@ -109,7 +110,7 @@ class VirtualWorld:
     # -------------------------------------------------------------------------------------------------------- time
 
     def at(self, seconds: float, act: Callable[[], None]) -> None:
-        """Schedule an event in `seconds`, such as the loss of a node."""
+        """Schedule an event, such as the loss of a node, in `seconds`."""
         self._num += 1
         heapq.heappush(self._due, (self.clock.monotonic() + seconds, self._num, act))
 
@@ -135,14 +136,14 @@ class VirtualWorld:
     # ------------------------------------------------------------------------------------------------------- slots
 
     def join(self, *slots: str) -> None:
-        """Add slots."""
+        """Add slots, each named `NODE/NUMBER`."""
         for slot in slots:
             if slot not in self.slots:
                 self.slots[slot] = None
                 self._tell(SlotJoined(slot=slot, host=slot.split("/")[0]))
 
     def lose(self, node: str, why: str = "its node is gone") -> None:
-        """Remove all slots of a node, with their trials."""
+        """Remove all slots of a node and end their trials."""
         for slot in [name for name in self.slots if name.split("/")[0] == node]:
             attempt = self.slots.pop(slot)
             self._tell(SlotLost(slot=slot, why=why))
@@ -150,13 +151,15 @@ class VirtualWorld:
                 self._end(attempt, AttemptOutcome.LOST, why)
 
     def lose_worker(self, slot: str) -> None:
-        """Kill the worker of a slot, which gets a new one."""
+        """Kill the worker of a slot; the slot gets a new one."""
         attempt = self.slots.get(slot)
         if attempt is not None:
             self._end(attempt, AttemptOutcome.LOST, "its worker died")
 
     def kill_head(self) -> None:
-        """Kill the head without notice: events that it had not received are spooled, or lost with the workers."""
+        """Kill the head without notice.
+        Events that it had not received are spooled, or lost with the workers.
+        """
         if self.head is not None:
             self.head.inbox.clear()
             self.head.is_cut = True
@@ -250,13 +253,13 @@ class VirtualWorld:
             self._plan(attempt, 0.0)
 
     def spools(self, running: Mapping[str, int]) -> dict[str, list[tuple[int, Event]]]:
-        """Return the spooled events of attempts since they started."""
+        """Return the events that attempts have spooled since they started."""
         found = {trial: self._attempts.get((trial, number)) for trial, number in running.items()}
         return {trial: attempt.said for trial, attempt in found.items() if attempt is not None}
 
 
 class VirtualExecutor:
-    """Executor of one head on a virtual world. `poll` moves the clock to the next event."""
+    """Executor for one head of a virtual world. `poll` moves the clock to the next event."""
 
     name: ClassVar[str] = "virtual"
 
@@ -271,11 +274,11 @@ class VirtualExecutor:
         self.world.head = self
 
     def capacity(self) -> Mapping[str, float]:
-        """Return one CPU per slot."""
+        """Return one CPU for each slot."""
         return {"CPU": float(len(self.world.slots))}
 
     def room(self, resources: Resources) -> Room:
-        """Return the room for a trial, which uses one slot of up to eight CPUs."""
+        """Return whether a trial fits; it uses one slot and up to eight CPUs."""
         if resources.total.get("CPU", 0.0) > 8.0:
             return Room(Fit.NEVER, "slots have 8 CPUs")
         num_free = sum(attempt is None for attempt in self.world.slots.values())
@@ -294,7 +297,7 @@ class VirtualExecutor:
             self.world.order(order)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return new events; the clock moves to the next event, at most by `timeout_s`."""
+        """Return new events, after moving the clock to the next one, by at most `timeout_s`."""
         until = self.world.clock.monotonic() + timeout_s
         while not self.inbox:
             following = self.world.next_at()
@@ -306,7 +309,7 @@ class VirtualExecutor:
         return events
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Find the attempts of an earlier head, and all their events."""
+        """Take over the attempts that an earlier head started, with all their events."""
         if not self.world.outlives_heads:
             return {}
         spools = self.world.spools(running)
@@ -314,7 +317,7 @@ class VirtualExecutor:
         return {trial: running[trial] for trial in spools}
 
     def detach(self) -> None:
-        """Leave everything running."""
+        """Leave all attempts running."""
         if self.world.head is self:
             self.world.head = None
 

@@ -1,4 +1,4 @@
-"""`windlass beaker import` and `export`: Beaker spec files to experiment files, and back without loss."""
+"""`windlass beaker import` and `export`: convert Beaker spec files to experiment files and back without loss."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def export_command(source: str, overrides: tuple[str, ...], output: Path | None,
 
 
 def _experiment(source: str, overrides: tuple[str, ...]) -> Experiment:
-    """Return the experiment of a file, or of a run as it was planned."""
+    """Return the experiment from a file, or from a run as it was planned."""
     from windlass.config.loading import from_data  # lazy: not for a help page
     from windlass.spec.experiment import Experiment
     from windlass.spec.load import load_experiment
@@ -109,7 +109,7 @@ def _heading(file: Path, experiment: Experiment) -> Iterator[str]:
 
 
 def _kept(experiment: Experiment) -> Iterator[str]:
-    """Yield the dotted paths of the keys kept for Beaker."""
+    """Yield the dotted path of each key that is kept for Beaker."""
     places = [("beaker", experiment.beaker)]
     places += [(f"tasks.{name}.beaker", task.beaker) for name, task in experiment.tasks.items()]
     for path, kept in places:

@@ -79,7 +79,7 @@ def fetch_command(experiment: str, folder: Path, task: str, rank: int, only: str
 
 
 def _open_folder(folder: Path) -> None:
-    """Create a folder for writing; raise PreconditionError if it is not writable."""
+    """Create a folder to write to; raise PreconditionError if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         why = "" if os.access(folder, os.W_OK) else "Permission denied"
@@ -91,7 +91,7 @@ def _open_folder(folder: Path) -> None:
 
 
 class _Printer:
-    """Printer that labels each line with its replica and task if there are several.
+    """Printer of log lines, which labels each with its replica and task if there are several.
 
     Args:
         num_jobs: number of concurrent jobs: the replicas of all tasks.

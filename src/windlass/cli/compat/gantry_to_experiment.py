@@ -19,7 +19,7 @@ _LIMITS = ("start_timeout_s", "inactive_timeout_s", "inactive_soft_timeout_s")
 
 
 def run_at_site(invocation: Invocation) -> int:
-    """Print the experiment or its plan, or run it and follow it, as the options say."""
+    """Print the experiment or its plan, or run and follow it, depending on the options."""
     folder = Path.cwd()
     on = invocation.on or "local"
     converted = to_experiment(prepare(invocation.recipe), destination_at(on, Home.default().path), folder=folder)
@@ -57,7 +57,7 @@ def run_at_site(invocation: Invocation) -> int:
 
 
 def _unused(invocation: Invocation) -> list[str]:
-    """Yield notes on options about watching that have no effect here."""
+    """Return notes on following options that have no effect here."""
     following = invocation.following
     if invocation.recipe.save_spec:
         hint = "`--emit spec` prints the experiment, `--emit beaker` without `--on` what Beaker gets"

@@ -1,4 +1,4 @@
-"""Account of a mason command line for Beaker, read from Beaker."""
+"""The Beaker account that a mason command line uses, read from Beaker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["AskedAccount"]
 
 
 class AskedAccount:
-    """Account read from Beaker; each method is a request and raises the service's errors."""
+    """Account whose data is read from Beaker; each method sends a request and raises the service's errors."""
 
     is_external = False
 
@@ -20,9 +20,9 @@ class AskedAccount:
         self._service = service
 
     def user(self) -> str:
-        """Return the user's name."""
+        """Return the name of the user."""
         return self._service.user()
 
     def secrets(self, workspace: str | None) -> Sequence[str]:
-        """Return the names of the workspace's secrets."""
+        """Return the names of the secrets in the workspace."""
         return self._service.secrets(workspace or "")

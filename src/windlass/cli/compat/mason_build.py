@@ -1,4 +1,4 @@
-"""`windlass mason build SCRIPT`: build and push the image of the current commit if missing, then run the launch script."""
+"""`windlass mason build SCRIPT`: build and push the image for the current commit, then run a launch script."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["account_of", "run_at_site"]
 
 
 class _SiteAccount:
-    """Account of a Beaker site, with the secrets of the site's workspace."""
+    """Account at a Beaker site, with the secrets of the site's workspace."""
 
     is_external = False
 
@@ -27,17 +27,17 @@ class _SiteAccount:
         self._service, self._workspace = service, workspace
 
     def user(self) -> str:
-        """Return the user's name."""
+        """Return the name of the user."""
         return self._service.user()
 
     def secrets(self, workspace: str | None) -> Sequence[str]:
-        """Return the names of the secrets of the site's workspace; `workspace` is ignored."""
+        """Return the names of the secrets in the site's workspace; `workspace` is ignored."""
         del workspace
         return self._service.secrets(self._workspace)
 
 
 def account_of(arguments: Arguments) -> MasonAccount:
-    """Return the launching account: this machine's user and vault or, for a Beaker site, Beaker's."""
+    """Return the account to launch with: Beaker's for a Beaker site, else this machine's user and vault."""
     from windlass.compat.mason.launch import beaker_profile, site_account  # lazy: only for these options
 
     home = Home.default()
@@ -50,7 +50,7 @@ def account_of(arguments: Arguments) -> MasonAccount:
 
 
 def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ) -> int:
-    """Print or run a command line with `--on`; return the exit code.
+    """Print or run a command line that has `--on`; return the exit code.
 
     `--emit spec` prints the experiment file and `--emit plan` the plan; neither starts anything.
     """

@@ -1,4 +1,4 @@
-"""Completion of sites, keys of an experiment or recipe, and paths.
+"""Completion of sites, paths, and the keys of experiments and recipes.
 
 Each function is a click `shell_complete` callback. Errors complete nothing (windlass.cli.completion.shells).
 """
@@ -54,7 +54,7 @@ def complete_folder(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_sites(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete sites that have a profile."""
+    """Complete the sites that have a profile."""
     from windlass.runs.home import Home  # lazy: see above
     from windlass.sites.store import site_names
 
@@ -62,7 +62,7 @@ def complete_sites(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def complete_places(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete places for a run: this machine, a site, or SITE/PARTITION."""
+    """Complete where a run can go: this machine, a site, or SITE/PARTITION."""
     site, slash, partition = incomplete.partition("/")
     if not slash:
         return [*beginning(["local"], incomplete), *complete_sites(context, parameter, incomplete)]
@@ -70,7 +70,7 @@ def complete_places(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_partition(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete partitions of the site given earlier on the line."""
+    """Complete the partitions of the site given earlier on the line."""
     return beginning(_partitions(context.params["name"]), incomplete)
 
 
@@ -82,7 +82,7 @@ def _partitions(site: str) -> Iterable[str]:
 
 
 def complete_secret(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of stored secrets."""
+    """Complete the names of stored secrets."""
     from windlass.runs.home import Home  # lazy: see above
     from windlass.secrets.lookup import open_secrets
 
@@ -90,7 +90,7 @@ def complete_secret(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_image(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete images built here, by tag or short commit."""
+    """Complete the images built here, by tag or short commit."""
     from windlass.pin.image.records import list_records  # lazy: see above
     from windlass.runs.home import Home
 
@@ -100,18 +100,18 @@ def complete_image(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def complete_experiment(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete override paths of the file given earlier on the line: `tasks.train.nodes=`."""
+    """Complete the override paths of the file given earlier on the line, such as `tasks.train.nodes=`."""
     file = context.params.get("file")
     return override_words(_keys_of(Path(file)) if isinstance(file, str | Path) else None, incomplete)
 
 
 def complete_each(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the value of `--each` as an override."""
+    """Complete the value of `--each`, which is an override."""
     return [] if incomplete.startswith("-") else complete_experiment(context, parameter, incomplete)
 
 
 def override_words(data: Mapping[str, object] | None, incomplete: str) -> list[str]:
-    """Complete `a.b=`, `--a.b=` and `~a.b` for the keys of an experiment, or of the schema without one."""
+    """Complete `a.b=`, `--a.b=` and `~a.b` for the keys of an experiment or, without one, of the schema."""
     from windlass.config.completion import override_paths  # lazy: see above
     from windlass.spec import Experiment
 
@@ -125,7 +125,7 @@ def _overrides(paths: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _keys_of(path: Path) -> Mapping[str, object] | None:
-    """Return the file's normalized content; None if it cannot be read."""
+    """Return the normalized content of a file, or None if it cannot be read."""
     from windlass.config.encode import to_data  # lazy: see above
     from windlass.core.errors import WindlassError
     from windlass.spec.load import load_experiment  # lazy: see above
@@ -172,7 +172,7 @@ def _top_level_keys() -> Iterator[str]:
 
 
 def complete_recipes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete shipped recipes and files or, after a recipe, the paths of its fields."""
+    """Complete shipped recipes and files or, after a recipe, the paths to its fields."""
     from windlass.config.completion import override_paths  # lazy: see above
     from windlass.train.recipe import Recipe
     from windlass.train.recipes.shipped import SHIPPED

@@ -35,7 +35,7 @@ _MAX_RUNS = 200
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete run ids, then experiments and `last`."""
+    """Complete run ids, then names of experiments and `last`."""
     from windlass.runs.store import experiment_of  # lazy: here and below, only a shell that completes needs it
 
     ids = _run_ids()
@@ -46,12 +46,12 @@ def complete_runs(context: click.Context, parameter: click.Parameter, incomplete
 def complete_file_or_run(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str] | list[CompletionItem]:
-    """Complete runs or, if none matches, files."""
+    """Complete runs or, if no run matches, files."""
     return complete_runs(context, parameter, incomplete) or complete_file(context, parameter, incomplete)
 
 
 def complete_experiments(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of experiments that have runs."""
+    """Complete the names of experiments that have runs."""
     from windlass.runs.store import experiment_of  # lazy: see above
 
     return beginning(dict.fromkeys(map(experiment_of, _run_ids())), incomplete)
@@ -65,25 +65,25 @@ def _run_ids() -> list[str]:
 
 
 def complete_tasks(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete tasks of the run given earlier on the line, or of the newest run."""
+    """Complete the tasks of the run given earlier on the line, or of the newest run."""
     return beginning(_run(context).facts().tasks, incomplete)
 
 
 def complete_attempts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete attempt numbers of the run given earlier on the line, and `all`."""
+    """Complete the attempt numbers of the run given earlier on the line, and `all`."""
     numbers = {number for task in _run(context).facts().tasks.values() for number in task.attempts}
     return beginning([*map(str, sorted(numbers)), "all"], incomplete)
 
 
 def complete_replicas(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete ranks of the task given earlier on the line, or of the largest task."""
+    """Complete the ranks of the task given earlier on the line, or of the largest task."""
     tasks = _run(context).facts().tasks
     chosen = [tasks[name] for name in tasks if context.params.get("task") in (None, name)]
     return beginning(map(str, range(max((task.num_replicas for task in chosen), default=0))), incomplete)
 
 
 def complete_run_overrides(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete override paths of the run's experiment."""
+    """Complete the override paths of the run's experiment."""
     experiment = _run(context).plan().get("experiment")
     return override_words(experiment if isinstance(experiment, Mapping) else None, incomplete)
 
@@ -96,7 +96,7 @@ def _run(context: click.Context) -> RunFolder:
 
 
 def complete_sweeps(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of sweeps, and `last`."""
+    """Complete the names of sweeps, and `last`."""
     from windlass.runs.home import Home  # lazy: see above
     from windlass.tune.sweep.finding import sweep_names
 
@@ -104,7 +104,7 @@ def complete_sweeps(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_trials(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete trials of the sweep given earlier on the line."""
+    """Complete the trials of the sweep given earlier on the line."""
     return beginning(_sweep(context).history.trials, incomplete)
 
 

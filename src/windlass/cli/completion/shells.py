@@ -1,4 +1,4 @@
-"""Completion script of each shell, and the answers to its requests.
+"""Completion script for each shell, and the answers to its requests.
 
 Only completions are printed, since the user is typing: an error on the line completes nothing, and a bug is written to a file
 in the cache.
@@ -50,7 +50,7 @@ class _Answers(ShellComplete):
     """Behaviour shared by the three shells."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """Return completions as whole words for `--on=lo`, and none for a free value."""
+        """Complete the value in `--on=lo`, returning whole words; return nothing where any value is allowed."""
         option, equals, value = incomplete.partition("=")
         if not (equals and option.startswith("-")):
             return super().get_completions(args, incomplete)
@@ -66,7 +66,9 @@ class _Bash(_Answers, BashComplete):
     source_template: ClassVar[str] = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor and the incomplete one, unsplit; bash splits at `=` and `:`."""
+        """Return the words before the cursor and the incomplete word.
+        They are read from the whole line, because bash also splits words at `=` and `:`.
+        """
         line = os.environ.get("COMP_LINE")
         if line is None:
             return super().get_completion_args()
@@ -77,7 +79,7 @@ class _Bash(_Answers, BashComplete):
         return words[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Return `type,value` without the part before bash's last split, which bash keeps."""
+        """Return `type,value`, leaving out what precedes bash's last split: bash keeps that part itself."""
         value = item.value.removeprefix(getattr(self, "_broken_off", ""))
         kind = "open" if item.type == "plain" and value.endswith(("=", "/")) else item.type
         return f"{kind},{value}"
@@ -95,13 +97,13 @@ _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _
 
 
 def script(shell: str) -> str:
-    """Return the completion script of a shell (bash, zsh or fish)."""
+    """Return the completion script for a shell (bash, zsh or fish)."""
     # Not BashComplete.source: it starts bash only to check its version.
     return ShellComplete.source(_SHELLS[shell](click.Command(_PROGRAM), {}, _PROGRAM, COMPLETE)).rstrip()
 
 
 def answer(instruction: str, program: click.Command) -> int:
-    """Print the program's completions for the instruction `<shell>_complete`; return the exit code."""
+    """Print the program's completions for the instruction `<shell>_complete` and return the exit code."""
     shell, _, verb = instruction.partition("_")
     if shell not in _SHELLS or verb != "complete":
         return 1

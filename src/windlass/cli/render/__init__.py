@@ -1,1 +1,1 @@
-"""Text and JSON pages of runs, sweeps, sites and verdicts."""
+"""Text and JSON output about runs, sweeps, sites and verdicts."""

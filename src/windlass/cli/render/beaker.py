@@ -1,4 +1,4 @@
-"""Page of a Beaker experiment."""
+"""Page that describes a Beaker experiment."""
 
 from __future__ import annotations
 

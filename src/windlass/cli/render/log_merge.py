@@ -1,4 +1,4 @@
-"""Merge several logs by time (to 0.1 s, the resolution of the logs' index)."""
+"""Merging of several logs by time (to 0.1 s, the resolution of a log's index)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["merged_lines"]
 
 
 def merged_lines(logs: list[LogFile], since: float = 0.0) -> Iterator[tuple[LogFile, str]]:
-    """Yield every line with its log; lines of one log keep their order.
+    """Yield every line together with its log; the lines of one log keep their order.
 
     Args:
         since: wall time; only lines written then or later (up to 0.1 s early).
@@ -23,7 +23,10 @@ def merged_lines(logs: list[LogFile], since: float = 0.0) -> Iterator[tuple[LogF
 
 
 def _timed(log: LogFile, number: int, since_ns: int) -> Iterator[tuple[int, int, int, str]]:
-    """Yield (time, log number, line number, text); times never decrease, even if the clock was set back."""
+    """Yield (time, log number, line number, text) for each line.
+
+    Times never decrease, even if the clock was set back.
+    """
     marks = _Marks(read_index(index_path(log.path)))
     offset = latest = 0
     with open(log.path, "rb") as file:
@@ -37,7 +40,7 @@ def _timed(log: LogFile, number: int, since_ns: int) -> Iterator[tuple[int, int,
 
 
 class _Marks:
-    """Lookup of the time of a byte offset; offsets must increase from call to call."""
+    """Lookup of the time at which a byte offset was written; offsets must not decrease from call to call."""
 
     def __init__(self, records: list[IndexRecord]) -> None:
         self._records = records

@@ -23,7 +23,7 @@ _MAX_FILES = 4
 
 
 def made_from(run: RunFolder) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) for each input; nothing if the plan cannot be read."""
+    """Yield a (label, text) pair for each input; yield nothing if the plan cannot be read."""
     try:
         plan = Plan.from_data(run.plan())
     except WindlassError:
@@ -52,7 +52,7 @@ def _data(run: RunFolder, plan: Plan) -> Iterator[str]:
 
 
 def code_text(pin: CodePin) -> str:
-    """Return the code pin in one line."""
+    """Return a one-line description of the code pin."""
     branch = f" ({pin.branch})" if pin.branch else ""
     files = [*pin.dirty_files[:_MAX_FILES], *(["..."] if len(pin.dirty_files) > _MAX_FILES else [])]
     if pin.kind == "in-place":

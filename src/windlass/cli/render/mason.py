@@ -1,4 +1,4 @@
-"""Page of the experiment that `windlass mason` would send to Beaker."""
+"""Page that describes the experiment `windlass mason` would send to Beaker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands to suggest after a run's end, by its cause."""
+"""Commands to suggest after the end of a run, depending on its cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STARTED_ANEW = {
 
 
 def next_step(run_id: str, facts: RunFacts, failed_task: str = "") -> str:
-    """Return the line for the label `next`; empty if there is nothing to do.
+    """Return the line for the label `next`, or an empty string if there is nothing to do.
 
     Args:
         failed_task: the task whose failure ended the run.

@@ -1,4 +1,4 @@
-"""Progress lines from a run's journal."""
+"""Progress lines made from a run's journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Progress", "describe_end"]
 
 
 def describe_end(end: End) -> str:
-    """Return an end in words: `killed: rank 1 on node3, ended by SIGKILL`."""
+    """Return a description of an end, such as `killed: rank 1 on node3, ended by SIGKILL`."""
     code = _code_text(end.code)
     where = f"rank {end.rank}" + (f" on {end.host}" if end.host else "") if end.rank >= 0 else ""
     parts = [where, "" if code and code in end.message else code, end.message]
@@ -22,7 +22,7 @@ def describe_end(end: End) -> str:
 
 
 def _code_text(code: int) -> str:
-    """Return an exit code in words: -9 (of a process) and 137 (of a shell) are both `ended by SIGKILL`."""
+    """Return a description of an exit code: both -9 (from a process) and 137 (from a shell) are `ended by SIGKILL`."""
     number = -code if code < 0 else code - 128
     if number in signal.Signals.__members__.values():
         return f"ended by {signal.Signals(number).name}"
@@ -30,7 +30,7 @@ def _code_text(code: int) -> str:
 
 
 class Progress:
-    """Converter of journal records to lines, without repetitions."""
+    """Converter of journal records to progress lines, without repetitions."""
 
     def __init__(self) -> None:
         self._reason: dict[str, str] = {}
@@ -38,7 +38,7 @@ class Progress:
         self._started_at: dict[tuple[str, int], float] = {}
 
     def describe(self, record: Record) -> str:
-        """Return a line, or an empty string if there is nothing to show."""
+        """Return the line for a record, or an empty string if there is nothing to show."""
         task = str(record.data.get("task", ""))
         match record.kind:
             case events.TASK_QUEUED:

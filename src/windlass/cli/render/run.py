@@ -1,4 +1,4 @@
-"""Page and `--json` data of one run."""
+"""Page and `--json` data for one run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDTH = 13
 def run_data(
     run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[PendingAction] = ()
 ) -> dict[str, object]:
-    """Return all data of `show`; times are seconds since 1970 UTC, 0 if unknown.
+    """Return all data for `show --json`; times are seconds since 1970 UTC, or 0 if unknown.
 
     Args:
         waits: why each task's job is queued or suspended, by task.
@@ -58,7 +58,7 @@ def run_data(
 
 
 def _locator(facts: RunFacts) -> str:
-    """Return the backend's address of the newest job; empty before the first."""
+    """Return the backend's address of the newest job, or an empty string before the first job."""
     jobs = [task.jobs[task.newest_job] for task in facts.tasks.values() if task.jobs]
     return max((job.locator for job in jobs if job.locator), default="")
 
@@ -116,7 +116,7 @@ def _output_data(run: RunFolder, facts: RunFacts, task: str) -> dict[str, object
 def run_page(
     run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[PendingAction] = ()
 ) -> Iterator[str]:
-    """Yield the lines of `windlass show`; `waits` and `pending` as in `run_data`."""
+    """Yield the lines of `windlass show`; `waits` and `pending` are as in `run_data`."""
     waits = waits or {}
     now = time.time()
     state = facts.state
@@ -177,7 +177,7 @@ def _failure(facts: RunFacts) -> Iterator[str]:
 
 
 def _last_output(facts: RunFacts) -> Iterator[str]:
-    """Yield the failed process's traceback, or its last lines."""
+    """Yield the failed process's traceback or, without one, its last lines."""
     found = first_failure(facts)
     end = found[1].end if found is not None else None
     if end is None:
@@ -221,7 +221,7 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: TaskFacts) -> 
 
 
 def _attempt_line(attempt: Attempt, *, is_above: bool) -> str:
-    """Return one attempt as a line; only its cause if the failure is shown in full above."""
+    """Return a line about one attempt, with only its cause if the failure is shown in full above."""
     hosts = sorted({replica.host for replica in attempt.replicas.values() if replica.host})
     where = f" on {', '.join(hosts[:4])}{', ...' if len(hosts) > 4 else ''}" if hosts else ""
     if not attempt.started_at:

@@ -123,13 +123,13 @@ def _sources(profile: Profile, today: str) -> Iterator[str]:
 
 
 def check_word(check: SiteCheck) -> str:
-    """Return the result of a check in a word or two."""
+    """Return the result of a check in one or two words."""
     failed = [finding.name for finding in check.results if finding.status == "failed"]
     return f"failed: {', '.join(dict.fromkeys(failed))}" if failed else "ok"
 
 
 def check_lines(check: SiteCheck, *, nowhere: str = "login") -> Iterator[str]:
-    """Yield the table of a check, with hints; `nowhere` is the label of checks that need no job."""
+    """Yield the table of a check's results, with hints; `nowhere` is the label for checks that need no job."""
     for finding in check.results:
         where = f"{finding.nodes} node{'s' if finding.nodes > 1 else ''}" if finding.nodes else nowhere
         status = paint(f"{finding.status:<9}", STATUS_STYLES[finding.status])
@@ -139,7 +139,7 @@ def check_lines(check: SiteCheck, *, nowhere: str = "login") -> Iterator[str]:
 
 
 def site_data(profile: Profile, path: Path, last: SiteCheck | None, today: str) -> dict[str, object]:
-    """Return the site as data for `--json`."""
+    """Return the data about a site for `--json`."""
     return {
         "name": profile.name,
         "path": str(path),
@@ -151,5 +151,5 @@ def site_data(profile: Profile, path: Path, last: SiteCheck | None, today: str) 
 
 
 def check_data(check: SiteCheck) -> dict[str, object]:
-    """Return a check as data for `--json`."""
+    """Return the data about a check for `--json`."""
     return {**asdict(check), "ok": check.is_ok}

@@ -25,7 +25,7 @@ _MADE_UP = (
 
 
 def emit_rendered_data(prepared: Prepared) -> None:
-    """Print everything the backend would get, as JSON."""
+    """Print everything that the backend would receive, as JSON."""
     jobs = [
         {"task": task, "argv": list(rendered.argv), "files": _files(rendered)} for task, rendered in _rendered(prepared)
     ]
@@ -35,7 +35,7 @@ def emit_rendered_data(prepared: Prepared) -> None:
 
 
 def emit_scripts(prepared: Prepared) -> None:
-    """Print each task's script (for Beaker, its spec) as submitted, or the command that starts it."""
+    """Print each task's script as submitted (for Beaker, its spec), or the command that starts the task."""
     import shlex  # lazy: only for this option
 
     tell(_MADE_UP)
@@ -47,7 +47,7 @@ def emit_scripts(prepared: Prepared) -> None:
 
 
 def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
-    """Yield (task, rendered job) with a placeholder run id."""
+    """Yield a (task, rendered job) pair for each task, with a placeholder as the run id."""
     from windlass.backends.registry import backend_for  # lazy: only these options need them
     from windlass.launcher.remote.shared_home import check_state_folder
     from windlass.plan.job import RunPaths, job_document

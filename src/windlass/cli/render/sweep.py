@@ -1,4 +1,4 @@
-"""Sweeps and trials, as text and as data for `--json`."""
+"""Sweeps and trials as text, and as data for `--json`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HEADLESS = {"interrupted": "its head is not running", "": "its head has not sta
 
 
 def row_data(row: SweepRow) -> dict[str, object]:
-    """Return one row of a list of sweeps."""
+    """Return one row of `sweep ls` as data."""
     return {
         "name": row.name,
         "folder": str(row.folder),
@@ -69,7 +69,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def show_lines(handle: SweepHandle) -> Iterator[str]:
-    """Yield one sweep: state, table of trials, waiting trials, and the next command."""
+    """Yield the page of one sweep: state, table of trials, waiting trials, and the next command."""
     row = handle.row
     yield f"{row.name}  {paint(row.state or 'new', _COLOURS[row.state])}" + (f": {row.why}" if row.why else "")
     yield f"  {_counts(row.counts)}  {row.folder}"
@@ -85,7 +85,7 @@ def show_lines(handle: SweepHandle) -> Iterator[str]:
 
 
 def headless_lines(handle: SweepHandle) -> Iterator[str]:
-    """Yield why an unfinished sweep has no head, and the command to resume it; nothing if it is over."""
+    """Yield why an unfinished sweep has no head, and the command that resumes it; nothing if the sweep is over."""
     row = handle.row
     if row.state in _HEADLESS:
         yield f"{row.name}  {row.state or 'new'}"
@@ -94,7 +94,7 @@ def headless_lines(handle: SweepHandle) -> Iterator[str]:
 
 
 def _head_reports(handle: SweepHandle) -> Iterator[str]:
-    """Yield the newest head's reports outside its journal: failures, and why it ended."""
+    """Yield what the newest head reported outside the journal: failures, and the reason why it ended."""
     from windlass.tune.folder import SweepFolder  # lazy: only for this page
 
     try:
@@ -121,14 +121,14 @@ def _trials(handle: SweepHandle) -> Iterator[str]:
 
 
 def sweep_data(handle: SweepHandle) -> dict[str, object]:
-    """Return one sweep with its trials as data."""
+    """Return the data about one sweep and its trials."""
     row = handle.row
     trials = handle.history.trials.values() if row.counts or row.state else ()
     return {**row_data(row), "trials": [trial_data(handle, trial) for trial in trials], "counts": row.counts}
 
 
 def trial_data(handle: SweepHandle, trial: TrialHistory) -> dict[str, Any]:
-    """Return one trial as data."""
+    """Return the data about one trial."""
     attempts = [
         {"attempt": each.number, "how": each.how, "host": each.host, "run": handle.run_of(trial.id, each.number)}
         for each in trial.attempts
@@ -147,7 +147,7 @@ def trial_data(handle: SweepHandle, trial: TrialHistory) -> dict[str, Any]:
 
 
 def best_lines(handle: SweepHandle, best: TrialHistory, metric: str) -> Iterator[str]:
-    """Yield the best trial, and the command to run it again."""
+    """Yield the lines about the best trial, with the command that runs it again."""
     from windlass.tune.executors.runs.trial_template import (  # lazy: only for this page
         overrides_of,
         read_trial_template,

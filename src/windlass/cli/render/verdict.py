@@ -1,4 +1,4 @@
-"""Verdict of a run: result, cause, duration, outputs and next command."""
+"""Verdict on a run: result, cause, duration, outputs and next command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _MAX_METRICS = 6
 
 
 def show_verdict(run: RunFolder, facts: RunFacts, reported: Collection[tuple[str, int]] = ()) -> None:
-    """Print the verdict to standard error, without failures of attempts (task, number) already in `reported`."""
+    """Print the verdict to standard error.
+    Failures of attempts that `reported` contains, as (task, number), are left out.
+    """
     state = facts.state
     word = paint(str(state), "bold", STATE_STYLES.get(state, "cyan"), stream=sys.stderr)
     because = f" ({facts.cause})" if facts.cause not in ("", "ok") else ""
@@ -72,7 +74,10 @@ def _show_failure(facts: RunFacts) -> None:
 
 
 def first_failure(facts: RunFacts) -> tuple[str, Attempt] | None:
-    """Return the task and attempt of the failure that ended the run: the earliest without another failure as its cause."""
+    """Return the task and the attempt whose failure ended the run.
+
+    It is the earliest failure that no other failure caused.
+    """
     failed = [
         (task.end[3], name)
         for name, task in facts.tasks.items()

@@ -1,4 +1,4 @@
-"""Export of a sweep: CSV table, JSON or pictures."""
+"""Export of a sweep as a CSV table, JSON or pictures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PICTURES = (".html", ".png", ".svg")
 
 
 def export(handle: SweepHandle, target: str, *, has_reports: bool = False, pictures: str = "") -> list[Path]:
-    """Write a sweep to `target` in the format of its suffix; without a suffix, to a folder with all formats.
+    """Write a sweep to `target` in the format of its suffix or, without a suffix, in all formats to a folder.
 
     Args:
         target: a picture's file is named after the picture: `curves.png`.
@@ -106,7 +106,7 @@ def _write_json(handle: SweepHandle, path: Path, *, has_reports: bool) -> Path:
 
 
 def _write_pictures(handle: SweepHandle, folder: Path, form: str) -> list[Path]:
-    """Write every picture for which the sweep has data; none without matplotlib."""
+    """Write every picture for which the sweep has data; write none if matplotlib is missing."""
     from windlass.tune.pictures.drawing import KINDS, draw  # lazy: only for a folder
 
     history, found = handle.history, []

@@ -1,4 +1,4 @@
-"""Run a sweep's head in this process with the live table, or in a separate process."""
+"""Start of a sweep's head: in this process with the live table, or in a separate process."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def _run_head(
     is_quiet: bool,
     terminal: HangUp | None = None,
 ) -> HeadOutcome | None:
-    """Run the head in this process. Return None if the closed terminal ended it early; `extra` is cleared once journalled."""
+    """Run the head in this process.
+    Returns None if a closed terminal ended it early; `extra` is cleared once it is in the journal.
+    """
     from windlass.tune.sweep.head import make_controller  # lazy: as above
     from windlass.tune.views.head import HeadView
     from windlass.tune.views.live import LiveView
@@ -147,7 +149,7 @@ def extension_of(
     stop: Sequence[str] = (),
     space: Sequence[str] = (),
 ) -> Extension:
-    """Return the extension from the options of `sweep extend`.
+    """Return the extension that the options of `sweep extend` describe.
 
     Raises:
         UsageError: no option given, or an invalid time, bound or space.
@@ -172,7 +174,7 @@ def extension_of(
 
 
 def _assigned(option: str, given: Sequence[str]) -> dict[str, Any]:
-    """Parse the `NAME=VALUE` pairs of an option like overrides."""
+    """Parse an option's `NAME=VALUE` pairs, with values read as in overrides."""
     for each in given:
         if each[:1] in "-~=" or "=" not in each:
             raise UsageError(f"invalid `{option} {each}`: use NAME=VALUE", hint=_SUCH_AS[option], code="usage")

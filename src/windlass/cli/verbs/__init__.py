@@ -1,1 +1,1 @@
-"""Verbs, one module each, imported when called."""
+"""Verbs, one module each, imported only when called."""

@@ -1,4 +1,4 @@
-"""`gantry run` unchanged: its command line and its Python API (`Recipe`), for Beaker and any other site."""
+"""`gantry run`, accepted unchanged: its command line and its Python API (`Recipe`), for Beaker and any other site."""
 
 from __future__ import annotations
 

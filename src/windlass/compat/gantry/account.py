@@ -1,4 +1,4 @@
-"""Protocol of the calls that a launch makes to Beaker before it is submitted."""
+"""Protocol for the calls that a launch makes to Beaker before it is submitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GantryAccount", "GantryCluster"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryCluster:
-    """Cluster that accepts batch jobs: `organization/name`, aliases, tags."""
+    """Cluster that accepts batch jobs, with its name (`organization/name`), aliases and tags."""
 
     organization: str
     name: str
@@ -23,12 +23,12 @@ class GantryCluster:
 
     @property
     def full_name(self) -> str:
-        """Return the name with its organization, as in a constraint."""
+        """Return the name including the organization, as written in a constraint."""
         return f"{self.organization}/{self.name}"
 
 
 class GantryAccount(Protocol):
-    """User's account at Beaker in one workspace. Every call may block for a round trip and raise WindlassError."""
+    """A user's account at Beaker in one workspace. Every call may block for a round trip and raise WindlassError."""
 
     @property
     def workspace(self) -> str:
@@ -42,11 +42,11 @@ class GantryAccount(Protocol):
 
     @property
     def organization(self) -> str:
-        """Return the organization of names without one."""
+        """Return the organization that names without one belong to."""
         ...
 
     def has_budget(self) -> bool:
-        """Return True when the workspace has a budget of its own."""
+        """Return True if the workspace has its own budget."""
         ...
 
     def clusters(self) -> Sequence[GantryCluster]:
@@ -54,7 +54,7 @@ class GantryAccount(Protocol):
         ...
 
     def gpu_type(self, cluster: GantryCluster) -> str:
-        """Return a cluster's GPU type, such as `NVIDIA H100`; empty if unknown."""
+        """Return a cluster's GPU type, such as `NVIDIA H100`, or an empty string if it is unknown."""
         ...
 
     def secrets(self) -> Collection[str]:
@@ -74,7 +74,7 @@ class GantryAccount(Protocol):
         ...
 
     def has_experiment(self, name: str) -> bool:
-        """Return True when an experiment of this name exists."""
+        """Return True if an experiment with this name exists."""
         ...
 
     def write_secret(self, name: str, value: str) -> None:
@@ -82,9 +82,9 @@ class GantryAccount(Protocol):
         ...
 
     def create_group(self, name: str) -> str:
-        """Create a group; return its full name."""
+        """Create a group and return its full name."""
         ...
 
     def create_dataset(self, name: str, source: Path) -> str:
-        """Upload a file or folder as the dataset `name` unless it exists; return its id."""
+        """Upload a file or folder as the dataset `name` unless that exists; return the dataset's id."""
         ...

@@ -1,4 +1,4 @@
-"""Commit that a job fetches, from the local repository or from one that is only on a server."""
+"""The commit that a job fetches, from the local repository or from one that exists only on a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """Commit that a job fetches, and local facts about it.
+    """The commit that a job fetches, with facts about it that are known locally.
 
     Attributes:
         repo: `account/name`.
@@ -45,11 +45,11 @@ class Checkout:
 
     @property
     def is_on_github(self) -> bool:
-        """Return True if the job can derive the address from `repo`."""
+        """Return True if the job can derive the repository's address from `repo`."""
         return self.url == f"https://github.com/{self.repo}"
 
     def has(self, *names: str) -> bool:
-        """Return True if one of these files is at the top level of the tree; False if the tree is unknown."""
+        """Return True if one of these files is at the top level of the tree, and False if the tree is unknown."""
         return self.files is not None and not self.files.isdisjoint(names)
 
 
@@ -73,7 +73,8 @@ def repository_of(url: str) -> tuple[str, str]:
 def checkout_of(
     folder: Path, *, ref: str | None, branch: str | None, is_online: bool, must_be_pushed: bool = True
 ) -> Checkout:
-    """Return the checkout of the repository at `folder`, at `ref` or its last commit; contacts the remote if `is_online`.
+    """Return the checkout of the repository at `folder`, at `ref` or the last commit.
+    Contacts the remote if `is_online`.
 
     Raises:
         PreconditionError: not the root of a repository, no remote, or the commit is not on it.
@@ -100,7 +101,8 @@ def checkout_of(
 
 
 def read_remote(address: str, *, ref: str | None, branch: str | None, is_online: bool) -> Checkout:
-    """Return a commit of a remote repository; queries its server for a branch's commit and, if `is_online`, its files.
+    """Return a commit of a remote repository.
+    Queries the server for a branch's commit and, if `is_online`, for the commit's files.
 
     Raises:
         UsageError: neither `ref` nor `branch`.
@@ -119,7 +121,8 @@ def read_remote(address: str, *, ref: str | None, branch: str | None, is_online:
 
 
 def is_public(url: str) -> bool:
-    """Return True if a repository is readable without credentials; queries its server, at most 30 s.
+    """Return True if a repository can be read without credentials.
+    Queries its server, for at most 30 s.
 
     Raises:
         UnreachableError: the server does not respond.
@@ -157,7 +160,7 @@ def _remote(git: Git) -> str:
 
 
 def _address(git: Git, remote: str) -> tuple[str, str]:
-    """Return the address that the job fetches from: as written for GitHub, else as git resolves it."""
+    """Return the address that the job fetches from: for GitHub as written, otherwise as git resolves it."""
     written = git.text("config", "--get", f"remote.{remote}.url").strip()
     if _GITHUB.match(written):
         return repository_of(written)
@@ -178,7 +181,7 @@ def _resolve(git: Git, ref: str | None, *, is_online: bool) -> str:
 
 
 def _check_pushed(git: Git, remote: str, commit: str, *, is_online: bool) -> None:
-    """Raise for a commit that the job could not fetch; the last fetched or pushed state is checked first."""
+    """Raise for a commit that the job cannot fetch; the last fetched or pushed state is checked first."""
     known = git.call("branch", "--remotes", "--contains", commit)
     if known.code == 0 and known.stdout.strip():
         return

@@ -1,4 +1,4 @@
-"""Durations as gantry reads them: `1h30m`, `2 hours`, `2d`, `90` (seconds)."""
+"""Parser of durations as gantry writes them: `1h30m`, `2 hours`, `2d`, `90` (seconds)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["to_nanoseconds", "to_seconds"]
 
 
 def to_nanoseconds(option: str, text: str) -> int:
-    """Return the value of `option` in nanoseconds.
+    """Return the value of an option in nanoseconds.
 
     Raises:
         UsageError: it is not a duration, or exceeds Beaker's 64 bits.
@@ -22,5 +22,5 @@ def to_nanoseconds(option: str, text: str) -> int:
 
 
 def to_seconds(option: str, text: str) -> float:
-    """Return the value of `option` in seconds; raises as `to_nanoseconds`."""
+    """Return the value of an option in seconds; raises the same errors as `to_nanoseconds`."""
     return to_nanoseconds(option, text) / NS_PER_S

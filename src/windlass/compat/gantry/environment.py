@@ -15,14 +15,14 @@ CONDA_FILES = ("environment.yml", "environment.yaml")
 
 
 def manager_of(recipe: RecipeSettings, checkout: Checkout) -> str:
-    """Return `uv` or `conda`: as requested, else conda if the repository has a file for it."""
+    """Return `uv` or `conda`: the requested one, else conda if the repository has a conda file."""
     if recipe.python_manager is not None:
         return recipe.python_manager
     return "conda" if recipe.conda_env or recipe.conda_file or checkout.has(*CONDA_FILES) else "uv"
 
 
 def python_variables(recipe: RecipeSettings, checkout: Checkout) -> Iterator[tuple[str, str]]:
-    """Yield variables in gantry's order.
+    """Yield (name, value) pairs in gantry's order.
 
     Raises:
         UsageError: uv options for a conda environment, or extras without a project.

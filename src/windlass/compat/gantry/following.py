@@ -1,4 +1,4 @@
-"""Following an experiment until it ends: logs across preemptions, with limits on waiting and on silence."""
+"""Following of an experiment until it ends: logs across preemptions, with limits on waiting and on silence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WARN_AGAIN_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowOptions:
-    """Options of following a launch.
+    """Options for following a launch.
 
     Attributes:
         timeout_s: longest wait for the end; 0 to not wait, None to wait forever.
@@ -80,18 +80,18 @@ class FollowOptions:
 
 
 class FollowService(Protocol):
-    """Methods of `BeakerService` that following an experiment needs."""
+    """Methods of `BeakerService` that are needed to follow an experiment."""
 
     def observe(self, ids: Sequence[str]) -> Mapping[str, BeakerExperiment]:
         """Return the states of experiments."""
         ...
 
     def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
-        """Return the jobs of some ranks, or all, by rank and attempt."""
+        """Return the jobs of some ranks, or of all ranks, sorted by rank and attempt."""
         ...
 
     def why(self, experiment: str) -> tuple[str, ...]:
-        """Return the reason why an experiment does not run yet."""
+        """Return the reasons why an experiment is not running yet."""
         ...
 
     def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
@@ -114,7 +114,7 @@ def follow(
     on_pause: Callable[[float], None] | None = None,
     clock: Clock | None = None,
 ) -> BeakerJob | None:
-    """Follow the first replica until the experiment ends; return its last job.
+    """Follow the first replica until the experiment ends, and return the replica's last job.
 
     Args:
         on_line, on_pause: called for each line and after each poll, with monotonic time; may raise WaitTimeoutError.
@@ -170,7 +170,7 @@ class _Watch:
             self.clock.sleep(_POLL_S)
 
     def _look(self, on_line: Callable[[bytes, float], None]) -> tuple[bool, BeakerJob | None]:
-        """Report news; return whether the experiment has ended, and the first replica's latest attempt."""
+        """Print what is new; return whether the experiment has ended, and the first replica's latest job."""
         jobs = self.service.jobs(self.experiment, ranks=(0,))
         for job in jobs[:-1]:
             self._finish(job, on_line)
@@ -194,7 +194,7 @@ class _Watch:
             self.tell(f"attempt {job.attempt} is running" + (f" on {job.node}" if job.node else ""))
 
     def _finish(self, job: BeakerJob, on_line: Callable[[bytes, float], None]) -> None:
-        """Read the remaining log lines of an attempt that was followed by a later one."""
+        """Read the remaining log lines of an attempt that another one has followed."""
         if ("over", job.id) in self.told or not job.is_over:
             return
         self.told.add(("over", job.id))

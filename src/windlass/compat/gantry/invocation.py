@@ -1,4 +1,4 @@
-"""Complete command line of `windlass gantry run`: the recipe, how to follow it, and the action to take."""
+"""Complete command line of `windlass gantry run`: the recipe, the options for following it, and the action."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Invocation:
 def read_command_line(
     argv: Sequence[str], *, environ: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Invocation:
-    """Read the words after `gantry run`, with the defaults of the project and the environment.
+    """Parse the words after `gantry run`, using the defaults of the project and the environment.
 
     Raises:
         UsageError: a word is wrong; the message names it.
@@ -85,7 +85,7 @@ def read_command_line(
 
 
 def _check_conda_file(recipe: Recipe, folder: Path) -> None:
-    """Raise if the file is not in the local checkout; files of other repositories are not checked."""
+    """Raise if the conda file is not in the local checkout; files in other repositories are not checked."""
     if recipe.conda_file is not None and recipe.remote is None and not (folder / recipe.conda_file).is_file():
         message = f"`--conda-file {recipe.conda_file}`: no such file"
         raise UsageError(message, hint="write its path in the repository", code="invalid-value")
@@ -125,7 +125,7 @@ _SILENT = ("log_level", "quiet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantrySettings:
-    """Defaults of a project; empty if not set."""
+    """Defaults that a project sets; a setting is empty if not set."""
 
     workspace: str = ""
     budget: str = ""
@@ -134,7 +134,7 @@ class GantrySettings:
 
 
 def read_settings(folder: Path) -> GantrySettings:
-    """Return the settings of the project in `folder`; empty without a pyproject.toml.
+    """Return the settings of the project in `folder`, which are empty without a pyproject.toml.
 
     Raises:
         PreconditionError: the file is not TOML, or a setting is not a string.
@@ -177,7 +177,7 @@ PROGRAM = "windlass gantry run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryCommandLine:
-    """Parsed command line: values by field (only those given), the command, and options accepted without effect."""
+    """Parsed command line: values by field (only given ones), the command, and options accepted without effect."""
 
     values: Mapping[str, Value]
     command: tuple[str, ...]
@@ -185,7 +185,7 @@ class GantryCommandLine:
 
 
 def read_words(argv: Sequence[str]) -> GantryCommandLine:
-    """Read a command line; the last of repeated values is used, with a note.
+    """Parse a command line; the last of repeated values is used, with a note.
 
     Raises:
         UsageError: no `--`, no command, an unknown option, a missing, wrong or unexpected value.
@@ -222,7 +222,7 @@ def _split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _next(words: list[str]) -> tuple[GantryOption, Value]:
-    """Return the next option with its value, and remove their words."""
+    """Return the next option with its value, and remove both from `words`."""
     word = words.pop(0)
     if not word.startswith("-") or word == "-":
         hint = "flags take no value, and the command goes after `--`"

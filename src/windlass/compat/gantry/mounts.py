@@ -1,4 +1,4 @@
-"""Mounts and variables of a job, read from `SOURCE:/MOUNT` and `NAME=VALUE`."""
+"""Mounts and variables of a job, parsed from `SOURCE:/MOUNT` and `NAME=VALUE`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryMount:
-    """Source, the part of it to mount, and its path in the job."""
+    """Mount in a job: its source, the part of the source to mount, and its path in the job."""
 
     source: str
     path: str
@@ -26,7 +26,9 @@ class GantryMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretVariable:
-    """Variable from a secret; without `secret`, the secret of its name, or one created from your variable."""
+    """Variable whose value is a secret.
+    Without `secret` it is the secret of the same name, which is created from your variable if it does not exist.
+    """
 
     name: str
     secret: str | None
@@ -34,7 +36,7 @@ class SecretVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """All inputs of a recipe, parsed and checked without lookups."""
+    """All inputs of a recipe, parsed and checked without looking anything up."""
 
     datasets: tuple[GantryMount, ...]
     secrets: tuple[GantryMount, ...]
@@ -46,7 +48,7 @@ class Inputs:
 
 
 def read_inputs(recipe: RecipeSettings, environ: Mapping[str, str]) -> Inputs:
-    """Read every input of a recipe.
+    """Parse every input of a recipe.
 
     Raises:
         UsageError: a malformed word, a relative mount path, two mounts at one path, a duplicate or unset variable.

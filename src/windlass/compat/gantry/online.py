@@ -1,4 +1,4 @@
-"""Account at Beaker, accessed through the backend's service."""
+"""Account at Beaker, accessed through the Beaker backend's service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["OnlineAccount"]
 
 
 class OnlineAccount:
-    """Account of a user in one workspace, read from Beaker; see `account.GantryAccount`.
+    """Account of a user in one workspace, read from Beaker; implements `account.GantryAccount`.
 
     Args:
         service: shared with the submission.
@@ -48,11 +48,11 @@ class OnlineAccount:
 
     @cached_property
     def organization(self) -> str:
-        """Return the organization of names without one."""
+        """Return the organization that names without one belong to."""
         return self.service.account.default_org or self.workspace.partition("/")[0]
 
     def has_budget(self) -> bool:
-        """Return True when the workspace has a budget of its own."""
+        """Return True if the workspace has its own budget."""
         return self._workspace[1]
 
     @cached_property
@@ -120,7 +120,7 @@ class OnlineAccount:
         return None
 
     def has_experiment(self, name: str) -> bool:
-        """Return True when you have an experiment of this name."""
+        """Return True if you have an experiment with this name."""
         return self.service.find("", name) is not None
 
     def write_secret(self, name: str, value: str) -> None:
@@ -128,12 +128,12 @@ class OnlineAccount:
         self.service.write_secret(name, value, workspace=self.workspace)
 
     def create_group(self, name: str) -> str:
-        """Create a group; return its full name."""
+        """Create a group and return its full name."""
         with self.service.asking(f"creating group `{name}`") as client:
             return str(client.group.create(name, workspace=client.workspace.get(self.workspace)).full_name)
 
     def create_dataset(self, name: str, source: Path) -> str:
-        """Upload a file or folder unless the dataset exists."""
+        """Upload a file or folder unless the dataset exists; return the dataset's id."""
         if source.is_dir():
             return self.service.create_dataset(name, source, workspace=self.workspace)
         with tempfile.TemporaryDirectory(prefix="windlass-upload-") as temporary:

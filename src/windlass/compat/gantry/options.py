@@ -1,4 +1,4 @@
-"""Table of the options of `gantry run`: names, the recipe's field, kind of value, effect.
+"""Table of the options of `gantry run`: names, field of the recipe, kind of value, effect.
 
 Source: `gantry run --help` of beaker-gantry 3.7.0 (90 options).
 """
@@ -17,7 +17,7 @@ Kind = Literal["text", "whole", "number", "many", "flag", "switch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryOption:
-    """Option of the command line: `names` set it, `off_names` turn it off; `note` is printed if it has no effect."""
+    """Command-line option that `names` set and `off_names` turn off; `note` is printed if it has no effect."""
 
     names: tuple[str, ...]
     field: str
@@ -30,7 +30,7 @@ class GantryOption:
 
     @property
     def name(self) -> str:
-        """Return the long name, or the long off-name of an option that only turns something off."""
+        """Return the long name or, if the option only turns something off, the long off-name."""
         return next((name for name in self.names if name.startswith("--")), "") or self.off_names[0]
 
 
@@ -173,7 +173,7 @@ OPTIONS: tuple[GantryOption, ...] = tuple(option for options in SECTIONS.values(
 
 
 def names() -> Iterator[tuple[str, GantryOption, bool]]:
-    """Yield every name with its option, and whether it turns the option on."""
+    """Yield every name with its option, and with True if the name turns the option on."""
     for option in OPTIONS:
         yield from ((name, option, True) for name in option.names)
         yield from ((name, option, False) for name in option.off_names)

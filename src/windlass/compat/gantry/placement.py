@@ -1,4 +1,4 @@
-"""Selection of a launch's clusters from patterns, tags and GPU types."""
+"""Choice of a launch's clusters by patterns, tags and GPU types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEKA_TAG = "storage:weka"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Constraints on clusters; empty ones do not restrict."""
+    """Constraints on the choice of clusters; an empty constraint does not restrict it."""
 
     patterns: tuple[str, ...]
     tags: tuple[str, ...]
@@ -30,7 +30,7 @@ class Wishes:
 
     @property
     def needs_beaker(self) -> bool:
-        """Return True if Beaker is needed to resolve the clusters."""
+        """Return True if the clusters cannot be resolved without Beaker."""
         return bool(self.tags or self.gpu_types or any("*" in pattern for pattern in self.patterns))
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Wishes:
 
 
 def wishes_of(recipe: RecipeSettings) -> Wishes:
-    """Return a recipe's constraints; Weka buckets need clusters with Weka, unless hosts are named."""
+    """Return the constraints in a recipe; Weka buckets need clusters with Weka, unless hosts are named."""
     tags = [*(recipe.tags or ())]
     if recipe.weka and not recipe.hostnames and WEKA_TAG not in tags:
         tags.append(WEKA_TAG)
@@ -74,9 +74,7 @@ def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
 
 
 def _is_named(cluster: GantryCluster, pattern: str, organization: str) -> bool:
-    """Return True if a name or a pattern with `*` matches this cluster; the default organization is the
-    user's.
-    """
+    """Return True if a cluster matches a name or a pattern with `*`; the default organization is the user's."""
     wanted, has_organization, name = pattern.partition("/")
     if not has_organization:
         wanted, name = organization, pattern

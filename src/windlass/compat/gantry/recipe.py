@@ -1,4 +1,4 @@
-"""Launch of gantry from Python: its `Recipe`."""
+"""Launching from Python as with gantry: its `Recipe`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Recipe(RecipeSettings):
     """Workload with the fields and methods of gantry's own `Recipe`; `args` is the command."""
 
     def dry_run(self, account: GantryAccount | None = None) -> GantryRequest:
-        """Return the request of a launch, with names resolved through `account` if given. Writes nothing."""
+        """Return the request that a launch would submit, with names resolved through `account` if given.
+        Writes nothing.
+        """
         return prepare(self, account=account)
 
     def launch(
@@ -32,7 +34,7 @@ class Recipe(RecipeSettings):
         inactive_soft_timeout: int | None = None,
         auto_cancel: bool = False,
     ) -> Launched:
-        """Submit the recipe to Beaker; wait for the end if `timeout` or `show_logs` is set.
+        """Submit the recipe to Beaker, and wait for the end if `timeout` or `show_logs` is set.
 
         Raises:
             WindlassError: see `prepare` and `windlass.compat.gantry.request.launch`.

@@ -1,4 +1,4 @@
-"""Conversion of a recipe to a request (read-only), and its submission to Beaker."""
+"""Conversion of a recipe to a request, which only reads, and submission of the request to Beaker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryRequest:
-    """Spec and name to submit, and the inputs they were made from."""
+    """Spec and name to submit, with the inputs from which they were made."""
 
     recipe: RecipeSettings
     inputs: Inputs
@@ -48,7 +48,7 @@ class GantryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """Submitted request, its experiment, and the first replica's last job if its end was awaited."""
+    """Submitted request with its experiment and, if its end was awaited, the first replica's last job."""
 
     request: GantryRequest
     workload: ExperimentRef
@@ -62,7 +62,8 @@ def prepare(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> GantryRequest:
-    """Return the request of a recipe. Without an account only the local git is read; with one, names are resolved.
+    """Return the request for a recipe.
+    Without an account only the local git is read; with one, names are resolved.
 
     Raises:
         WindlassError: a contradiction in the recipe, an error of git, or a name that Beaker does not have.
@@ -93,7 +94,7 @@ def prepare(
 
 
 def submit(request: GantryRequest, account: GantryAccount, service: BeakerService) -> ExperimentRef:
-    """Write what the request needs, then submit it exactly once, even if the reply is lost.
+    """Create what the request needs, then submit the request exactly once, even if the reply is lost.
 
     Raises:
         WindlassError: raised by the service.
@@ -125,7 +126,7 @@ def launch(
     on_pause: Callable[[float], None] | None = None,
     on_made: Callable[[GantryRequest, ExperimentRef], None] | None = None,
 ) -> Launched:
-    """Submit a recipe to Beaker and follow it according to `following`.
+    """Submit a recipe to Beaker and follow it as `following` says.
 
     Args:
         service: by default a new one, closed at the end.
@@ -170,7 +171,7 @@ def launch(
 
 
 def save_spec(request: GantryRequest, path: Path, *, may_overwrite: bool) -> None:
-    """Write the spec as YAML.
+    """Write the spec to a YAML file.
 
     Raises:
         PreconditionError: the file exists and may not be overwritten.
@@ -211,7 +212,7 @@ def _checkout(recipe: RecipeSettings, folder: Path, *, is_online: bool) -> Check
 
 
 def _default_name(recipe: RecipeSettings, checkout: Checkout) -> str:
-    """Return a descriptive name, equal for equal launches of one commit."""
+    """Return a descriptive name, the same for every equal launch of the same commit."""
     told = asdict(replace(recipe, git_repo=None, callbacks=None, save_spec=None, yes=None))
     digest = hashlib.sha256(json.dumps([told, checkout.ref], default=str).encode()).hexdigest()
     words = f"{checkout.repo.rpartition('/')[2]}-{recipe.task_name}"
@@ -219,7 +220,7 @@ def _default_name(recipe: RecipeSettings, checkout: Checkout) -> str:
 
 
 def _free_name(account: GantryAccount, name: str) -> str:
-    """Return the name, or the name with the first free number from 2."""
+    """Return the name or, if it is taken, the name with a number from 2 upwards that is free."""
     number, free = 1, name
     while account.has_experiment(free):
         number += 1 if number < 10 else number // 2  # a nightly name may be taken a thousand times

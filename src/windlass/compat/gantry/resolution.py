@@ -1,4 +1,4 @@
-"""Resolution of a recipe's names: to ids and full names through Beaker, or unchanged with a note."""
+"""Resolution of the names in a recipe: to ids and full names through Beaker, or unchanged with a note."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CREDENTIALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Object that a launch creates at Beaker before submission: a secret, a group, a dataset."""
+    """Object that a launch creates at Beaker before submission: a secret, a group or a dataset."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedLaunch:
-    """Resolved names of a spec, objects to create before submission, and names that were not looked up."""
+    """Resolved names for a spec, objects to create before submission, and notes on names that were not looked up."""
 
     image: Mapping[str, str]
     clusters: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def resolve(
     account: GantryAccount | None,
     environ: Mapping[str, str],
 ) -> ResolvedLaunch:
-    """Resolve names; reads from `account`, writes nothing.
+    """Resolve the names in a recipe. Reads from `account` and writes nothing.
 
     Raises:
         NotFoundError: an image, dataset, cluster, or group of another user does not exist.
@@ -87,7 +87,7 @@ def resolve(
 
 
 class _Resolution:
-    """Resolution of a recipe: collects notes and writes."""
+    """Resolution of one recipe's names, which collects notes and writes."""
 
     def __init__(self, recipe: RecipeSettings, account: GantryAccount | None, environ: Mapping[str, str]) -> None:
         self.recipe = recipe
@@ -216,7 +216,7 @@ class _Resolution:
 
 
 def _name_of_upload(source: Path) -> str:
-    """Return a dataset name derived from its content, so that equal files are uploaded once."""
+    """Return a dataset name derived from the contents, so that equal files are uploaded once."""
     if not source.exists():
         raise UsageError(f"`--upload {source}`: no such file", hint="check the path", code="invalid-value")
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Settings of a gantry launch, with the fields of its Python API, checked before any request."""
+"""Settings of a gantry launch: the fields of its Python API, checked before any request is made."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Pair = str | tuple[str, str]
 
 
 def python_version() -> str:
-    """Return the major and minor version of this Python, for a new environment in the job."""
+    """Return the major and minor version of this Python, for creating an environment in the job."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeSettings:
-    """Settings of a workload; `args` is the command. The fields are the same as in gantry's `Recipe`."""
+    """Settings of a workload, with the same fields as gantry's `Recipe`; `args` is the command."""
 
     args: Sequence[str]
     name: str | None = None
@@ -108,7 +108,7 @@ class RecipeSettings:
         shared_memory: str | None = "10GiB",
         **settings: object,
     ) -> Self:
-        """Return a copy that torchrun starts on several nodes."""
+        """Return settings for a command that torchrun starts on several nodes."""
         made = cls(args=cmd, gpus=gpus_per_node, replicas=num_nodes, shared_memory=shared_memory, torchrun=True)
         return dataclasses.replace(made, **settings)  # type: ignore[arg-type]
 
@@ -122,7 +122,7 @@ class RecipeSettings:
         synchronized_start_timeout: str = "5m",
         skip_nccl_setup: bool = False,
     ) -> Self:
-        """Return a copy with several replicas and a leader.
+        """Return a copy with several replicas, which by default have a leader.
 
         Raises:
             UsageError: fewer than two replicas.
@@ -144,7 +144,7 @@ class RecipeSettings:
 
     @property
     def num_replicas(self) -> int | None:
-        """Return the number of replicas, if there are several."""
+        """Return the number of replicas if there are several, else None."""
         return self.replicas if self.replicas is not None and self.replicas > 1 else None
 
     @property
@@ -155,7 +155,7 @@ class RecipeSettings:
         return self.leader_selection
 
     def check(self) -> None:
-        """Raise for contradictory options.
+        """Raise UsageError for contradictory options.
 
         Raises:
             UsageError: the message names both options.
@@ -182,7 +182,7 @@ class RecipeSettings:
             raise UsageError("`--task-name` is empty", hint="write `--task-name main`", code="invalid-value")
 
     def _conflicts(self) -> list[tuple[str, str, str]]:
-        """Yield pairs of conflicting options, with the remedy."""
+        """Return (option, conflicting option, remedy) for each conflict among the given options."""
         is_uv, is_conda = self.python_manager == "uv", self.python_manager == "conda"
         uv = (
             ("--uv-venv", self.uv_venv),

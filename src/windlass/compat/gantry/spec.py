@@ -1,4 +1,4 @@
-"""Conversion of a recipe to Beaker's spec, key by key as gantry writes it. Pure: no requests, no randomness."""
+"""Conversion of a recipe to Beaker's spec, key by key, as gantry writes it. Pure: no requests, no randomness."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_PORT, _NUM_PORTS, _NUM_IDS = 29_000, 1_000, 1_000
 def build_spec(
     recipe: RecipeSettings, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, *, name: str
 ) -> dict[str, Any]:
-    """Return the spec of a run called `name`.
+    """Return the spec for a run named `name`.
 
     Raises:
         UsageError: an invalid duration, or Python options that contradict the repository.
@@ -39,7 +39,7 @@ def build_spec(
 
 
 def rendezvous_of(name: str) -> tuple[str, str]:
-    """Return the id and port of torchrun's rendezvous; gantry draws both at random."""
+    """Return the id and port for torchrun's rendezvous; gantry chooses both at random."""
     digest = hashlib.sha256(name.encode()).digest()
     number = int.from_bytes(digest[:4], "big")
     port = int.from_bytes(digest[4:8], "big")
@@ -78,7 +78,7 @@ def _context(recipe: RecipeSettings) -> dict[str, Any]:
 
 
 def _gang(recipe: RecipeSettings) -> dict[str, Any]:
-    """Return the keys that make replicas a gang, including those that torchrun implies."""
+    """Return the keys that bind replicas into a gang, including those that torchrun implies."""
     replicas, is_led = recipe.num_replicas, recipe.is_led
     failure, preemption = recipe.propagate_failure, recipe.propagate_preemption
     start = recipe.synchronized_start_timeout
@@ -99,7 +99,7 @@ def _gang(recipe: RecipeSettings) -> dict[str, Any]:
 def _variables(
     recipe: RecipeSettings, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str
 ) -> list[dict[str, str]]:
-    """Return variables in gantry's order; a later one of the same name replaces an earlier one."""
+    """Return variables in gantry's order; a later variable replaces an earlier one with the same name."""
     variables: dict[str, dict[str, str]] = {}
     own = _own_variables(recipe, checkout, resolved, name)
     given = [*({"name": key, "value": value} for key, value in inputs.variables)]
@@ -174,6 +174,6 @@ def _given(**values: Any) -> dict[str, Any]:
 
 @cache
 def command() -> tuple[str, ...]:
-    """Return the command that starts the script; the user's command is its arguments."""
+    """Return the command that starts the script, to which the user's command is passed as arguments."""
     script = Path(__file__).with_name("entrypoint.sh").read_text(encoding="ascii")
     return ("bash", "-c", script, "gantry")

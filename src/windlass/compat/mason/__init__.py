@@ -1,1 +1,1 @@
-"""mason's command line, unchanged: converted to Beaker's specification or to an experiment for any site."""
+"""mason's command line, accepted unchanged: converted to Beaker's spec or to an experiment for any site."""

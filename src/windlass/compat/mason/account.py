@@ -1,4 +1,4 @@
-"""Account of a command line: the user's name at Beaker and the workspace's secrets."""
+"""Account of the user who launches: the user's name at Beaker and the workspace's secrets."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ __all__ = ["KnownAccount", "MasonAccount", "has_beaker"]
 
 
 class MasonAccount(Protocol):
-    """Account data that a launch needs; methods may call Beaker and raise the Beaker backend's errors."""
+    """Account data that a launch needs.
+    Methods may call Beaker and raise the Beaker backend's errors.
+    """
 
     @property
     def is_external(self) -> bool:
-        """Return True if there is no account: directories are unchanged, and nothing can be submitted."""
+        """Return True if there is no account: directories are left unchanged, and nothing can be submitted."""
 
     def user(self) -> str:
         """Return the user's name."""
 
     def secrets(self, workspace: str | None) -> Sequence[str] | None:
-        """Return the names of a workspace's secrets; `None` is the default workspace. None if unknown."""
+        """Return the names of the secrets in a workspace, or None if unknown.
+        `workspace=None` is the default workspace.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownAccount:
-    """Account with given data; without a name, it stands for a user without a Beaker account."""
+    """Account with data given in advance; without a name, it stands for a user without a Beaker account."""
 
     name: str = ""
     secret_names: tuple[str, ...] | None = None

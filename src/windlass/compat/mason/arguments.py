@@ -1,4 +1,4 @@
-"""Parser of a mason command line to options and commands; an error names the wrong word."""
+"""Parser of a mason command line into options and commands; an error names the invalid word."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Arguments:
 
 @dataclass(slots=True)
 class _Found:
-    """Values read so far by flag, the number of times that each was given, and notes."""
+    """Values parsed so far by flag, how often each flag was given, and notes."""
 
     by_flag: dict[str, list[Any]] = field(default_factory=dict)
     num_times: dict[str, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Found:
 
 
 def read_arguments(argv: Sequence[str], *, environ: Mapping[str, str]) -> Arguments:
-    """Read a command line as mason would, but without silently losing words.
+    """Parse a command line as mason would, but without silently losing words.
 
     Args:
         argv: the words after `windlass mason`.
@@ -93,7 +93,7 @@ def read_arguments(argv: Sequence[str], *, environ: Mapping[str, str]) -> Argume
 
 
 def _check_text(argv: Sequence[str]) -> None:
-    """Raise for bytes that are not text, which a JSON specification cannot contain."""
+    """Raise for words that are not valid UTF-8, which a JSON spec cannot contain."""
     for word in argv:
         try:
             word.encode()
@@ -125,7 +125,7 @@ def _read_flags(words: list[str]) -> _Found:
 
 
 def _is_flag(word: str) -> bool:
-    """Return True if argparse reads a word as an option (in a parser without numeric options), not as a value."""
+    """Return True if argparse takes a word for an option rather than a value, in a parser without numeric options."""
     if not word.startswith("-") or word == "-":
         return False
     if word.partition("=")[0] in _BY_NAME or _matches(word.partition("=")[0]):
@@ -143,7 +143,7 @@ def _matches(name: str) -> list[str]:
 
 
 def _flag(word: str) -> tuple[MasonFlag, str | None]:
-    """Return the option that a word names, abbreviated or not, and the value after its `=`."""
+    """Return the option that a word names, in full or abbreviated, and the value after its `=`."""
     name, equals, given = word.partition("=")
     value = given if equals else None
     if name in _BY_NAME:
@@ -211,12 +211,12 @@ def _short(text: str) -> str:
 
 
 def _words_of(flag: MasonFlag) -> tuple[str, ...]:
-    """Return the words that an option accepts, if they are restricted."""
+    """Return the words that an option accepts, or nothing if it accepts any."""
     return {"priority": PRIORITIES, "cache": CACHES}.get(flag.field, ())
 
 
 def _split(words: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the commands between the `--`, without empty ones."""
+    """Return the commands separated by `--`, without empty ones."""
     commands: list[list[str]] = [[]]
     for word in words:
         if word == "--":
@@ -227,7 +227,7 @@ def _split(words: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _check_commands(commands: Sequence[Sequence[str]]) -> None:
-    """Raise if `--on` or `--emit` is after `--`, where it would be part of the submitted command."""
+    """Raise if `--on` or `--emit` comes after `--`, where it would be part of the submitted command."""
     for word in (word for command in commands for word in command):
         flag = word.partition("=")[0]
         if flag in _BEFORE_COMMAND:
@@ -255,7 +255,7 @@ def _options(found: _Found, environ: Mapping[str, str]) -> MasonOptions:
 
 
 def _union(found: _Found, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return an option's values as typed if it is given once, else without duplicates."""
+    """Return an option's values as typed if it is given once, otherwise without duplicates."""
     return tuple(dict.fromkeys(values)) if found.num_times[f"--{name}"] > 1 else tuple(values)
 
 

@@ -1,4 +1,4 @@
-"""Lookup, renaming and upload of Beaker images through the official client."""
+"""Lookup, renaming and upload of Beaker images with the official client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UPLOAD_S = 6 * 3600.0
 
 
 class BeakerImages:
-    """The images of an account; see `windlass.compat.mason.build.ImageStore`.
+    """Images of a Beaker account; implements `windlass.compat.mason.build.ImageStore`.
 
     Uploads are done by the client, which uses Docker's socket (DOCKER_HOST).
     """
@@ -28,7 +28,7 @@ class BeakerImages:
         return self._service.user()
 
     def find(self, name: str) -> UploadedImage | None:
-        """Return the image of a full name, or None."""
+        """Return the image with this full name, or None if there is none."""
         from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
 
         with self._service.asking(f"looking up the image {name}") as client:

@@ -1,4 +1,4 @@
-"""`windlass mason build SCRIPT`: builds a branch's image for a launch script and uploads it to Beaker if missing.
+"""`windlass mason build SCRIPT`: build a branch's image for a launch script, and upload it to Beaker if missing.
 
 Does the work of open-instruct's image wrapper: the tree must be clean, the image is called after the branch, its description
 says `Git commit: <hash>`, and the script gets the image as its first argument.
@@ -64,24 +64,24 @@ class UploadedImage:
 
 
 class ImageStore(Protocol):
-    """Beaker's images for one account; methods may raise its backend's errors."""
+    """Images in one Beaker account; methods may raise the Beaker backend's errors."""
 
     def user(self) -> str:
         """Return the user's name, the first part of the image's full name."""
 
     def find(self, name: str) -> UploadedImage | None:
-        """Return the image of a full name, or None."""
+        """Return the image with this full name, or None if there is none."""
 
     def unname(self, image: UploadedImage) -> None:
         """Remove an image's name, so that another can use it; it remains available by its id."""
 
     def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
-        """Upload an image from this machine's engine; blocks for minutes."""
+        """Upload an image from this machine's container engine; blocks for minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchImage:
-    """Image of a branch.
+    """Image built for a branch.
 
     Attributes:
         name: the name passed to the script: `USER/NAME` at Beaker, else the engine's tag.
@@ -95,7 +95,7 @@ class BranchImage:
 
 
 def read_build(words: Sequence[str]) -> BuildOptions:
-    """Read the words after `windlass mason build`; options come before the script.
+    """Parse the words after `windlass mason build`; options come before the script.
 
     Raises:
         UsageError: no script, an unknown option, or an unknown CUDA version.
@@ -125,7 +125,8 @@ def read_build(words: Sequence[str]) -> BuildOptions:
 def build_branch_image(
     options: BuildOptions, folder: Path, home: Home, store: ImageStore | None, *, log: Callable[[str], None]
 ) -> BranchImage:
-    """Ensure that the branch's image exists, at Beaker if there is an account. Idempotent; blocks while building.
+    """Ensure that the branch's image exists, and is at Beaker if there is an account.
+    Idempotent; blocks while building.
 
     Nothing is built if Beaker has the image of this commit, or if the content was already built.
 
@@ -159,7 +160,7 @@ def build_branch_image(
 
 
 def _clean_code(folder: Path, home: Home) -> CodePin:
-    """Return the commit of a clean tree, which is recorded in the image."""
+    """Return the commit of a clean tree, to be recorded in the image."""
     from windlass.pin.code.pinning import pin_code  # lazy: imports git
 
     try:
@@ -172,7 +173,7 @@ def _clean_code(folder: Path, home: Home) -> CodePin:
 
 
 def run_script(options: BuildOptions, image: BranchImage, folder: Path, environ: Mapping[str, str]) -> int:
-    """Run the launch script with the image as its first argument; returns its exit code."""
+    """Run the launch script with the image as its first argument, and return its exit code."""
     variables = {
         "UV_PROJECT_ENVIRONMENT": ".venv-launcher",
         **environ,
@@ -183,7 +184,9 @@ def run_script(options: BuildOptions, image: BranchImage, folder: Path, environ:
 
 
 def image_name(branch: str, cuda_version: str) -> str:
-    """Return the name of a branch's image, as the wrapper builds it; Beaker allows letters, digits, `-`, `_`, `.`."""
+    """Return the image name for a branch, as the wrapper script builds it.
+    Beaker allows letters, digits, `-`, `_`, `.`.
+    """
     plain = re.sub(r"[^a-z0-9._-]", "-", branch.lower()).removeprefix("-") or "detached"
     tail = f"-cuda{cuda_version}"
     return f"{_PREFIX}-{plain}"[: _MAX_NAME - len(tail)].rstrip("-._") + tail
@@ -196,7 +199,7 @@ def _is_of(commit: str, description: str) -> bool:
 
 @dataclass(slots=True)
 class _Heard:
-    """Line handler that forwards lines and records whether there were any."""
+    """Line handler that forwards lines and keeps them."""
 
     log: Callable[[str], None]
     lines: list[str] = field(default_factory=list)
@@ -209,7 +212,7 @@ class _Heard:
 def _build(
     options: BuildOptions, code: CodePin, folder: Path, home: Home, tag: str, log: Callable[[str], None]
 ) -> bool:
-    """Ensure that this machine's engine has the image under its name; return whether it was built by this call."""
+    """Ensure that this machine's engine has the image under its name; return whether this call built it."""
     from windlass.pin.image.engine import find_engine
     from windlass.pin.image.ensuring import ImageMaker, ensure_image  # lazy: imports engines
     from windlass.pin.image.pinning import ImageSource, pin_built
@@ -228,7 +231,7 @@ def _build(
 
 
 def _arguments(options: BuildOptions, code: CodePin, folder: Path) -> dict[str, str]:
-    """Return the wrapper's build arguments that the Dockerfile declares."""
+    """Return those of the wrapper script's build arguments that the Dockerfile declares."""
     try:
         text = (folder / options.dockerfile).read_text(encoding="utf-8")
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Dataset cache of open-instruct's training scripts, created before any GPU is requested.
+"""Dataset caches of open-instruct's training scripts, created before any GPU is requested.
 
 mason runs such a script on the local machine with `--cache_dataset_only` before it submits; so does `cache_here`. At
 other sites the same command becomes a step of prepared data (docs/concepts/prepared-data.md), built once per content
@@ -41,12 +41,12 @@ _GSUTIL = ("gsutil", "-o", "GSUtil:parallel_thread_count=1", "-o", "GSUtil:slice
 
 
 def script_index(words: Sequence[str]) -> int | None:
-    """Return the index of the training script that can cache its dataset; None without one."""
+    """Return the index of the training script that can cache its dataset, or None if there is none."""
     return next((index for index, word in enumerate(words) if word in TRAININGS), None)
 
 
 def caching_words(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that mason would run to cache the dataset; empty for scripts that cannot.
+    """Return the command that mason would run to cache the dataset, or nothing for other scripts.
 
     Args:
         command: the words of one command, quotes removed.
@@ -56,7 +56,7 @@ def caching_words(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_words(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the command of a build that writes the cache to ${out}; empty for scripts that cannot."""
+    """Return the command for a build that writes the cache to ${out}, or nothing for other scripts."""
     at = script_index(command)
     if at is None:
         return ()
@@ -67,7 +67,7 @@ def build_words(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _without(words: Sequence[str], flags: Mapping[str, bool]) -> list[str]:
-    """Return the words without these flags and their values; a flag after a flag is not a value."""
+    """Return the words without these flags and their values; a word that starts with `--` is not a value."""
     kept, index = [], 0
     while index < len(words):
         flag, equals, _ = words[index].partition("=")
@@ -86,7 +86,7 @@ def cache_here(
     tokenizers: Path,
     log: Callable[[str], None],
 ) -> bool:
-    """Cache a command's dataset on this machine, as mason does before it submits; blocks for minutes.
+    """Cache a command's dataset on this machine before submission, as mason does; blocks for minutes.
 
     The script's output goes to standard error.
 
@@ -114,7 +114,7 @@ def cache_here(
 def _with_local_tokenizer(
     words: tuple[str, ...], environ: Mapping[str, str], folder: Path, log: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Return the command with a local tokenizer instead of a `gs://` model; caching needs only the tokenizer."""
+    """Return the command with a local tokenizer in place of a `gs://` model; caching needs only the tokenizer."""
     flag = "--model_name_or_path"
     at = words.index(flag) + 1 if flag in words[:-1] else 0
     model = words[at].rstrip("/") if at else ""

@@ -1,4 +1,4 @@
-"""Mason's table of clusters (clusters.json): storage, and clusters with a fast network between nodes."""
+"""Mason's table of clusters (clusters.json): storage, and which clusters have a fast network between nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weka:
-    """Clusters with Weka: mounts, and variables for caches and for several nodes."""
+    """Clusters with Weka: its mounts, and variables for caches and for jobs on several nodes."""
 
     clusters: tuple[str, ...]
     mounts: tuple[Bucket, ...]
@@ -46,7 +46,7 @@ class Google:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
-    """Table of all clusters."""
+    """Table of the properties of all clusters."""
 
     weka: Weka
     google: Google
@@ -70,13 +70,13 @@ class Clusters:
         return set(clusters) <= set(self.google.clusters)
 
     def without_interconnect(self, clusters: Sequence[str]) -> tuple[str, ...]:
-        """Return the clusters that are not known to have a fast network between nodes."""
+        """Return the clusters not known to have a fast network between nodes."""
         return tuple(cluster for cluster in clusters if cluster not in self.interconnect)
 
 
 @cache
 def known_clusters() -> Clusters:
-    """Return the shipped table, read once."""
+    """Return the shipped table, which is read only once."""
     data = read_json(_FILE)
     weka, google = data["weka"], data["google"]
     return Clusters(

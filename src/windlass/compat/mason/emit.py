@@ -1,4 +1,4 @@
-"""Tasks of Beaker's spec: command, variables and mounts."""
+"""Tasks in Beaker's spec: command, variables and mounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SECRETS", "experiment_spec", "task_mounts", "task_spec", "task_varia
 def task_spec(
     options: MasonOptions, *, index: int, text: str, variables: list[dict[str, str]], mounts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return a task: the command as text for bash, with one replica per node."""
+    """Return a task with one replica per node and the command as text for bash."""
     place = {"hostname": list(options.hostname)} if options.hostname else {"cluster": list(options.cluster)}
     is_group = options.num_nodes > 1
     task: dict[str, Any] = {
@@ -41,7 +41,7 @@ def task_spec(
 
 
 def _context(options: MasonOptions) -> dict[str, Any]:
-    """Return priority and preemption; Beaker accepts `preemptible` or the two newer keys, not both."""
+    """Return priority and preemption; Beaker accepts either `preemptible` or the two newer keys."""
     resume = {"autoResume": False} if options.no_auto_resume else {}
     runtime_ns = 0 if options.min_runtime_ns is None and resume and options.preemptible else options.min_runtime_ns
     if runtime_ns is not None:
@@ -90,7 +90,8 @@ def task_variables(
     tracker_id: str,
     is_resumable: bool,
 ) -> list[dict[str, str]]:
-    """Return `envVars` of a task; the command line overrides mason's additions, and each name occurs once.
+    """Return the `envVars` of a task.
+    The command line overrides mason's additions, and each name occurs once.
 
     Args:
         options: the command line's options.
@@ -144,7 +145,7 @@ _DOCKER_SOCKET = "/var/run/docker.sock"
 
 
 def task_mounts(options: MasonOptions, clusters: Clusters) -> list[dict[str, Any]]:
-    """Return `datasets` of a task: Weka if all clusters have it, then the Docker socket, then datasets.
+    """Return the `datasets` of a task: Weka if all clusters have it, then the Docker socket, then datasets.
 
     Raises:
         UsageError: two mounts have the same path.

@@ -1,4 +1,4 @@
-"""All options of the mason command line: mason's own, its retired ones, and windlass's."""
+"""All options of the mason command line: mason's own, retired ones, and windlass's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FLAGS", "OWN", "RETIRED", "MasonFlag", "Takes"]
 
 
 class Takes(Enum):
-    """Number of values of an option."""
+    """Number of values that an option takes."""
 
     NONE = "no value"
     ONE = "one value"
@@ -28,7 +28,7 @@ def _text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasonFlag:
-    """Option of mason: its spelling, its values, the field that it sets, its help."""
+    """Option of mason: how it is spelt, what values it takes, which field it sets, its help text."""
 
     name: str
     """Name as typed, such as `--num_nodes`."""

@@ -1,4 +1,4 @@
-"""Ids of a launch: run id, checkpoint folder, experiment name.
+"""Ids of a launch: run id, checkpoint folder and experiment name.
 
 Random ids come from one injected source. A run's id is drawn once per launch and written to the specification, so every
 retry and every start after a preemption has the same id. The folder of its checkpoints is derived from it, so a later
@@ -39,24 +39,24 @@ class Identity:
     """Random letters of this launch, so that each launch of a run creates its own experiment."""
 
     def of_task(self, index: int) -> str:
-        """Return a task's run id: the launch's id for the first task, derived from it for others."""
+        """Return a task's run id: the launch's id for the first task, an id derived from it for others."""
         return _letters(f"{self.run_id}/{index}") if index else self.run_id
 
     def checkpoint_folder(self, index: int) -> str:
-        """Return the name of a task's checkpoint folder: two numbers, as in mason, but derived from the run id."""
+        """Return the name of a task's checkpoint folder: two numbers as in mason, but derived from the run id."""
         digest = hashlib.sha256(f"checkpoints of {self.of_task(index)}".encode()).digest()
         first, second = int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
         return f"{10**9 + first % 10**9}_{second % 10**6}"
 
     def experiment_name(self, task_name: str) -> str:
-        """Return the experiment's name, equal for every submission of this launch."""
+        """Return the experiment's name, which is the same for every submission of this launch."""
         tail = f"-{self.run_id[:24]}-{self.launch}"
         head = _NOT_IN_NAMES.sub("-", task_name).strip("-_") or "mason"
         return head[: _MAX_NAME - len(tail)] + tail
 
 
 def new_identity(asked: str, *, line: Sequence[str], random: Random) -> Identity:
-    """Return the ids of a launch.
+    """Return the ids for a launch.
 
     Args:
         asked: value of `--run-id`: an id, `auto`, or empty for a new id.

@@ -1,4 +1,4 @@
-"""Planning of `windlass mason ... --on SITE`."""
+"""Planning of launches with `windlass mason ... --on SITE`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def site_account(home: Home, *, asked: Iterable[str] = (), environ: Mapping[str,
 
 
 def beaker_profile(place: str, home: Home) -> Profile | None:
-    """Return the profile of a Beaker site; None for any other.
+    """Return the profile of a Beaker site, or None for any other site.
 
     Raises:
         UsageError: no such site.
@@ -55,7 +55,7 @@ def beaker_profile(place: str, home: Home) -> Profile | None:
 
 
 def destination(launch: MasonLaunch, home: Home) -> Destination:
-    """Return the site of `--on`, with its profile's translation of Beaker's names.
+    """Return the site named by `--on`, with the profile's translation of Beaker's names.
 
     Raises:
         UsageError: no such site.
@@ -67,7 +67,7 @@ def destination(launch: MasonLaunch, home: Home) -> Destination:
 
 
 def bring(launch: MasonLaunch, place: Destination) -> ConvertedExperiment:
-    """Return the experiment of a command line at a site, with the changes of `--set`. Pure.
+    """Return the experiment for a command line at a site, with the changes from `--set`. Pure.
 
     Raises:
         UsageError: `--cache there` at Beaker itself, or several environments are named.
@@ -90,7 +90,7 @@ def prepare_at_site(
     environ: Mapping[str, str] = os.environ,
     log: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """Return the plan of a command line with `--on`, which `windlass.launcher` executes.
+    """Return the plan for a command line with `--on`, which `windlass.launcher` executes.
 
     With `--cache here`, and unless dry, caches datasets locally first, which blocks for minutes.
 
@@ -124,7 +124,7 @@ def prepare_at_site(
 def cache_datasets(
     launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ, log: Callable[[str], None] = lambda line: None
 ) -> int:
-    """Cache the datasets of all commands on this machine, one after the other, as mason does before it submits.
+    """Cache the datasets of all commands on this machine before submission, one at a time, as mason does.
 
     Returns:
         The number of cached datasets.

@@ -44,7 +44,9 @@ _GPUS = "$WINDLASS_NUM_GPUS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedNodes:
-    """Number of nodes that a line was written for, and GPUs per node; `there`: GPUs of a node at the site, None if unknown."""
+    """Number of nodes and of GPUs per node that a line was written for.
+    `there` is the number of GPUs per node at the site, or None if unknown.
+    """
 
     nodes: int
     gpus: int
@@ -54,13 +56,13 @@ class RequestedNodes:
 
     @property
     def is_reshaped(self) -> bool:
-        """Return True if the same number of GPUs is spread over more nodes."""
+        """Return True if the same number of GPUs is spread over more nodes at the site."""
         return bool(self.there) and self.gpus > (self.there or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedLine:
-    """Converted line, its launcher, and the variables that the launcher needs.
+    """Converted line with its launcher, and the variables that the launcher needs.
 
     Attributes:
         vars: values as in an experiment file (`${code}`).
@@ -75,7 +77,7 @@ class LaunchedLine:
 
 
 def start_line(line: BashLine, asked: RequestedNodes) -> LaunchedLine:
-    """Detect the launcher of a line, and remove the parts that windlass does itself.
+    """Detect the launcher in a line, and remove what windlass does itself.
 
     Raises:
         SpecError: the setup of Ray cannot be removed, or sizes in the line do not fit the nodes.
@@ -124,7 +126,7 @@ def _start_ray(line: BashLine, index: int, asked: RequestedNodes) -> LaunchedLin
 
 
 def _fit_ray_sizes(line: BashLine, asked: RequestedNodes) -> tuple[BashLine, list[str]]:
-    """Return the line with learners that fit the nodes, and notes.
+    """Return the line with numbers of learners that fit the nodes, and notes.
 
     Raises:
         SpecError: learners or engines need more GPUs than a node has, and the learners may not be split.
@@ -149,13 +151,13 @@ def _fit_ray_sizes(line: BashLine, asked: RequestedNodes) -> tuple[BashLine, lis
 
 
 def _parts(size: int, there: int) -> list[int]:
-    """Return the learners of one node, split over nodes of `there` GPUs."""
+    """Return the numbers of learners after splitting one node's over nodes with `there` GPUs."""
     return [there] * (size // there) + [size % there] * (size % there > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
-    """Integers that follow a flag; `start` and `end` are the offsets of the flag and the numbers in the line."""
+    """Integers that follow a flag; `start` and `end` are offsets in the line, of the flag and after the numbers."""
 
     numbers: list[int] = field(default_factory=list)
     start: int = 0
@@ -189,7 +191,7 @@ def _refusal(flag: str, there: int, hint: str) -> SpecError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spot:
-    """Position of a launcher in a line: index of the command, and of the launcher's first and last word."""
+    """Position of a launcher in a line: index of the command, and of the launcher's first and last words."""
 
     launcher: str
     index: int
@@ -211,7 +213,9 @@ def _spot(line: BashLine, index: int) -> _Spot | None:
 
 
 def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashLine, int, tuple[str, ...]]:
-    """Return the line without flags that windlass sets, the processes per node (0: one per GPU), and notes."""
+    """Return the line without the flags that windlass sets, the processes per node, and notes.
+    The number of processes is 0 if there is one per GPU.
+    """
     called = line.commands[spot.index]
     start = spot.last + 1
     owned = called.flags(_OWNED[spot.launcher], switches=_SWITCHES[spot.launcher], start=start)
@@ -234,7 +238,9 @@ def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashL
 
 
 def _procs_of(launcher: str, count: BashFlag, owned: list[BashFlag], asked: RequestedNodes) -> int:
-    """Return the processes per node; with --num_machines, accelerate's flag counts the processes of all nodes."""
+    """Return the number of processes per node.
+    With --num_machines, accelerate's flag counts the processes on all nodes.
+    """
     number = int(count.value)
     machines = next((flag.value for flag in owned if flag.name == "num-machines"), "")
     if launcher == "accelerate" and machines and asked.nodes > 1 and number % asked.nodes == 0:
@@ -259,7 +265,7 @@ def _check_nodes(launcher: str, owned: list[BashFlag], asked: RequestedNodes) ->
 
 
 def _with_procs(line: BashLine, spot: _Spot, procs: int) -> BashLine:
-    """Return the line with a flag for the processes per node, unless they are one per GPU."""
+    """Return the line with a flag for the number of processes per node, unless it is one per GPU."""
     if not procs:
         return line
     flag = "--num_processes" if spot.launcher == "accelerate" else "--nproc_per_node"

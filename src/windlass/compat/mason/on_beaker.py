@@ -12,7 +12,7 @@ __all__ = ["asked_of_beaker", "clusters_note"]
 
 
 def asked_of_beaker(launch: MasonLaunch, place: Destination, partitions: tuple[str, ...]) -> dict[str, Any]:
-    """Return keys of a Beaker task without an equivalent in an experiment; empty at other sites."""
+    """Return the keys of a Beaker task that have no equivalent in an experiment; empty at other sites."""
     if place.kind != "beaker":
         return {}
     options, asked = launch.options, dict[str, Any]()

@@ -1,4 +1,4 @@
-"""Options of a mason command line, as values, with mason's names."""
+"""Options of a mason command line as values, under mason's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DatasetMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasonOptions:
-    """mason's options with defaults applied; an empty tuple or None means that an option was not given."""
+    """mason's options after applying defaults; an empty tuple or None means that an option was not given."""
 
     cluster: tuple[str, ...]
     hostname: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Conversion of a command's words to shell text, as in mason, but without losing quotes.
+"""Conversion of a command's words to shell text as in mason, but without losing quotes.
 
 mason joins words with blanks, so that the job's shell expands `$VAR` and interprets `&&`; this module does the same.
 mason puts words with `{` or `</` in single quotes (later versions also tags such as `<think>` and `<|im_end|>`), and
@@ -23,7 +23,7 @@ _OPERATORS = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1",
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """Word of a command and its position."""
+    """Word of a command with its position."""
 
     word: str
     before: str
@@ -33,14 +33,14 @@ class _At:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Return the text for `bash -c`; a command of one word already is shell text."""
+    """Return the text for `bash -c`; a command that is a single word is shell text already."""
     if len(words) == 1 and not _is_marked(words[0]):
         return words[0]
     return " ".join(_word(at) if at.word or _is_flag(at.before) else "" for at in _placed(words))
 
 
 def kept_whole(words: Sequence[str]) -> tuple[str, ...]:
-    """Return words with blanks that stay one word here but that mason would split."""
+    """Return the words containing blanks that are kept whole here but that mason would split."""
     if len(words) == 1:
         return ()
     return tuple(at.word for at in _placed(words) if not _is_marked(at.word) and _is_one(at) and at.word.split())
@@ -54,7 +54,7 @@ def _placed(words: Sequence[str]) -> Iterator[_At]:
 
 
 def _ends_command(word: str) -> bool:
-    """Return True if another shell command follows the word."""
+    """Return True if a new shell command begins after this word."""
     return word.endswith((";", "&&", "||", "|", "&")) or word in _BEFORE_COMMANDS
 
 
@@ -69,7 +69,7 @@ def _word(at: _At) -> str:
 
 
 def _is_one(at: _At) -> bool:
-    """Return True if a word is meant to stay one word and needs quotes for that."""
+    """Return True if a word is meant as a single word and needs quotes to remain one."""
     word = at.word
     if word and not any(letter.isspace() for letter in word):
         return False
@@ -83,12 +83,14 @@ def _is_flag(word: str) -> bool:
 
 
 def _is_marked(word: str) -> bool:
-    """Return True if mason quotes the word itself, as it does for JSON and for tags, which a shell takes for redirections."""
+    """Return True if mason itself quotes the word.
+    It does so for JSON, and for tags, which a shell takes for redirections.
+    """
     return "{" in word or "</" in word or _TAG.fullmatch(word) is not None
 
 
 def _is_quoted(word: str) -> bool:
-    """Return True if the word contains quotes that make it one word for the shell."""
+    """Return True if the word contains quotes that make the shell read it as one word."""
     if not word or ("'" not in word and '"' not in word):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Conversion of a mason command line to options, commands and Beaker's specification."""
+"""Conversion of a mason command line to options, commands and Beaker's spec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["MasonCommand", "MasonLaunch", "read_command_line"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasonCommand:
-    """Command of a launch, after each stage."""
+    """Command of a launch, as typed and after each conversion."""
 
     given: tuple[str, ...]
     """Words as typed."""
@@ -70,7 +70,8 @@ def read_command_line(
     random: Random = random_letters,
     clusters: Clusters | None = None,
 ) -> MasonLaunch:
-    """Convert the words after `windlass mason` (or `python mason.py`). Runs, writes and sends nothing.
+    """Convert the words after `windlass mason` (or `python mason.py`).
+    Does not run, write or submit anything.
 
     Args:
         argv: the words after the program's name.
@@ -154,7 +155,7 @@ class _Reader:
         )
 
     def _line(self, user: str) -> list[str]:
-        """Return the values that identify a run, for `--run-id auto`."""
+        """Return the values from which `--run-id auto` derives the run id."""
         options = self.arguments.options
         names = [user, options.workspace or "", options.description, options.task_name]
         return names + [word for words in self.arguments.commands for word in ("--", *words)]
@@ -213,14 +214,18 @@ def _check_secrets(options: MasonOptions, held: Sequence[str] | None) -> list[st
 
 
 def _cluster_notes(options: MasonOptions, clusters: Clusters) -> list[str]:
-    """Note names close to a known cluster's, which are probably mistakes; other unknown names are new clusters."""
+    """Return a note for each name close to a known cluster's, which is probably a typo.
+    Other unknown names are taken for new clusters.
+    """
     unknown = [each for each in options.cluster if each not in clusters.names]
     guesses = [(each, nearest(each, clusters.names)) for each in unknown]
     return [f"unknown cluster `{each}`: did you mean `{guess}`?" for each, guess in guesses if guess]
 
 
 def _unmounted_notes(commands: Sequence[MasonCommand], options: MasonOptions, clusters: Clusters) -> list[str]:
-    """Note output that is lost: mason writes it to Weka if one cluster has Weka, but mounts Weka only if all have it."""
+    """Return notes on output that would be lost.
+    mason writes it to Weka if one cluster has Weka, but mounts Weka only if all have it.
+    """
     root = clusters.weka.root
     if clusters.has_weka(options.cluster) or not clusters.may_have_weka(options.cluster):
         return []

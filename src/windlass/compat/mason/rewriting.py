@@ -1,4 +1,6 @@
-"""Changes that mason makes to a command before submission; each rule is a function of words, in mason's order."""
+"""Changes that mason makes to a command before submission.
+Each rule is a function of the words; they apply in mason's order.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ _PORT = 29400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Facts that the rules need besides the command itself."""
+    """Information that the rules need besides the command itself."""
 
     options: MasonOptions
     clusters: Clusters
@@ -90,12 +92,12 @@ def rewrite(words: Sequence[str], situation: Situation, *, checkpoint_folder: st
 
 
 def _tracker(environ: Mapping[str, str]) -> list[str]:
-    """Prepend the launch's tracker variables to the command."""
+    """Return the launch's tracker variables as `NAME=VALUE` words."""
     return [f"{name}={environ[name]}" for name in _TRACKER if name in environ]
 
 
 def with_defaults(words: Sequence[str]) -> list[str]:
-    """Return the words with the entities that mason fills in, which is its only change when it caches a dataset."""
+    """Return the words with the entities that mason fills in, the only change it makes to cache a dataset."""
     made = list(words)
     for flag, value in (("hf_entity", "allenai"), ("wandb_entity", "ai2-llm")):
         if not any(flag in word for word in made):
@@ -117,7 +119,7 @@ def without(words: Sequence[str], flag: str) -> list[str]:
 
 
 def _with_checkpoint_folder(words: list[str], situation: Situation, folder: str) -> list[str]:
-    """Move the checkpoints of a GRPO training to a separate folder on Weka, unless they are already there."""
+    """Move the checkpoints of GRPO training to a separate folder on Weka, unless they are already there."""
     base = situation.options.auto_checkpoint_state_dir
     flag = "--checkpoint_state_dir"
     if not base or situation.is_external or not any(script in words for script in RESUMABLE):
@@ -130,7 +132,7 @@ def _with_checkpoint_folder(words: list[str], situation: Situation, folder: str)
 
 
 def _with_output_folder(words: list[str], situation: Situation) -> list[str]:
-    """On clusters with Weka, move a training's output to the user's folder on Weka, unless it is already there."""
+    """On clusters with Weka, move the output of training to the user's folder on Weka, unless it is already there."""
     flag, base, weka = "--output_dir", situation.options.auto_output_dir_path, situation.clusters.weka.root
     if not situation.clusters.may_have_weka(situation.options.cluster):
         return words
@@ -168,7 +170,7 @@ def _needs_output(words: Sequence[str]) -> UsageError:
 
 
 def _with_bucket(words: list[str], situation: Situation) -> list[str]:
-    """On Google Cloud, write a training's results to the bucket, and copy a model from a bucket to the local disk first."""
+    """On Google Cloud, write a training's results to the bucket; copy a model from a bucket to the local disk first."""
     google = situation.clusters.google
     if situation.is_external or not situation.clusters.is_google(situation.options.cluster):
         return words
@@ -185,13 +187,13 @@ def _with_bucket(words: list[str], situation: Situation) -> list[str]:
 
 
 def _bring(source: str, copy: str) -> list[str]:
-    """Return the words that copy a folder of a bucket to the job's disk."""
+    """Return the words that copy a folder from a bucket to the job's disk."""
     parent = str(PurePosixPath(copy).parent)
     return ["mkdir", "-p", copy, "&&", "gsutil", "-m", "cp", "-r", source, parent, "&&"]
 
 
 def for_nodes(text: str, num_nodes: int) -> str:
-    """Return the text for one of several nodes, with accelerate's total process count and leader address.
+    """Return the text for a launch on several nodes, with accelerate's total process count and leader address.
 
     Raises:
         UsageError: accelerate without `--num_processes`.

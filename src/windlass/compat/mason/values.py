@@ -1,4 +1,4 @@
-"""Parsers of mason's option values: numbers, durations, variables, mounts.
+"""Parsers for the values of mason's options: numbers, durations, variables, mounts.
 
 A ValueError's message states the expected form.
 """
@@ -39,7 +39,9 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def duration_ns(text: str) -> int:
-    """Parse a duration as Beaker does, to nanoseconds: `90m`, `2h30m`, `1.5 hours`; a bare number is seconds."""
+    """Parse a duration as Beaker does and return nanoseconds: `90m`, `2h30m`, `1.5 hours`; a bare number is in
+    seconds.
+    """
     try:
         return parse_duration_ns(text)
     except ValueError:
@@ -47,7 +49,7 @@ def duration_ns(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """Parse a whole number, 0 or more."""
+    """Parse an integer of at least 0."""
     try:
         number = int(text)
     except ValueError:
@@ -60,7 +62,7 @@ def natural(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Parse a whole number, 1 or more."""
+    """Parse an integer of at least 1."""
     number = natural(text) if text.strip() != "0" else 0
     if number < 1:
         raise ValueError("expected a whole number, 1 or more")
@@ -68,7 +70,7 @@ def count(text: str) -> int:
 
 
 def retries(text: str) -> int:
-    """Parse a number of retries; Beaker allows at most ten."""
+    """Parse a number of retries, of which Beaker allows at most ten."""
     number = natural(text)
     if number > _MAX_RETRIES:
         raise ValueError(f"Beaker retries a task at most {_MAX_RETRIES} times")
@@ -76,7 +78,7 @@ def retries(text: str) -> int:
 
 
 def size(text: str) -> str:
-    """Check a size as Beaker does; return it unchanged."""
+    """Check a size as Beaker does, and return it unchanged."""
     if not _SIZE.fullmatch(text):
         raise ValueError("expected a size with a unit: 10gb, 2.5GiB")
     return text
@@ -90,21 +92,21 @@ def priority(text: str) -> str:
 
 
 def cache(text: str) -> str:
-    """Parse the place where a dataset is cached."""
+    """Parse where a dataset is to be cached."""
     if text not in CACHES:
         raise ValueError(f"expected one of {', '.join(CACHES)}")
     return text
 
 
 def filled(text: str) -> str:
-    """Check that a string is not empty; an empty one usually comes from an unset variable in a script."""
+    """Check that a value is not empty; an empty one usually comes from an unset variable in a script."""
     if not text.strip():
         raise ValueError("the value is empty; check that your script's variables are set")
     return text
 
 
 def listed(text: str) -> str:
-    """Parse one name of a blank-separated list."""
+    """Parse one name in a blank-separated list."""
     if "," in text:
         raise ValueError("separate values with blanks, not commas")
     return filled(text)

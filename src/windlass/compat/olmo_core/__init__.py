@@ -1,4 +1,4 @@
-"""Replacement of `olmo_core.launch.beaker`: change the import, and windlass does the launch."""
+"""Replacement for `olmo_core.launch.beaker`: change the import, and windlass launches instead."""
 
 from __future__ import annotations
 

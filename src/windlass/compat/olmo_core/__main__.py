@@ -1,4 +1,4 @@
-"""Entry point; see `command_line`."""
+"""Entry point of `python -m windlass.compat.olmo_core`; see `command_line`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m olmo_core.launch.beaker [OPTIONS] -- COMMAND`, as `python -m windlass.compat.olmo_core`."""
+"""Equivalent of `python -m olmo_core.launch.beaker [OPTIONS] -- COMMAND`: `python -m windlass.compat.olmo_core`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _parser() -> _Parser:
 
 
 def read_command_line(argv: Sequence[str]) -> tuple[BeakerLaunchConfig, bool]:
-    """Return the configuration of a command line, and whether it is only to be printed.
+    """Return the configuration that a command line describes, and whether it is only to be printed.
 
     Raises:
         UsageError: no `--`, an unknown option, a malformed variable.
@@ -131,7 +131,7 @@ def _chain(*steps: str | None) -> str | None:
 
 
 def _preset(name: str) -> Any:
-    """Return a preset of the installed OLMo-core; its presets module imports nothing else."""
+    """Return a preset of the installed OLMo-core, whose presets module imports nothing else."""
     try:
         known = importlib.import_module("olmo_core.launch.beaker_presets").PRESETS
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Base class of configuration dataclasses: OLMo-core's if it is loaded, else one with the methods that scripts call."""
+"""Base class for configurations: OLMo-core's own if it is loaded, else one with the methods that scripts call."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ C = TypeVar("C", bound="Config")
 
 @dataclasses.dataclass
 class Config:
-    """Dataclass that converts to and from a dict, and accepts overrides such as `launch.num_nodes=2`."""
+    """Dataclass that converts to and from a dict and accepts overrides such as `launch.num_nodes=2`."""
 
     def as_dict(
         self, *, exclude_none: bool = False, exclude: Collection[str] | None = None, **settings: object
     ) -> dict[str, Any]:
-        """Return the fields as plain values, including nested ones; other settings of OLMo-core are accepted without effect."""
+        """Return the fields, including nested ones, as plain values.
+        OLMo-core's other settings are accepted without effect.
+        """
         del settings
         found = dataclasses.asdict(self)
         return {
@@ -40,7 +42,7 @@ class Config:
         return self.as_dict(exclude_none=True)
 
     def apply(self, func: Callable[[Config], None]) -> None:
-        """Call a function with this configuration and every nested one."""
+        """Call a function with this configuration and with every nested one."""
         func(self)
         for field in dataclasses.fields(self):
             values = getattr(self, field.name)
@@ -49,10 +51,10 @@ class Config:
                     value.apply(func)
 
     def validate(self) -> None:
-        """Do nothing; subclasses may check their fields."""
+        """Check the fields; the default does nothing."""
 
     def replace(self, **changes: Any) -> typing.Self:
-        """Return a copy with changed fields."""
+        """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def copy(self, deep: bool = True) -> typing.Self:
@@ -60,7 +62,7 @@ class Config:
         return copy.deepcopy(self) if deep else copy.copy(self)
 
     def merge(self, dotlist: Sequence[str], prefix: str | None = None, strict: bool = True) -> typing.Self:
-        """Return a copy with overrides `KEY=VALUE`; with a prefix, other overrides are ignored.
+        """Return a copy with overrides `KEY=VALUE`; with a prefix, overrides without it are ignored.
 
         Raises:
             UsageError: an unknown key (if `strict`), or no `=`.
@@ -81,7 +83,7 @@ class Config:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], overrides: Sequence[str] | None = None) -> typing.Self:
-        """Return the configuration in a dict made by `as_dict`.
+        """Return the configuration from a dict made by `as_dict`.
 
         Raises:
             UsageError: a key that is not a field.
@@ -117,7 +119,7 @@ def _index(data: Any, key: str, text: str) -> Any:
 
 
 def _decoded(kind: Any, value: Any) -> Any:
-    """Convert dicts to the dataclasses that the annotation names; return other values unchanged."""
+    """Convert dicts to the dataclasses named by the annotation; return other values unchanged."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         kinds = [each for each in typing.get_args(kind) if each is not type(None)]
         return value if value is None else _decoded(kinds[0], value)

@@ -1,4 +1,6 @@
-"""Commit that a configuration launches, as plain fields, computed by every process that builds the configuration."""
+"""The commit that a configuration launches, as plain fields.
+Every process that builds the configuration computes it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ __all__ = ["GitRepoState"]
 
 @dataclass
 class GitRepoState(Base):
-    """Commit of a repository; checked only when it is launched."""
+    """Commit of a repository, which is checked only when it is launched."""
 
     repo: str
     repo_url: str
@@ -32,7 +34,8 @@ class GitRepoState(Base):
         environ: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> GitRepoState:
-        """Return the state of the local repository; in a job without one, the state that the launch recorded in variables.
+        """Return the state of the local repository or, in a job without one, the state that the launch stored in
+        variables.
 
         Raises:
             PreconditionError: neither exists.
@@ -49,12 +52,12 @@ class GitRepoState(Base):
 
     @property
     def is_dirty(self) -> bool:
-        """Return True if tracked files differ from the commit that is checked out."""
+        """Return True if tracked files differ from the commit that was checked out."""
         found = checkout_of(Path.cwd(), ref=None, branch=None, is_online=False, must_be_pushed=False)
         return found.is_dirty
 
     def to_checkout(self, *, folder: Path | None = None, is_online: bool = False) -> Checkout:
-        """Return the state of the checkout that a launch needs.
+        """Return the checkout that a launch needs.
 
         Raises:
             WindlassError: the commit is missing locally or on the remote.

@@ -1,4 +1,4 @@
-"""Names of OLMo-core's images, read from the installed OLMo-core because they change with its version.
+"""Names of OLMo-core's images, read from the installed OLMo-core because they depend on its version.
 
 The source of its launch module is read; importing it would also import torch and gantry.
 """
@@ -35,16 +35,16 @@ class _Images(type):
 
 
 class OLMoCoreBeakerImage(metaclass=_Images):
-    """Images by OLMo-core's names, such as `OLMoCoreBeakerImage.stable`; each value is a str."""
+    """Images under OLMo-core's names, such as `OLMoCoreBeakerImage.stable`; each value is a str."""
 
 
 def default_image() -> str:
-    """Return the default image."""
+    """Return the image that is used by default."""
     return OLMoCoreBeakerImage.stable
 
 
 def owners() -> tuple[str, ...]:
-    """Return the owners of the images; an image name without an owner may belong to one of them."""
+    """Return the owners of the images; an image name without an owner may belong to any of them."""
     return tuple(dict.fromkeys(image.partition("/")[0] for image in _images().values() if "/" in image))
 
 
@@ -79,7 +79,7 @@ def _assign(statement: ast.stmt, into: dict[str, str], known: dict[str, str]) ->
 
 
 def _text(node: ast.expr, known: dict[str, str]) -> str | None:
-    """Evaluate an expression of str literals, names, f-strings and `replace`; return None for others."""
+    """Evaluate an expression made of str literals, names, f-strings and `replace`; return None for any other."""
     match node:
         case ast.Constant(value=str() as text):
             return text

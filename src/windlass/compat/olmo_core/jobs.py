@@ -23,7 +23,7 @@ _CLIENT_S = 3600.0
 
 
 class BeakerPriority(StrEnum):
-    """Beaker's priorities; part of earlier versions of OLMo-core."""
+    """Priorities that Beaker knows, which earlier versions of OLMo-core exported."""
 
     low = "low"
     normal = "normal"
@@ -38,18 +38,18 @@ def is_running_in_beaker() -> bool:
 
 
 def is_running_in_beaker_batch_job() -> bool:
-    """Return True in a job without an interactive user."""
+    """Return True in a batch job, which has no interactive user."""
     return is_running_in_beaker() and os.environ.get("BEAKER_JOB_KIND") == "batch"
 
 
 def get_beaker_experiment_id() -> str | None:
-    """Return the experiment of this job; None outside of a job."""
+    """Return the id of the experiment that this job belongs to, or None outside a job."""
     return os.environ.get("BEAKER_EXPERIMENT_ID") if is_running_in_beaker_batch_job() else None
 
 
 @contextmanager
 def get_beaker_client(workspace: str | None = None, check_for_upgrades: bool | None = None) -> Iterator[Beaker]:
-    """Return the official client with windlass's time limits, valid for an hour.
+    """Yield the official client with windlass's time limits, valid for an hour.
 
     Args:
         check_for_upgrades: accepted without effect.

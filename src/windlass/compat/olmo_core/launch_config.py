@@ -1,4 +1,4 @@
-"""`BeakerLaunchConfig`: OLMo-core's launch API, implemented by windlass.
+"""`BeakerLaunchConfig`: OLMo-core's launch API, implemented with windlass.
 
 Source: `olmo_core.launch.beaker` of ai2-olmo-core 3.0.
 """
@@ -44,7 +44,7 @@ class BeakerEnvVar(Base):
 
 @dataclass
 class BeakerEnvSecret(Base):
-    """Variable of the job with the value of a secret, which may be missing unless `required`."""
+    """Variable of the job whose value is a secret; the secret may be missing unless `required`."""
 
     name: str
     secret: str
@@ -61,7 +61,7 @@ class BeakerWekaBucket(Base):
 
 @dataclass
 class BeakerLaunchConfig(Base):
-    """Settings of a launch on Beaker; the fields are OLMo-core's own."""
+    """Settings for a launch on Beaker; the fields are OLMo-core's own."""
 
     name: str
     cmd: list[str]
@@ -105,7 +105,7 @@ class BeakerLaunchConfig(Base):
 
     @property
     def default_env_vars(self) -> list[tuple[str, str]]:
-        """Variables that every job gets unless `env_vars` overrides them."""
+        """Return the variables that every job gets unless `env_vars` overrides them."""
         found = [
             ("NCCL_DEBUG", "INFO"),
             ("LOG_FILTER_TYPE", "local_rank0_only"),
@@ -132,7 +132,7 @@ class BeakerLaunchConfig(Base):
         step_soft_timeout: int | None = None,
         torchrun: bool | None = None,
     ) -> tuple[Recipe, dict[str, Any]]:
-        """Return the gantry recipe of this configuration, and the options of following its launch.
+        """Return the gantry recipe for this configuration, and the options for following its launch.
 
         Args:
             account: account to look up secrets and images in; without one, they are assumed to exist.
@@ -154,7 +154,7 @@ class BeakerLaunchConfig(Base):
         return self._ganged(self._on_one_node(account, torchrun)), watching
 
     def _on_one_node(self, account: GantryAccount | None, torchrun: bool | None) -> Recipe:
-        """Return the recipe without the settings for several nodes."""
+        """Return the recipe, without the settings for running on several nodes."""
         torchrun = _first(torchrun, self.torchrun)
         if torchrun is None:
             torchrun = self.num_gpus > 1 or (self.num_gpus >= 1 and self.num_nodes > 1)
@@ -192,7 +192,9 @@ class BeakerLaunchConfig(Base):
         )
 
     def dry_run(self, account: GantryAccount | None = None, **settings: Any) -> GantryRequest:
-        """Print the spec that `launch` with the same settings would submit; makes no request without an account."""
+        """Print the spec that `launch` with the same settings would submit.
+        Makes no requests without an account.
+        """
         from windlass.compat.gantry.request import prepare, yaml_of  # lazy: imports git
 
         recipe, _ = self.build_recipe(account, **settings)
@@ -203,7 +205,8 @@ class BeakerLaunchConfig(Base):
         return request
 
     def launch(self, **settings: Any) -> ExperimentRef:
-        """Submit to Beaker, and follow the experiment unless `follow` is False; see `build_recipe` for the settings.
+        """Submit to Beaker, and follow the experiment unless `follow` is False.
+        The settings are described at `build_recipe`.
 
         Raises:
             WindlassError: the launch is rejected, or the followed experiment failed (`experiment-failed`).
@@ -245,7 +248,7 @@ class BeakerLaunchConfig(Base):
         return launched.workload
 
     def _ganged(self, recipe: Recipe) -> Recipe:
-        """Return the recipe for several nodes: all fail together, and each waits up to 90 minutes for the others."""
+        """Return the recipe for several nodes, which fail together and wait up to 90 minutes for one another."""
         is_several = self.num_nodes > 1
         networking = is_several if self.host_networking is None else self.host_networking
         made = dataclasses.replace(recipe, leader_selection=is_several, host_networking=networking)
@@ -336,12 +339,14 @@ _WARN_AGAIN_S = 3600.0
 
 
 class Stuck(WaitTimeoutError):
-    """Error for a training that no longer makes steps."""
+    """Error for training that no longer takes steps."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StepWatch:
-    """Watchdog that raises `Stuck` after `timeout_s` without a step, and warns after `soft_s`, at most once an hour."""
+    """Watchdog that raises `Stuck` after `timeout_s` without a step.
+    It warns after `soft_s`, at most once an hour.
+    """
 
     timeout_s: float | None
     soft_s: float | None
@@ -351,13 +356,13 @@ class StepWatch:
     warned: float = field(default=float("-inf"))
 
     def hear(self, line: bytes, now: float) -> None:
-        """Process a log line; `now` is monotonic time in seconds."""
+        """Process a log line; `now` is the monotonic time in seconds."""
         self.began = now if self.began is None else self.began
         if _STEP.search(line):
             self.stepped = now
 
     def look(self, now: float) -> None:
-        """Check the limits; they apply from the first line on."""
+        """Check the limits, which apply once the first line has arrived."""
         if self.began is None:
             return
         hard, soft = self._silence(now, self.timeout_s, _SETTLING_S), self._silence(now, self.soft_s, _SOFT_SETTLING_S)
@@ -369,7 +374,7 @@ class StepWatch:
             self.tell(f"warning: no step for {soft:.0f} s")
 
     def _silence(self, now: float, limit_s: float | None, settling_s: float) -> float | None:
-        """Return the seconds without a step if they exceed the limit, else None."""
+        """Return the seconds since the last step if they exceed the limit, else None."""
         if limit_s is None or self.began is None:
             return None
         since = self.began if self.stepped is None else self.stepped

@@ -1,4 +1,4 @@
-"""Beaker's experiment spec v2: reading, conversion to experiments, and lossless writing.
+"""Beaker's experiment spec v2: reading it, converting it to experiments, and writing it without loss.
 
 Throughout `compat`, a spec is plain data with Beaker's keys.
 """

@@ -1,4 +1,4 @@
-"""Conversion of text between Beaker's specs and experiment files, where `${` starts a token."""
+"""Conversion of text between Beaker's specs and experiment files, in which `${` starts a token."""
 
 from __future__ import annotations
 

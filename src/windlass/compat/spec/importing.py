@@ -1,4 +1,6 @@
-"""Conversion of Beaker's spec to an experiment; keys without an equivalent are kept, so that an export is lossless."""
+"""Conversion of Beaker's spec to an experiment.
+Keys without an equivalent are kept, so that an export is lossless.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 
 def to_experiment(spec: Mapping[str, Any], *, name: str = "", source: str = "<spec>") -> Experiment:
-    """Return the experiment of a spec; `from_experiment` restores exactly the same spec.
+    """Return the experiment for a spec; `from_experiment` restores exactly the same spec.
 
     Args:
         spec: plain data, as written in a file or as submitted.
@@ -66,14 +68,14 @@ def to_experiment(spec: Mapping[str, Any], *, name: str = "", source: str = "<sp
 
 
 def experiment_name(text: str) -> str:
-    """Return the valid name closest to a string, such as `my-run` for `My Run`."""
+    """Return the valid name closest to a given text, such as `my-run` for `My Run`."""
     if is_name(text):
         return text
     return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")[:64].strip("-._") or "experiment"
 
 
 def _with_kept(experiment: Experiment, spec: Mapping[str, Any]) -> Experiment:
-    """Return the experiment with all keys that its export would lack, so that the import is lossless."""
+    """Return the experiment with all keys that its export would otherwise lack, so that the import is lossless."""
     kept = patch_between(written(experiment), {key: value for key, value in spec.items() if key != "tasks"})
     tasks = {}
     for (name, task), wanted in zip(experiment.tasks.items(), spec["tasks"], strict=True):
@@ -84,7 +86,7 @@ def _with_kept(experiment: Experiment, spec: Mapping[str, Any]) -> Experiment:
 
 
 def _division(task: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of words at the end of `run` that are arguments, if both are lists of text."""
+    """Return how many words at the end of `run` are arguments, if command and arguments are lists of strings."""
     command, arguments = task.get("command") or [], task.get("arguments") or []
     is_text = all(isinstance(word, str) for word in (*command, *arguments))
     return {"arguments": len(arguments)} if command and arguments and is_text else {}
@@ -135,7 +137,9 @@ def _task(task: Mapping[str, Any], common: Mapping[str, str], called: Mapping[st
 
 
 def _hosts(stated: str | Sequence[str], replicas: int | None) -> tuple[str, ...]:
-    """Return the hosts if there is one per replica; from a longer list Beaker chooses, so it is kept as a Beaker key."""
+    """Return the hosts if there is one for each replica.
+    Beaker chooses from a longer list, which is therefore kept as a Beaker key.
+    """
     names = [stated] if isinstance(stated, str) else stated
     return tuple(names) if len(names) == (replicas or 1) else ()
 
@@ -150,13 +154,13 @@ def _run(task: Mapping[str, Any]) -> Command:
 
 
 def _reads_beaker(run: Command, variables: Mapping[str, str]) -> bool:
-    """Return True if the command itself reads Beaker's variables."""
+    """Return True if the command itself reads variables set by Beaker."""
     texts = [*([run] if isinstance(run, str) else run), *variables.values()]
     return any("BEAKER_" in text for text in texts)
 
 
 def _image(tasks: Mapping[str, Mapping[str, Any]]) -> Image:
-    """Return the image of the first task; tasks with another image keep it as a Beaker key."""
+    """Return the image of the first task; tasks with a different image keep it as a Beaker key."""
     image = next(iter(tasks.values()))["image"]
     return Image(name=image["docker"] if image.get("docker") else BEAKER_IMAGE + image["beaker"])
 
@@ -183,7 +187,7 @@ def _retry(spec: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> R
 
 
 def _agreed(tasks: Mapping[str, Mapping[str, Any]], of: Callable[[Mapping[str, Any]], T]) -> T | None:
-    """Return the value that all tasks share, or None if they differ; an experiment has only one."""
+    """Return the value that all tasks share, or None if they differ."""
     values = {of(task) for task in tasks.values()}
     return values.pop() if len(values) == 1 else None
 
@@ -211,7 +215,7 @@ def _common_variables(tasks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _common_secrets(tasks: Sequence[Mapping[str, Any]]) -> tuple[SecretUse, ...]:
-    """Return the secrets that every task gets; an experiment gives each secret to all tasks."""
+    """Return the secrets that every task gets, because an experiment gives each secret to all tasks."""
     found = [_secrets(task) for task in tasks]
     common = {name: secret for name, secret in found[0].items() if all(each.get(name) == secret for each in found)}
     return tuple(SecretUse(name=name, from_="" if secret == name else secret) for name, secret in common.items())

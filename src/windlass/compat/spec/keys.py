@@ -1,4 +1,4 @@
-"""Table of the keys of Beaker's experiment spec v2, with their types."""
+"""Table of the keys in Beaker's experiment spec v2, with their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reader of spec files (YAML or JSON) to plain data, with all problems for which Beaker would reject a file."""
+"""Reader of spec files (YAML or JSON), which reports every problem for which Beaker would reject a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecFile:
-    """Spec as written in its file.
+    """Spec as written in a file.
 
     Attributes:
         data: plain data; durations and sizes are unchanged text.
@@ -47,7 +47,7 @@ class SpecFile:
 
 
 def read_spec(path: Path) -> SpecFile:
-    """Read a spec file. Makes no request.
+    """Read a spec file. Makes no requests.
 
     Raises:
         NotFoundError: there is no such file.
@@ -76,7 +76,7 @@ def read_spec(path: Path) -> SpecFile:
 
 
 def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, Any]:
-    """Return the data unchanged after checking it like a file; raises SpecError with every problem."""
+    """Return the data unchanged, after the same checks as for a file; raises SpecError with every problem."""
     try:
         node = node_of_data(spec, source)
     except ValueError as error:
@@ -86,7 +86,8 @@ def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, A
 
 
 def sent(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec as Beaker's client sends it: durations in nanoseconds, command words and variables as text.
+    """Return the spec as Beaker's client sends it.
+    Durations are in nanoseconds; command words and variables are strings.
 
     `preemptible` is dropped next to `minRuntime` or `autoResume`, because Beaker rejects the combination.
     """
@@ -109,7 +110,7 @@ def sent(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_text(value: object) -> str:
-    """Return a variable's value as text: `true` for a boolean, the digits for a number."""
+    """Return the value of a variable as a string: `true` for a boolean, the digits for a number."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -138,7 +139,7 @@ _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?|\
 
 
 def as_client_reads(spec: Node) -> Node:
-    """Return the spec with numbers that only YAML 1.2 knows as text, in commands and variables."""
+    """Return the spec with numbers that only YAML 1.2 recognizes kept as strings, in commands and variables."""
     return _at(spec, ("tasks", "*"), _task)
 
 
@@ -158,7 +159,7 @@ def _word(node: Node) -> Node:
 
 
 def _at(node: Node, path: tuple[str, ...], change: Callable[[Node], Node]) -> Node:
-    """Return the tree with the value at a path changed; `*` stands for every item of a list."""
+    """Return the tree with the value at a path changed; `*` stands for every item in a list."""
     if not path:
         return change(node)
     if path[0] == "*":

@@ -1,4 +1,4 @@
-"""Beaker's rules for a spec, checked before submission; reports all problems with their locations."""
+"""Beaker's rules for a spec, checked before submission. All problems are reported with their positions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _OBJECTS = {
 
 
 def problems_of(spec: Node) -> list[Problem]:
-    """Return all problems of a spec; empty if Beaker should accept it."""
+    """Return all problems in a spec; empty if Beaker should accept it."""
     if not isinstance(spec, MappingNode):
         message = f"a spec is a mapping, not {kind_of(spec)}"
         return [Problem(message, "beaker-refused", spec.place, "begin with `version: v2` and `tasks:`")]
@@ -64,7 +64,9 @@ def problems_of(spec: Node) -> list[Problem]:
 
 
 def unknown_keys(spec: Node) -> Iterator[tuple[str, str]]:
-    """Return the path of every unknown key, with the closest known key or an empty string; all keys are kept."""
+    """Yield (path, closest known key) for every unknown key.
+    The closest key is an empty string if none is close. Unknown keys are kept.
+    """
     if not isinstance(spec, MappingNode):
         return
     yield from _unknown(spec, keys.EXPERIMENT, "")
@@ -79,7 +81,7 @@ def unknown_keys(spec: Node) -> Iterator[tuple[str, str]]:
 
 
 def short_durations(spec: Node) -> Iterator[tuple[str, str]]:
-    """Return (path, text) of every bare number that Beaker reads as less than a second in nanoseconds, except 0."""
+    """Yield (path, text) for every bare number, except 0, that Beaker reads as nanoseconds within a second."""
     tasks = _get(spec, "tasks") if isinstance(spec, MappingNode) else None
     for at, task in enumerate(tasks.items if isinstance(tasks, SequenceNode) else ()):
         if isinstance(task, MappingNode):
@@ -296,7 +298,7 @@ _READ_ONLY = ("beaker", "result", "secret")
 
 
 def check_datasets(task: MappingNode, path: str, names: Mapping[str, Node]) -> Iterator[Problem]:
-    """Yield the problems of one task's mounts; `names` are the names of all tasks."""
+    """Yield the problems with one task's mounts; `names` are the names of all tasks."""
     entry = task.find("datasets")
     mounts: dict[str, str] = {}
     for at, dataset in enumerate(

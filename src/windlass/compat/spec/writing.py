@@ -1,4 +1,4 @@
-"""Conversion of an experiment to Beaker's spec v2: windlass's own keys, then the kept Beaker keys."""
+"""Conversion of an experiment to Beaker's spec v2: first windlass's own keys, then the kept Beaker keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _GANG = ("hostNetworking", "leaderSelection", "propagateFailure", "propagatePree
 
 
 def from_experiment(experiment: Experiment) -> dict[str, Any]:
-    """Return Beaker's spec of an experiment, as a user would write it (durations as text; see `sent`).
+    """Return Beaker's spec for an experiment, as a user would write it: durations are text.
+    `sent` converts it to what Beaker's client sends.
 
     Settings that only windlass has are left out; `check_export` lists them.
 
@@ -37,12 +38,12 @@ def from_experiment(experiment: Experiment) -> dict[str, Any]:
 
 
 def _in_order(found: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
-    """Return known keys in their usual order, then the others."""
+    """Return the known keys in their usual order, then the others."""
     return {key: found[key] for key in (*(each for each in known if each in found), *found)}
 
 
 def written(experiment: Experiment) -> dict[str, Any]:
-    """Return the spec without its tasks and without the kept extension."""
+    """Return the spec without its tasks and without the keys kept for Beaker."""
     spec: dict[str, Any] = {"version": "v2"}
     spec |= {"description": experiment.why} if experiment.why else {}
     spec |= {"budget": experiment.context.account} if experiment.context.account else {}
@@ -58,12 +59,14 @@ def _task(experiment: Experiment, name: str) -> Any:
 
 
 def is_count(key: str, value: object) -> bool:
-    """Return True for a number, as in `arguments: 2`: the last two words of `run` are Beaker's `arguments`."""
+    """Return True if the value is a number, as in `arguments: 2`, which makes Beaker's `arguments` of the last two
+    words of `run`.
+    """
     return key == "arguments" and isinstance(value, int) and not isinstance(value, bool)
 
 
 def written_task(experiment: Experiment, name: str, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a task of the spec without the kept extension, which is read only to avoid repeating its keys."""
+    """Return a task in the spec, without the keys kept for Beaker; `kept` is read only to avoid repeating them."""
     task = experiment.tasks[name]
     found: dict[str, Any] = {"name": name}
     found |= {"image": _image(experiment.env.image.name)} if experiment.env.image.name else {}
@@ -92,7 +95,9 @@ def _image(name: str) -> dict[str, str]:
 
 
 def _words(experiment: Experiment, name: str, arguments: object) -> dict[str, list[str]]:
-    """Return command and arguments; `arguments` is the number of arguments at the end of `run`, or their text."""
+    """Return command and arguments.
+    `arguments` is the number of words at the end of `run`, or the words themselves.
+    """
     run, path = experiment.tasks[name].run, f"tasks.{name}.run"
     if isinstance(run, str):
         words = ["/bin/sh", "-c", plain_text(run, path, experiment, name, is_shell=True)]
@@ -116,7 +121,7 @@ def _variables(experiment: Experiment, name: str) -> Iterator[dict[str, str]]:
 
 
 def _results(experiment: Experiment, task: Task, kept: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield mounts of the results of the tasks in `after`; Beaker orders tasks only by such mounts."""
+    """Yield mounts of the results of the tasks in `after`, since Beaker orders tasks only by such mounts."""
     said = set(results_of(kept.get("datasets")))
     for other in task.after:
         name = experiment.tasks[other].beaker.get("name")
@@ -126,7 +131,7 @@ def _results(experiment: Experiment, task: Task, kept: Mapping[str, Any]) -> Ite
 
 
 def results_of(datasets: object) -> Iterator[str]:
-    """Return the names of tasks whose results are mounted."""
+    """Yield the names of the tasks whose results are mounted."""
     for dataset in datasets if isinstance(datasets, Sequence) else ():
         source = dataset.get("source") if isinstance(dataset, Mapping) else None
         result = source.get("result") if isinstance(source, Mapping) else None

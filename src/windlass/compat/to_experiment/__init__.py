@@ -1,4 +1,4 @@
-"""Shared conversion of mason's and gantry's launches to an experiment.
+"""Shared parts of converting a mason or gantry launch to an experiment.
 
 `destination` describes the site and maps Beaker's names to it, `relocation` replaces paths in Beaker's jobs by paths
 at the site, `bash_line` parses and edits the shell lines of such jobs, `constraints` converts priorities, sizes

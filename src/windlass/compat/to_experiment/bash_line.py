@@ -1,4 +1,4 @@
-"""Shell line that Beaker passes to bash: its commands, and edits of its words.
+"""Shell line that Beaker passes to bash: its commands, and edits to its words.
 
 Edits replace parts of the text at the positions that `windlass.plan.tokens.shell` found, so quotes and expansions are
 kept. A line that cannot be parsed reliably (backquotes, here-documents) has no commands and is not changed.
@@ -16,7 +16,7 @@ __all__ = ["BashCommand", "BashFlag", "BashLine"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashFlag:
-    """Flag and its value, such as `--nnodes 4`; `start` and `end` are offsets in the line.
+    """Flag with its value, such as `--nnodes 4`; `start` and `end` are offsets in the line.
 
     Attributes:
         name: name with `-` instead of `_`, as launchers read it.
@@ -30,18 +30,18 @@ class BashFlag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashCommand:
-    """Simple command of a line; `words` excludes the assignments before it."""
+    """Simple command in a line; `words` excludes the assignments before the command."""
 
     words: tuple[Word, ...]
     assignments: tuple[Word, ...] = ()
 
     @property
     def start(self) -> int:
-        """Return the command's offset in the line, including assignments."""
+        """Return the offset in the line at which the command begins, including its assignments."""
         return (*self.assignments, *self.words)[0].start
 
     def value(self, index: int) -> str:
-        """Return a word without its quotes; empty after the last word."""
+        """Return a word without its quotes, or an empty string after the last word."""
         return self.words[index].value if index < len(self.words) else ""
 
     def flags(
@@ -73,14 +73,14 @@ class BashCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashLine:
-    """Line and its simple commands; no commands if it cannot be parsed reliably."""
+    """Line with its simple commands; it has none if it cannot be parsed reliably."""
 
     text: str
     commands: tuple[BashCommand, ...]
 
     @classmethod
     def read(cls, text: str) -> BashLine:
-        """Read a line; never fails."""
+        """Parse a line; never fails."""
         try:
             commands = simple_commands(text)
         except ValueError:
@@ -103,7 +103,7 @@ class BashLine:
         return BashLine.read(text)
 
     def insert(self, place: int, words: str) -> BashLine:
-        """Return the line with words inserted after the word that ends at an offset."""
+        """Return the line with words inserted at an offset, which is the end of a word."""
         return BashLine.read(f"{self.text[:place]} {words}{self.text[place:]}")
 
     def replace(self, start: int, end: int, words: str) -> BashLine:

@@ -1,4 +1,4 @@
-"""Conversion of the settings that mason's and gantry's launches share."""
+"""Conversion of the settings that mason's and gantry's launches have in common."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEAKER = "BEAKER_"
 def beaker_compat(
     texts: Iterable[str], place: Destination, diagnostics: ConversionDiagnostics, *, finds_others: bool, how: str
 ) -> Compat:
-    """Return the `compat` settings of a task: Beaker's variables only if its strings refer to them.
+    """Return the `compat` settings of a task, with Beaker's variables only if its strings refer to them.
 
     Code that sees these variables assumes that it is in a Beaker job, and may use Beaker's storage or server.
 
@@ -36,7 +36,7 @@ def beaker_compat(
 
 
 def priority_at(wish: str, place: Destination, diagnostics: ConversionDiagnostics) -> Priority:
-    """Return the priority for one of Beaker's priorities, with a note if the site lacks it."""
+    """Return windlass's priority for one of Beaker's, with a note if the site lacks it."""
     there = "urgent" if wish == "immediate" else wish
     if there != wish and place.kind != "beaker":
         diagnostics.note("--priority immediate becomes `urgent`, the highest")
@@ -47,12 +47,12 @@ def priority_at(wish: str, place: Destination, diagnostics: ConversionDiagnostic
 
 
 def retry_policy(num_failed: int, *, is_resumed: bool) -> Retry:
-    """Return a task's retries; without automatic resuming, it is not restarted after an interruption."""
+    """Return a task's retry settings; without automatic resuming, an interruption does not restart the task."""
     return Retry(failed=num_failed) if is_resumed else Retry(failed=num_failed, interrupted=0)
 
 
 def size_bytes_of(option: str, text: str | None, diagnostics: ConversionDiagnostics) -> int | None:
-    """Parse a size as Beaker does, to bytes; return None if it is empty or invalid."""
+    """Parse a size as Beaker does and return bytes, or None if it is empty or invalid."""
     if not text:
         return None
     try:

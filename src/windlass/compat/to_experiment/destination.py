@@ -1,4 +1,4 @@
-"""Site that a launch goes to instead of Beaker: the facts that a conversion needs."""
+"""Destination of a launch that does not go to Beaker: the facts about the site that a conversion needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MACHINE = ("local", "docker", "podman")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Site and the meaning of Beaker's names at it.
+    """Site with the meaning of Beaker's names at that site.
 
     Attributes:
         name: as in `--on`, without a partition.
@@ -42,7 +42,7 @@ class Destination:
     present: tuple[str, ...] = ()
 
     def partitions(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the partitions to choose from for a job on these clusters; empty: the site chooses."""
+        """Return the partitions to choose from for a job on these clusters; if empty, the site chooses."""
         if self.partition:
             return (self.partition,)
         if self.kind == "beaker" and len(clusters) == 1 and clusters[0] in self.gpus:
@@ -51,11 +51,11 @@ class Destination:
         return tuple(dict.fromkeys(partition for partition in found if partition))
 
     def gpus_per_node(self, partitions: tuple[str, ...]) -> int | None:
-        """Return the GPUs per node of the first of these partitions; None if unknown."""
+        """Return the number of GPUs per node in the first of these partitions, or None if unknown."""
         return self.gpus.get(partitions[0] if partitions else "")
 
     def where(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the value of `where` in an experiment."""
+        """Return the value of `where` for an experiment."""
         return tuple(f"{self.name}/{partition}" for partition in partitions) or (self.name,)
 
 
@@ -67,7 +67,7 @@ def is_this_machine(name: str) -> bool:
 def destination_at(
     on: str, home: Path, *, paths: Mapping[str, str] | None = None, present: tuple[str, ...] = ()
 ) -> Destination:
-    """Return the site of `--on SITE[/PARTITION]`, with its profile's translation of Beaker's names.
+    """Return the site for `--on SITE[/PARTITION]`, with the profile's translation of Beaker's names.
 
     Args:
         home: WINDLASS_HOME, which contains the profiles.

@@ -1,4 +1,4 @@
-"""Notes and problems of a conversion to an experiment; all problems are raised together."""
+"""Notes on a conversion to an experiment, and problems in it; all problems are raised together."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OVERRIDE = re.compile(r"~?\btasks\.main\.(?P<key>[a-z_]+)(?:=(?P<value>[^\s`]+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedExperiment:
-    """Experiment made from a launch, with notes for the user, one sentence each."""
+    """Experiment converted from a launch, with notes for the user, one sentence each."""
 
     experiment: Experiment
     notes: tuple[str, ...]
 
 
 def with_options(error: SpecError, options: Mapping[str, str], *, other: str = "") -> SpecError:
-    """Return the problems with hints for another launcher's command line.
+    """Return the error with hints that suit another launcher's command line.
 
     Args:
         options: the launcher's option for each key of a task, such as `--num_nodes` for `nodes`.
@@ -43,7 +43,7 @@ def with_options(error: SpecError, options: Mapping[str, str], *, other: str = "
 
 @dataclass(slots=True)
 class ConversionDiagnostics:
-    """Collector of notes and problems, in order.
+    """Collector of notes and problems, in the order in which they are added.
 
     Attributes:
         code: error code of the problems that `refuse` adds.

@@ -1,4 +1,4 @@
-"""Replacement of paths in Beaker's jobs, in lines and values, by paths at another site.
+"""Mapping of paths in Beaker's jobs to paths at another site, in command lines and values.
 
 A folder of the run (`${out}`) is represented by a mark until it is known whether bash will read the line: bash gets a
 variable with the quotes that it needs there, a list of arguments gets the token.
@@ -24,7 +24,7 @@ _EVERYWHERE = re.compile(r"/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|tmp|usr)/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolderMark:
-    """Folder of the run: its mark in a line, its token, and the variable with its path."""
+    """Folder of the run: the mark for it in a line, its token, and the variable that holds its path."""
 
     text: str
     token: str
@@ -55,7 +55,7 @@ class Relocation:
     _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compile the pattern: the longest prefix first, and only whole folder names."""
+        """Compile the pattern, which prefers longer prefixes and matches only whole folder names."""
         words = sorted({path.rstrip("/") for path in (*self.paths, *self.roots, *self.present)}, key=len, reverse=True)
         text = "|".join(re.escape(word) for word in words if word) or r"(?!)"
         object.__setattr__(self, "_pattern", re.compile(rf"(?<![\w./-])(?:{text})(?![\w.-])"))
@@ -73,12 +73,12 @@ class Relocation:
         return done + text[position:]
 
     def value(self, text: str) -> str:
-        """Return the value of a variable with all known paths replaced, as in an experiment file."""
+        """Return a variable's value with all known paths replaced, as in an experiment file."""
         replaced = self._pattern.sub(lambda match: self._target(match.group()) or match.group(), escaped(text))
         return _ANY_MARK.sub(lambda match: _MARKS[match.group()].token, replaced)
 
     def strangers(self, text: str) -> tuple[str, ...]:
-        """Return the complete paths of Beaker's storage in a string that are unknown at the site."""
+        """Return the paths on Beaker's storage in a string that are unknown at the site, each in full."""
         found = []
         for match in self._pattern.finditer(text):
             if self._target(match.group()) is None and not self._is_present(match.group()):
@@ -87,14 +87,14 @@ class Relocation:
         return tuple(dict.fromkeys(found))
 
     def kept(self, text: str) -> tuple[str, ...]:
-        """Return the unknown absolute paths in a string, which are used unchanged."""
+        """Return the absolute paths in a string that are unknown and therefore used unchanged."""
         found = (match.group() for match in _ABSOLUTE.finditer(text))
         return tuple(
             dict.fromkeys(path for path in found if not _EVERYWHERE.match(path) and not self._pattern.match(path))
         )
 
     def _target(self, path: str) -> str | None:
-        """Return the path at the site, by the longest known prefix."""
+        """Return the path at the site, using the longest known prefix."""
         for known in sorted(self.paths, key=len, reverse=True):
             if _is_below(path, known):
                 return self.paths[known].rstrip("/") + path[len(known.rstrip("/")) :] or "/"
@@ -110,7 +110,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """Return text with tokens escaped for an experiment file."""
+    """Return text with its tokens escaped for an experiment file."""
     return text.replace("${", "$${")
 
 

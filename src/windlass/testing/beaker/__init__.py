@@ -1,4 +1,4 @@
-"""Scriptable fake Beaker: the official client talks to it, and replicas run as local processes."""
+"""Scriptable fake of Beaker: the official client connects to it, and replicas run as local processes."""
 
 from __future__ import annotations
 

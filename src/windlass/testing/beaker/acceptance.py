@@ -1,4 +1,4 @@
-"""Validation of an experiment's spec by the fake Beaker, as far as the real service's rules are known.
+"""Validation of experiment specs by the fake Beaker, following the known rules of the real service.
 
 Source: the docstrings of beaker-py (data model of spec v2) and its proto comments; where the service's behaviour is
 unknown the fake is strict, so that specs that pass here are safe.
@@ -38,7 +38,7 @@ _MOST_REPLICAS = 1000
 
 
 def check_spec(spec: Any, world: BeakerState, workspace: Workspace) -> None:
-    """Raise Refused (400) for the first problem of a spec."""
+    """Raise Refused (400) for the first problem in a spec."""
     if not isinstance(spec, Mapping):
         raise Refused(400, "invalid spec: not an object")
     _known(spec, _EXPERIMENT_KEYS, "spec")
@@ -215,6 +215,6 @@ def _check_resources(resources: Mapping[str, Any], where: str) -> None:
 
 
 def constrained_to(task: Mapping[str, Any], key: str) -> list[str]:
-    """Return the clusters or hosts of a task's constraints; the client may send a single one as text."""
+    """Return the clusters or hosts that a task is constrained to; the client may send a single one as a string."""
     named = (task.get("constraints") or {}).get(key) or []
     return [named] if isinstance(named, str) else list(named)

@@ -1,4 +1,4 @@
-"""Temporary certificate authority: made for one process, valid on the loopback for a week."""
+"""Temporary certificate authority, made once per process and valid on the loopback for a week."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Certificates:
 
 
 def write_certificates(folder: Path) -> Certificates:
-    """Return certificates for localhost from this process's authority; only the roots are written to `folder`.
+    """Issue certificates for localhost from this process's authority; only the roots are written to `folder`.
 
     One authority for a process: grpc reads its roots once, and a test process may have many fakes.
 
@@ -41,7 +41,7 @@ def write_certificates(folder: Path) -> Certificates:
 
 @contextlib.contextmanager
 def trusted_here() -> Iterator[None]:
-    """Make clients in this process trust the authority, even if grpc has loaded other roots.
+    """Make clients in this process trust the authority, even if grpc has already loaded other roots.
 
     grpc reads the file of roots on first use, which may already have happened; a client without trusted roots
     then retries forever.

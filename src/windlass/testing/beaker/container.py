@@ -1,4 +1,4 @@
-"""Processes of one job: started with Beaker's variables and mounts, read line by line, and always ended."""
+"""Processes of one job, started with Beaker's variables and mounts, read line by line, and always ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """File or folder of this machine, and its path in the job."""
+    """File or folder on this machine, and its path in the job."""
 
     source: Path
     target: str
@@ -35,7 +35,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """Start parameters of a job.
+    """Parameters for starting a job.
 
     Attributes:
         folder: the job's folder, with its home, its working folder and the container's files.
@@ -54,7 +54,9 @@ class Container:
 
 @functools.lru_cache(maxsize=1)
 def can_enclose() -> bool:
-    """Return whether this machine allows mount, host name and process namespaces; tested once, in 50 ms."""
+    """Return whether this machine allows mount, host name and process namespaces.
+    The first call tests it in about 50 ms.
+    """
     with tempfile.TemporaryDirectory() as folder:
         probe = Container(folder=Path(folder), argv=("true",), environ={"PATH": os.defpath}, hostname="probe", hosts={})
         process = _spawn_enclosed(probe)
@@ -121,7 +123,7 @@ def _hosts_file(hosts: Mapping[str, str]) -> str:
 
 
 def why_not_started(folder: Path, code: int) -> str:
-    """Return why a command did not start, as the container reported it; empty if it started."""
+    """Return why a command did not start, as reported by the container, or an empty string if it started."""
     failure = folder / "failure"
     if code in (enclose.FAILED_CODE, 127) and failure.exists():
         return failure.read_text()
@@ -134,7 +136,7 @@ def read_output(
     on_line: Callable[[StoredJob, bytes], None],
     on_end: Callable[[StoredJob], None],
 ) -> threading.Thread:
-    """Collect a job's output in a separate thread, until its last process closes it."""
+    """Read a job's output in a separate thread until its last process closes the stream."""
 
     def follow() -> None:
         stream = process.stdout
@@ -151,13 +153,15 @@ def read_output(
 
 
 def stamp(job: StoredJob, message: bytes) -> StoredLogLine:
-    """Return a line with its time: now, or just after the previous line."""
+    """Return a log line with a timestamp: the current time, but always after the previous line."""
     last_ns = job.log[-1].at_ns if job.log else 0
     return StoredLogLine(at_ns=max(time.time_ns(), last_ns + 1), message=message)
 
 
 def end(job: StoredJob, number: int = signal.SIGKILL) -> None:
-    """Kill all processes of a job, or signal its command; ended ones are ignored. Idempotent."""
+    """Kill all processes of a job, or send another signal to its command.
+    Processes that have ended are ignored. Idempotent.
+    """
     assert job.process is not None
     if not can_enclose():
         for pid in (job.process.pid, *find_by_environment("BEAKER_JOB_ID", job.id)):

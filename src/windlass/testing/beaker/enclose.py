@@ -1,4 +1,5 @@
-"""Run a command as a container would, with separate mounts, host name and processes; a program, not imported.
+"""Program that runs a command as a container would: with its own mounts, host name and process ids.
+It is executed, never imported.
 
     python -I -S enclose.py PLAN.json
 
@@ -87,7 +88,7 @@ def _execute(plan: dict[str, Any]) -> None:
 
 
 def _enter(plan: dict[str, Any]) -> None:
-    """Change to a private root: the machine's folders with the job's mounts."""
+    """Change to a private root that contains the machine's folders and the job's mounts."""
     root = plan["root"]
     tree = _Tree(root)
     for target in plan["hidden"]:
@@ -103,7 +104,7 @@ def _enter(plan: dict[str, Any]) -> None:
 
 
 class _Tree:
-    """Root folder under construction; missing mount points are made without changing the machine's folders."""
+    """Root folder under construction; missing mount points are created without changing the machine's folders."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -119,13 +120,15 @@ class _Tree:
             _mount("none", self._root + target, "", _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
 
     def hide(self, target: str) -> None:
-        """Mount an empty folder over one of the machine's."""
+        """Mount an empty folder over one of the machine's folders."""
         self._ensure(target, is_folder=True)
         _mount("tmpfs", self._root + target, "tmpfs", 0)
         self._ours.add(target)
 
     def _ensure(self, target: str, *, is_folder: bool) -> None:
-        """Make a mount point; if a machine's folder lacks it, the folder is replaced by bind mounts of its content."""
+        """Create a mount point.
+        A folder of the machine that lacks it is replaced by bind mounts of its contents.
+        """
         path = "/"
         parts = [part for part in target.split("/") if part]
         for index, part in enumerate(parts):

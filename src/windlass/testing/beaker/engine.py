@@ -1,4 +1,4 @@
-"""Life cycle of jobs: queued, scheduled, ready, running, ended, and the effect of one job's end on others.
+"""Life cycle of jobs: queued, scheduled, ready, running, ended, and how the end of one job affects others.
 
 One thread starts, stops and follows all processes; it sleeps until something changes or a limit passes.
 """
@@ -23,7 +23,7 @@ _LOST = (CancelCode.NODE_UNAVAILABLE, CancelCode.NODE_UNHEALTHY, CancelCode.HEAL
 
 
 class Engine:
-    """Engine that runs the jobs of a state until it is closed."""
+    """Engine that runs the jobs of a Beaker state until it is closed."""
 
     def __init__(self, world: BeakerState, scenario: Scenario, furnishing: Furnishing) -> None:
         self._world = world
@@ -179,7 +179,7 @@ class Engine:
         return self._say(job, "started", "Started")
 
     def _hear(self, job: StoredJob, line: bytes) -> None:
-        """Store a received line, and fire the triggers that wait for it."""
+        """Store a line of output, and fire the triggers that wait for it."""
         with self._world.changed:
             job.log.append(container.stamp(job, line))
             for trigger in self._scenario.triggers:
@@ -312,7 +312,7 @@ class Engine:
         return [other for other in task.experiment.tasks if other.group_id == task.group_id]
 
     def _say(self, job: StoredJob, status: str, message: str) -> bool:
-        """Record an event, or count up a repeated one; return whether it is new."""
+        """Record an event unless it repeats the last one; return whether it is new."""
         is_new = not job.events or (job.events[-1].status, job.events[-1].message) != (status, message)
         if is_new:
             job.events.append(Event(at_ns=time.time_ns(), status=status, message=message))

@@ -31,7 +31,7 @@ _PUBLIC_CLUSTERS = ("jupiter", "saturn", "ceres", "neptune", "titan", "augusta",
 
 
 class FakeBeaker:
-    """Fake Beaker that lives as long as a `with` block.
+    """Fake Beaker that runs for the duration of a `with` block.
 
     Args:
         folder: holds all data; created if missing. Nothing is left anywhere else.
@@ -99,7 +99,7 @@ class FakeBeaker:
 
     @property
     def config_file(self) -> Path:
-        """Return the path of the official tools' config file."""
+        """Return the path to the official tools' config file."""
         return self.folder / "config.yml"
 
     @property
@@ -181,7 +181,7 @@ class FakeBeaker:
         return found
 
     def wait_for_line(self, experiment: StoredExperiment | str, text: str, *, timeout_s: float = 120.0) -> None:
-        """Block until any job of an experiment has printed a string; raises TimeoutError."""
+        """Block until any job of an experiment has printed a string; raise TimeoutError if none does."""
         found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         with self._world.changed:
             if not self._world.changed.wait_for(lambda: any(text in job.text for job in found.jobs), timeout=timeout_s):
@@ -200,7 +200,7 @@ class FakeBeaker:
         return dataset
 
     def add_image(self, name: str, *, docker_id: str = "", description: str = "") -> StoredImage:
-        """Add an empty image, which specs can name as `me/<name>`, or another author's (`author/name`)."""
+        """Add an empty image, which specs can name as `me/<name>`, or another author's image (`author/name`)."""
         workspace = self._world.workspace(self.workspace)
         image = self._world.add_image(
             name, workspace=workspace, docker_id=docker_id or f"sha256:{os.urandom(32).hex()}", description=description
@@ -217,7 +217,7 @@ class FakeBeaker:
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
     ) -> Cluster:
-        """Add a cluster (`organization/name`); its nodes are this machine under other names."""
+        """Add a cluster (`organization/name`) whose nodes are this machine under other names."""
         return self._world.add_cluster(
             name, num_nodes=num_nodes, gpus_per_node=gpus_per_node, aliases=tuple(aliases), tags=tuple(tags)
         )
@@ -227,11 +227,11 @@ class FakeBeaker:
         self._world.add_workspace(name)
 
     def weka(self, bucket: str) -> Path:
-        """Return the folder of a Weka bucket; created if missing."""
+        """Return the folder of a Weka bucket, creating it if necessary."""
         return self._furnishing.weka(bucket)
 
     def results(self, experiment: StoredExperiment | str, *, rank: int = 0) -> Path:
-        """Return the results folder of a replica's latest job."""
+        """Return the results folder of the latest job of a replica."""
         found = experiment if isinstance(experiment, StoredExperiment) else self.experiment(experiment)
         dataset = found.tasks[rank].job.results
         assert dataset is not None, f"{found.name} has not been scheduled"

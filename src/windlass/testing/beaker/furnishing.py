@@ -1,4 +1,4 @@
-"""Environment of a starting job: machine, Beaker's variables, secrets, mounts and results folder.
+"""Setup of a starting job: its node, Beaker's variables, secrets, mounts and results folder.
 
 Source of the variables: what open-instruct, OLMo-core and gantry read; there is no official list.
 """
@@ -20,11 +20,11 @@ __all__ = ["Furnishing", "Unfurnishable"]
 
 
 class Unfurnishable(Exception):
-    """Exception with the reason why a job cannot start."""
+    """Exception for a job that cannot start; its message is the reason."""
 
 
 class Furnishing:
-    """Factory of containers from specs.
+    """Factory that turns specs into containers.
 
     Args:
         environ: variables that the "image" sets in addition to PATH and HOME.
@@ -55,7 +55,7 @@ class Furnishing:
         return folder
 
     def place(self, job: StoredJob) -> Node:
-        """Return a node for a job: the least used of the clusters it may run on.
+        """Return a node for a job: the least used node of the clusters on which it may run.
 
         Raises:
             Unfurnishable: no machine of these clusters is large enough.
@@ -81,7 +81,7 @@ class Furnishing:
         return min(fitting, key=lambda node: running.count(node.id))
 
     def prepare_results(self, job: StoredJob) -> None:
-        """Back the results dataset by the folder that the job writes to, so that it is visible while it grows."""
+        """Back the results dataset with the folder that the job writes to, so that its files are visible at once."""
         small = self._small("results")
         assert job.results is not None
         if small is not None:
@@ -89,7 +89,7 @@ class Furnishing:
             job.results.folder.mkdir(parents=True, exist_ok=True)
 
     def furnish(self, job: StoredJob) -> Container:
-        """Return all start parameters of a job.
+        """Return all parameters for starting a job.
 
         Raises:
             Unfurnishable: a secret, a dataset or the right to mount is missing.
@@ -215,7 +215,7 @@ class Furnishing:
             raise Unfurnishable(refused.message) from refused
 
     def _host_path(self, value: str) -> Path:
-        """Return a host path of the fake's nodes: this machine's if it exists, else a folder of the fake."""
+        """Return the folder for a host path: this machine's own if it exists, else one in the fake's folder."""
         path = Path(value)
         if not path.exists():
             path = self._world.folder / "hosts" / value.lstrip("/")

@@ -1,4 +1,4 @@
-"""Conversion of records to the protocol's messages. The generated code is untyped, so everything is `Any`."""
+"""Conversion of records to protocol messages. The generated code is untyped, so everything is `Any`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 
 
 class Messages:
-    """Builder of messages from one state."""
+    """Builder of protocol messages from a Beaker state."""
 
     def __init__(self, world: BeakerState) -> None:
         self._world = world
@@ -93,7 +93,7 @@ class Messages:
         )
 
     def cluster(self, cluster: Cluster) -> Any:
-        """Return a cluster with its numbers of free machines and accelerators."""
+        """Return a cluster with the numbers of its free machines and accelerators."""
         total = cluster.num_nodes * cluster.gpus_per_node
         organization, name = cluster.name.split("/", 1)
         return pb.Cluster(
@@ -267,12 +267,12 @@ class Messages:
 
 
 def stamp(at_ns: int) -> Any:
-    """Return a time of the protocol; None for a time that is not set."""
+    """Return a timestamp of the protocol, or None for a time that is not set."""
     return Timestamp(seconds=at_ns // 10**9, nanos=at_ns % 10**9) if at_ns else None
 
 
 def asked(request: Any) -> tuple[Any, int]:
-    """Return the parameters and the start position of a list request.
+    """Return the options and the start position of a list request.
 
     Options and token are a `oneof`: the call for the next page carries the token alone, which therefore holds both.
     """
@@ -285,14 +285,14 @@ def asked(request: Any) -> tuple[Any, int]:
 
 
 def paged(found: Sequence[_Any], options: Any, start: int) -> tuple[Sequence[_Any], str]:
-    """Return one page of a list, and the token of the next."""
+    """Return one page of a list and the token for the next page."""
     end = start + (getattr(options, "page_size", 0) or 50)
     packed = base64.b64encode(options.SerializeToString()).decode()
     return found[start:end], f"{end}:{packed}" if end < len(found) else ""
 
 
 def dataset_names(folder: Path, prefix: str) -> list[str]:
-    """Return the names of a dataset's files below a prefix."""
+    """Return the names of a dataset's files that start with a prefix."""
     names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     return sorted(name for name in names if name.startswith(prefix))
 

@@ -38,7 +38,7 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class Status(enum.IntEnum):
-    """`WorkloadStatus` of the protocol, number for number."""
+    """Status of a workload, with the numbers of the protocol's `WorkloadStatus`."""
 
     SUBMITTED = 1
     QUEUED = 2
@@ -58,7 +58,7 @@ class Status(enum.IntEnum):
 
 
 class CancelCode(enum.IntEnum):
-    """`CancelationCode` of the protocol, number for number."""
+    """Reason for a cancelation, with the numbers of the protocol's `CancelationCode`."""
 
     SYSTEM_PREEMPTION = 1
     USER_PREEMPTION = 2
@@ -75,7 +75,7 @@ class CancelCode(enum.IntEnum):
 
 
 def new_id() -> str:
-    """Return an id in Beaker's form: 26 letters and digits that sort by time."""
+    """Return an id in Beaker's format: 26 letters and digits that sort by time."""
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     letters = []
     for _ in range(26):
@@ -86,7 +86,7 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLogLine:
-    """Line of a job's output, without its newline; times are unique within a job."""
+    """Line of a job's output, without its newline; timestamps are unique within a job."""
 
     at_ns: int
     message: bytes
@@ -113,7 +113,7 @@ class StoredSecret:
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """Workspace of experiments; `name` is the full name, `owner/name`."""
+    """Workspace that contains experiments; `name` is the full name, `owner/name`."""
 
     name: str
     id: str = field(default_factory=new_id)
@@ -128,7 +128,7 @@ class Workspace:
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """Node of a cluster; `address` is its loopback address."""
+    """Node of a cluster, with its loopback address in `address`."""
 
     hostname: str
     address: str
@@ -153,7 +153,7 @@ class Cluster:
 
 @dataclass(slots=True, kw_only=True)
 class Dataset:
-    """Dataset whose files are in `folder`; a committed one never changes."""
+    """Dataset whose files are in `folder`; a committed dataset never changes."""
 
     name: str
     folder: Path
@@ -168,7 +168,7 @@ class Dataset:
 
 @dataclass(slots=True, kw_only=True)
 class StoredImage:
-    """Image record; the fake stores no layers and pulls nothing."""
+    """Record of an image; the fake stores no layers and pulls nothing."""
 
     name: str
     author: str
@@ -196,7 +196,7 @@ class Group:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StoredJob:
-    """Start of one replica of a task.
+    """Job that runs one replica of a task once.
 
     Attributes:
         retry_ancestor: the job that it replaces after a preemption or a retry.
@@ -278,7 +278,7 @@ class StoredTask:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class StoredExperiment:
-    """Submitted experiment and its state."""
+    """Submitted experiment with its tasks and state."""
 
     name: str
     spec: Mapping[str, Any]
@@ -299,7 +299,7 @@ class StoredExperiment:
 
     @property
     def status(self) -> Status:
-        """Return one state for all tasks: that of the least finished one, then the worst."""
+        """Return one state for all tasks: that of the least advanced task or, if all have ended, the worst."""
         now = {task.job.status for task in self.tasks}
         order = (
             Status.RUNNING,

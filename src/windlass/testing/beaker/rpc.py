@@ -34,13 +34,13 @@ _CODES = {
 
 
 def add_to_server(server: Any, world: BeakerState, engine: Engine, messages: Messages) -> None:
-    """Register all supported calls; others are UNIMPLEMENTED, as in the shipped servicer."""
+    """Register all supported calls; the others return UNIMPLEMENTED, as in the shipped servicer."""
     servicer = type("Servicer", (Workloads, ProtocolObjects, generated.BeakerServicer), {})(world, engine, messages)
     generated.add_BeakerServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
 
 
 class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Interceptor of every call that checks the token and injects the scenario's faults."""
+    """Interceptor that checks the token of every call and injects the scenario's faults."""
 
     def __init__(self, scenario: Scenario, token: str, count: Callable[[str], None]) -> None:
         self._scenario = scenario
@@ -48,7 +48,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         self._count = count
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Wrap the method's behaviour."""
+        """Wrap the handler of a call."""
         handler = continuation(details)
         if handler is None or handler.request_streaming:
             return handler  # unknown, or a call about queues, which the fake does not support

@@ -1,4 +1,4 @@
-"""Calls about everything that is not a workload: users, workspaces, secrets, clusters, datasets, images, groups."""
+"""Calls about users, workspaces, secrets, clusters, datasets, images and groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ProtocolObjects"]
 
 
 class ProtocolObjects:
-    """Half of the servicer; the other half is `rpc.Workloads`, which also holds the world."""
+    """Half of the servicer; `rpc.Workloads` is the other half and also holds the state."""
 
     _world: BeakerState
     _messages: Messages

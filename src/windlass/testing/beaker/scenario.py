@@ -1,4 +1,4 @@
-"""Injected faults: each method arms one fault of the fake Beaker; most count down.
+"""Fault injection: each method prepares one fault of the fake Beaker; most faults apply a number of times.
 
 Faults of the transport (`refuse`, `delay`, `lose_next_reply`, `expire_token`) are named by the operation: the gRPC
 method (`GetWorkload`, `CancelWorkloads`), or for HTTP one of `CreateExperiment`, `WriteSecret`, `ReadSecret`,
@@ -24,7 +24,7 @@ How = Literal["drop", "hang"]
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """Armed fault of the transport.
+    """Fault to inject into the next calls of a method.
 
     Attributes:
         status: HTTP status of a rejection, which determines the gRPC code; 0 if the call is not rejected.
@@ -41,7 +41,7 @@ class Fault:
 
 @dataclass(slots=True, kw_only=True)
 class Trigger:
-    """Action on a running job, done once: when it prints a line, after some time, or as soon as it runs."""
+    """Action to take on a running job: when it prints a line, after some time, or as soon as it runs."""
 
     code: CancelCode
     reason: str
@@ -54,7 +54,7 @@ class Trigger:
     times: int
 
     def fits(self, job: StoredJob) -> bool:
-        """Return whether the trigger applies to this job and is still armed."""
+        """Return whether the trigger applies to this job and can still fire."""
         experiment = job.task.experiment
         return (
             self.times > 0
@@ -95,7 +95,7 @@ class Scenario:
         code: CancelCode = CancelCode.SYSTEM_PREEMPTION,
         reason: str = "preempted by a job of higher priority",
     ) -> None:
-        """Preempt a replica: as soon as it runs, when it prints a line that matches `after`, or after some seconds.
+        """Preempt a replica as soon as it runs, when it prints a line that matches `after`, or after some seconds.
 
         Args:
             experiment: the record, its id or its name; empty for whichever comes first.
@@ -112,7 +112,7 @@ class Scenario:
         after_s: float = 0.0,
         resumes: bool | None = None,
     ) -> None:
-        """Simulate the loss of a replica's node: all its processes are killed, code `node_unavailable`.
+        """Simulate the loss of a replica's node: all its processes are killed with code `node_unavailable`.
 
         Args:
             resumes: whether a new job follows; None for the rule after a preemption (`autoResume`).
@@ -121,7 +121,7 @@ class Scenario:
         self._trigger(CancelCode.NODE_UNAVAILABLE, reason, True, resumes, experiment, rank, after, after_s, 1)
 
     def never_ready(self, rank: int) -> None:
-        """Keep the replica of this rank from becoming ready, until `all_ready`."""
+        """Keep the replica with this rank from becoming ready, until `all_ready` is called."""
         with self.lock:
             self.unready_ranks.add(rank)
 
@@ -132,13 +132,13 @@ class Scenario:
         self.wake()
 
     def slot_limit(self, reason: str) -> None:
-        """Stop scheduling, with the reason in the events of jobs; an empty reason ends it."""
+        """Stop scheduling jobs and show the reason in their events; an empty reason resumes scheduling."""
         with self.lock:
             self.queue_reason = reason
         self.wake()
 
     def refuse(self, method: str, message: str, *, status: int = 400, times: int = 1) -> None:
-        """Reject the next calls of a method with an error; nothing is carried out."""
+        """Reject the next calls of a method with an error, without carrying them out."""
         self._fault(Fault(method=method, times=times, status=status, message=message))
 
     def delay(self, method: str, seconds: float, *, times: int = 1) -> None:
@@ -154,7 +154,7 @@ class Scenario:
         self._fault(Fault(method=method, times=times, lost=how))
 
     def expire_token(self) -> None:
-        """Reject the token on both transports; `renew_token` ends it."""
+        """Reject the token on both transports until `renew_token` is called."""
         self.is_token_expired = True
 
     def renew_token(self) -> None:
@@ -162,7 +162,7 @@ class Scenario:
         self.is_token_expired = False
 
     def fill_disk(self, where: str = "results", *, size_bytes: int = 64 * 1024) -> None:
-        """Limit the disk of new jobs' results, or of a named Weka bucket, to this size; root only."""
+        """Limit the disk for new jobs' results, or for a Weka bucket, to this size. Needs root."""
         self.make_small(where, size_bytes)
 
     def stop(self) -> None:
@@ -174,7 +174,7 @@ class Scenario:
         self.start_server()
 
     def take_fault(self, method: str) -> Fault | None:
-        """Return and use up the next fault for a call of this method."""
+        """Return the next fault for a call of this method, and count it as used."""
         with self.lock:
             for fault in self.faults:
                 if fault.times > 0 and fault.method in (method, "*"):

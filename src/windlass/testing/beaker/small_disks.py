@@ -13,7 +13,7 @@ __all__ = ["SmallDisks"]
 
 
 class SmallDisks:
-    """Small disks by name, each mounted as an ordinary folder."""
+    """Collection of small disks by name, each mounted as an ordinary folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,7 +42,7 @@ class SmallDisks:
         atexit.register(self.close)
 
     def find(self, name: str) -> Path | None:
-        """Return the folder of a small disk, or None if there is none of that name."""
+        """Return the folder of a small disk, or None if there is no disk with that name."""
         return self._mounted.get(name)
 
     def close(self) -> None:

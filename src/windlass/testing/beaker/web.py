@@ -1,4 +1,4 @@
-"""HTTP interface of the fake Beaker: experiments, secret values, dataset content, image records."""
+"""HTTP interface of the fake Beaker for experiments, secret values, dataset contents and image records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Answer:
 
 
 class Routes:
-    """HTTP interface with one method per operation; the table at the end maps addresses to methods."""
+    """HTTP interface with one method per operation; the table at the end maps URL paths to methods."""
 
     def __init__(self, world: BeakerState, token: str) -> None:
         self._world = world
@@ -178,7 +178,7 @@ class Routes:
         return Answer({"id": image.id})
 
     def image_repository(self, request: Request, key: str) -> Answer:
-        """Return the address of the registry for layers, where nothing listens."""
+        """Return the address of the registry for layers; nothing listens there."""
         del request
         image = self._world.image(key)
         auth = {"user": "user", "password": "", "server_address": "127.0.0.1:1"}
@@ -230,7 +230,7 @@ class Request:
         self.body = body
 
     def json(self) -> dict[str, Any]:
-        """Return the body as an object; raises Refused (400)."""
+        """Return the body as an object; raise Refused (400) if it is not one."""
         try:
             value = decode_json(self.body or b"{}")
         except ValueError as error:
@@ -241,7 +241,7 @@ class Request:
 
 
 class WebServer(ThreadingHTTPServer):
-    """HTTP server; each connection has a thread, and none outlives `close`."""
+    """HTTP server with one thread per connection; no thread outlives `close`."""
 
     daemon_threads = False
 
@@ -256,7 +256,7 @@ class WebServer(ThreadingHTTPServer):
         routes.address = f"http://127.0.0.1:{self.server_address[1]}"
 
     def close(self) -> None:
-        """Close all connections, refuse new ones, and wait for the threads."""
+        """Close all connections, refuse new ones, and wait for the threads to end."""
         self.is_stopping = True
         self.shutdown()
         for connection in self._connections:

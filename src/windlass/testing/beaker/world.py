@@ -1,4 +1,4 @@
-"""State of the fake Beaker under one lock, and lookup of records by name."""
+"""State of the fake Beaker, protected by one lock, and lookup of records by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,127}\Z")
 
 
 class Refused(Exception):
-    """Error response of the service: an HTTP status (with its gRPC code) and a message."""
+    """Error response of the service: an HTTP status, its gRPC code and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class BeakerState:
     # names ---------------------------------------------------------------------------------------------------------
 
     def check_name(self, name: str) -> str:
-        """Check that Beaker allows a name; raises Refused (400)."""
+        """Check that Beaker allows a name; raise Refused (400) if not."""
         if not _NAME.match(name):
             raise Refused(
                 400, f"invalid name {name!r}: letters, digits, '.', '-' and '_', no leading dash, 128 at most"

@@ -1,4 +1,4 @@
-"""`windlass beaker`: plain Beaker experiments, files and account."""
+"""`windlass beaker`: work with plain Beaker experiments, spec files and your account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`windlass gantry run`: the command line of `gantry run`, for Beaker or any site."""
+"""`windlass gantry run`: gantry's command line, for Beaker or any other site."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OWN = ("--quiet", "--not-quiet", "--check-for-upgrades", "--no-check-for-upgrad
 
 
 class _Gantry(Family):
-    """The verb `gantry` with its subcommand `run`; gantry's other verbs raise an error that names ours."""
+    """Verb `gantry` with its subcommand `run`; gantry's other verbs raise an error that names ours."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept gantry's global options before the verb (logo, update check)."""
@@ -48,7 +48,7 @@ class _Gantry(Family):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a subcommand; gantry's other verbs raise an error that names ours."""
+        """Resolve a subcommand; for gantry's other verbs, raise an error that names ours."""
         if args[0] in _ELSEWHERE:
             message = f"unknown command `windlass gantry {args[0]}`"
             raise UsageError(message, hint=_ELSEWHERE[args[0]], code="unknown-command")
@@ -168,7 +168,7 @@ def _save(request: GantryRequest) -> None:
 
 @contextlib.contextmanager
 def _asking(invocation: Invocation) -> Iterator[BeakerService | None]:
-    """Yield the service of a dry run with `--online`, else None."""
+    """Yield the Beaker service for a dry run with `--online`, or None without it."""
     if not invocation.is_online:
         yield None
         return
@@ -232,7 +232,7 @@ _TERMINATED: list[int] = []
 
 @contextlib.contextmanager
 def _term_interrupts() -> Iterator[None]:
-    """Handle SIGTERM as Ctrl-C while a launch is followed."""
+    """Treat SIGTERM like Ctrl-C while a launch is followed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _TERMINATED.append(number)

@@ -1,4 +1,4 @@
-"""`windlass mason`: the command line of mason.py, for Beaker or any site."""
+"""`windlass mason`: mason.py's command line, for Beaker or any other site."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Mason(click.Command):
         return complete_words(ctx, flags | {"--cluster": known_clusters().names}, incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options: mason's, windlass's and retired ones."""
+        """Write the options: mason's own, windlass's, and retired ones."""
         from windlass.compat.mason.flags import FLAGS, OWN, RETIRED  # lazy: only for the help page
 
         for title, flags in (("Options of mason", FLAGS), ("Options of windlass", OWN), ("Retired", RETIRED)):
@@ -68,7 +68,7 @@ class _Mason(click.Command):
 
 
 def _values(flag: MasonFlag) -> tuple[str, ...]:
-    """Return the values of a flag such as `spec|beaker|plan`; empty if any value is allowed."""
+    """Return the values that a flag such as `spec|beaker|plan` accepts; empty if it accepts any value."""
     return tuple(flag.metavar.split("|")) if "|" in flag.metavar else ()
 
 
@@ -118,14 +118,14 @@ def _read(words: tuple[str, ...], account: MasonAccount) -> MasonLaunch:
 
 
 def _elsewhere(words: tuple[str, ...], arguments: Arguments) -> int:
-    """Print, plan or run the launch as a windlass experiment."""
+    """Print the launch as a windlass experiment, print its plan, or run it."""
     from windlass.cli.compat.mason_to_experiment import account_of, run_at_site  # lazy: only for these options
 
     return run_at_site(_read(words, _known(arguments) or account_of(arguments)))
 
 
 def _known(arguments: Arguments) -> MasonAccount | None:
-    """Return the account given on the command line, or an unknown one; None if Beaker must be asked."""
+    """Return the account given on the command line, or None if it must be read from Beaker."""
     from windlass.compat.mason.account import KnownAccount  # lazy: as above
 
     own = arguments.own
@@ -138,7 +138,7 @@ def _known(arguments: Arguments) -> MasonAccount | None:
 
 
 def _show(words: tuple[str, ...], arguments: Arguments) -> int:
-    """Print the request body as JSON (`--emit beaker`), or a page about it (`--emit plan`)."""
+    """Print the request body as JSON (`--emit beaker`), or a page that describes it (`--emit plan`)."""
     from windlass.compat.mason.account import (
         KnownAccount,  # lazy: as above
         has_beaker,
@@ -170,7 +170,7 @@ def _show(words: tuple[str, ...], arguments: Arguments) -> int:
 
 
 def _warn(launch: MasonLaunch) -> None:
-    """Print what Beaker would reject in a spec that is only printed."""
+    """Print what Beaker would reject in a spec that is printed, not submitted."""
     from windlass.compat.spec.reading import checked_spec  # lazy: imports the planner
 
     try:
@@ -205,7 +205,7 @@ def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
 
 
 def _print_commands(launch: MasonLaunch) -> int:
-    """Print the commands without submitting, as mason does without an account."""
+    """Print the commands without submitting them, as mason does without an account."""
     tell("note: no Beaker configuration or BEAKER_TOKEN found; printing the commands, nothing is submitted")
     for command in launch.commands:
         emit(command.text)
@@ -239,7 +239,7 @@ def _send(launch: MasonLaunch, service: BeakerService) -> int:
 
 
 def _agree(launch: MasonLaunch) -> None:
-    """Ask for confirmation, on a terminal, of a launch on several nodes without a fast network."""
+    """Ask, on a terminal, for confirmation of a launch on several nodes without a fast network."""
     if not launch.is_without_interconnect or launch.own.has_agreed or not _is_terminal():
         return
     if not click.confirm("Launch on several nodes without a known fast network between them?", err=True):

@@ -1,1 +1,1 @@
-"""Read-only verbs for runs."""
+"""Verbs that only read runs."""

@@ -1,4 +1,4 @@
-"""`windlass logs`: output of a run's processes, by replica or merged by time."""
+"""`windlass logs`: the output of a run's processes, by replica or merged by time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["logs_command"]
 
 
 def _as_attempt(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Parse `--attempt`; 0 means all."""
+    """Parse the value of `--attempt`; 0 stands for all attempts."""
     if value is None or value == "all":
         return None if value is None else 0
     if value.isdecimal() and int(value) > 0:
@@ -154,7 +154,7 @@ def _print_line(line: logs.LogLine, *, is_labelled: bool, is_numbered: bool = Fa
 
 
 def _tell_of_earlier(run: RunFolder, found: list[logs.LogFile], attempt: int | None) -> None:
-    """Mention earlier attempts that are not shown."""
+    """Print which attempt is shown, and the command for earlier ones."""
     newest = max((log.attempt for log in found), default=0)
     if attempt is None and newest > 1:
         text = f"-- attempt {newest}; for earlier ones: windlass logs {run.id} --attempt all"
@@ -171,7 +171,7 @@ def _follow(
     since: float,
     is_json: bool,
 ) -> None:
-    """Print existing and new lines until the run ends."""
+    """Print existing lines, then new ones until the run ends."""
     from windlass.launcher.follow import look_until_end  # lazy: only with --follow
 
     facts = run.facts()

@@ -118,7 +118,7 @@ def ps_command(
 
 
 def _reconcile(index: Index, home: Home) -> dict[str, str]:
-    """Reconcile all runs that are active or have leftovers; return what each run still needs, by id."""
+    """Reconcile all runs that are active or have leftovers; return, by id, what each run still needs."""
     reported: set[str] = set()
     for row in index.rows():
         if not row.is_terminal or row.may_be_queued:
@@ -129,7 +129,7 @@ def _reconcile(index: Index, home: Home) -> dict[str, str]:
 
 
 def _look(index: Index, home: Home) -> dict[str, str]:
-    """Check active runs without changing them; return what each run needs, by id."""
+    """Check active runs without changing them; return, by id, what each run needs."""
     reported: set[str] = set()
     found = {row.id: looked_at(RunFolder(home.runs / row.id), home, reported) for row in index.rows(states=_LIVE)}
     index.refresh()  # with new records from remote sites
@@ -139,7 +139,7 @@ def _look(index: Index, home: Home) -> dict[str, str]:
 
 
 def _folded(rows: Sequence[RunRow]) -> list[list[RunRow]]:
-    """Group the trials of each sweep at the position of the newest."""
+    """Group the trials of each sweep, in the place of its newest trial."""
     lines: dict[str, list[RunRow]] = {}
     for row in rows:
         lines.setdefault(f"sweep {row.sweep}" if row.sweep else row.id, []).append(row)
@@ -163,7 +163,7 @@ def _print(lines: Sequence[Sequence[RunRow]], home: Home, needs: Mapping[str, st
 
 
 def _fitted(cells: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return table lines of at most `width` columns: cut notes, then leave out columns; 0 disables this."""
+    """Return table lines of at most `width` columns, by shortening notes, then leaving out columns; 0 disables this."""
     needed = min(_LEAST_NOTE_WIDTH, max(len("note"), *(len(row[-1]) for row in cells)))
     for number in range(len(_LEFT_OUT) + 1) if width else ():
         kept = [at for at, name in enumerate(_HEADER[:-1]) if name not in _LEFT_OUT[:number]]
@@ -193,7 +193,7 @@ def _columns(row: RunRow, home: Home, now: float, need: str) -> tuple[str, ...]:
 
 
 def _trials(rows: Sequence[RunRow], now: float) -> tuple[str, ...]:
-    """Return the trials of a sweep as one row: counts by state, shared values, and the command that lists them."""
+    """Return one row for the trials of a sweep: counts by state, shared values, and the command that lists them."""
     states = Counter(row.state for row in rows)
     is_over = all(row.is_terminal for row in rows)
     began = min(row.created_at for row in rows)
@@ -213,11 +213,11 @@ def _trials(rows: Sequence[RunRow], now: float) -> tuple[str, ...]:
 
 
 def _silence(row: RunRow, home: Home, now: float) -> str:
-    """Return the time since the last contact with an active run's site, if long."""
+    """Return the time since the last contact with the site of an active run, if that was long ago."""
     heard = 0.0 if row.is_terminal else RunFolder(home.runs / row.id).heard_at()
     return f"last contact {ago(heard, now)}; " if heard and now - heard > _SILENT_S else ""
 
 
 def _note(row: RunRow) -> str:
-    """Return the most important note: damage, why it waits or ended, else its overrides."""
+    """Return the most important note on a run: damage, why it waits or ended, else its overrides."""
     return row.note or row.reason or (row.cause if row.cause not in ("", "ok") else "") or row.overrides or row.why

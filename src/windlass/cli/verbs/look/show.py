@@ -1,4 +1,4 @@
-"""`windlass show`: one run in detail."""
+"""`windlass show`: details of one run."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> Non
 
 
 def _record(run: RunFolder) -> dict[str, object] | None:
-    """Return the launch record; None if the launch failed before writing it."""
+    """Return the launch record, or None if the launch failed before writing it."""
     try:
         return run.provenance()
     except NotFoundError:
@@ -95,7 +95,7 @@ def _record(run: RunFolder) -> dict[str, object] | None:
 
 
 def _waits(run: RunFolder, facts: RunFacts) -> dict[str, str]:
-    """Return why each task's job is queued or suspended; empty if the scheduler cannot be asked."""
+    """Return the reason why each task's job is queued or suspended; empty if the scheduler cannot be asked."""
     if not any(task.newest_job and task.is_between for task in facts.tasks.values()):
         return {}
     from windlass.launcher.reconcile.waiting import why_waiting  # lazy: most runs are not queued

@@ -1,4 +1,4 @@
-"""`windlass config`: JSON Schema of experiment files."""
+"""`windlass config`: the JSON Schema of experiment files."""
 
 from __future__ import annotations
 

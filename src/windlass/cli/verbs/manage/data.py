@@ -1,4 +1,4 @@
-"""`windlass data`: datasets by digest, with movable names."""
+"""`windlass data`: datasets identified by digest, with movable names."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def _facts(version: Version, names: list[str]) -> list[tuple[str, object]]:
 
 
 class _Meter:
-    """Transfer progress, once a second on a terminal and at the end."""
+    """Progress of a transfer, printed every second on a terminal, and at the end."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb

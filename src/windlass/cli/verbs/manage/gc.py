@@ -1,4 +1,4 @@
-"""`windlass gc`: delete old runs, caches and unused data, never anything an active run needs."""
+"""`windlass gc`: delete old runs, caches and unused data, but nothing that an active run needs."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def gc_command(
 
 
 def _ask(runs: Sequence[Removal], older_than_s: float | None) -> None:
-    """Ask the user to confirm the removal of runs; returns at once if there are none.
+    """Ask the user to confirm the removal of runs; return at once if there are none.
 
     Raises:
         PreconditionError: the user declined, or there is no terminal.
@@ -154,7 +154,7 @@ def _ask(runs: Sequence[Removal], older_than_s: float | None) -> None:
 
 
 def _can_answer() -> bool:
-    """Return whether there is a terminal to ask at."""
+    """Return whether there is a terminal on which to ask."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -257,7 +257,7 @@ def _removal_data(removal: Removal) -> dict[str, object]:
 
 
 def _site_data(each: Removal | Kept) -> dict[str, object]:
-    """Return the site of an item, if it is not on this machine."""
+    """Return the site of an item, or nothing if the item is on this machine."""
     return {"site": each.site} if each.site else {}
 
 

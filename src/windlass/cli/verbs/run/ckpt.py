@@ -19,7 +19,7 @@ class Number(click.FloatRange):
     """Float range that rejects `nan` and `inf`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, or raise a usage error."""
+        """Convert a value to a number; raise a usage error for `nan` and `inf`."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"invalid number {number}", param, ctx)

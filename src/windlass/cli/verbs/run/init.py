@@ -44,7 +44,7 @@ def init_command(name: Path, template: str, docker: bool) -> None:
 
 
 def _commit(folder: Path, name: Path, files: list[str]) -> None:
-    """Make a first commit; in an existing repository print the command instead."""
+    """Make a first commit or, in an existing repository, print the command for it."""
     try:
         top = repository_of(folder)
         if top is None:

@@ -113,7 +113,7 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
 
 
 def _start_guard_early() -> None:
-    """Start the guard's imports during planning; errors in the home are reported later."""
+    """Start the guard during planning, because its imports take time; problems with the home are reported later."""
     from windlass.backends.local.early_guard import start_early_guard  # lazy: only for a launch
     from windlass.runs.home import Home
     from windlass.supervise.archive import ensure_archive
@@ -123,7 +123,7 @@ def _start_guard_early() -> None:
 
 
 def _check_file_only(*, gpus: str, nodes: int | None, env_uv: str) -> None:
-    """Raise for options that only a command accepts; a file needs an override instead."""
+    """Raise UsageError for options that only a command accepts; a file needs an override instead."""
     given = {
         "--gpus": (gpus, "tasks.TASK.gpus=N"),
         "--nodes": (nodes, "tasks.TASK.nodes=N"),
@@ -145,7 +145,7 @@ def _prepare_command(
     nodes: int | None,
     env_uv: str,
 ) -> Prepared:
-    """Plan the one-task experiment of a command."""
+    """Plan an experiment whose single task runs a command."""
     from windlass.cli.one_command import experiment_of  # lazy: not for a file
     from windlass.launcher.prepare import prepare
 
@@ -154,7 +154,7 @@ def _prepare_command(
 
 
 def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
-    """Return whether a run of the same plan succeeded or is active, and print which.
+    """Return whether a run of the same plan is active or has succeeded, and print which run.
 
     Active runs are reconciled first, since they may have died with their machine.
     """

@@ -1,4 +1,4 @@
-"""`windlass train`: train from a recipe, alone, under torchrun or as a task."""
+"""`windlass train`: train from a recipe, on its own, under torchrun or as a task."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class TrainVerb(PlanningVerb):
     """Verb whose arguments are a RECIPE and overrides; `RECIPE --help` shows the recipe's fields."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse like a planning verb."""
+        """Parse the arguments like a planning verb."""
         has_recipe = any(not word.startswith(("-", "~")) for word in args)
         words = ["--fields" if has_recipe and word in ("-h", "--help") else word for word in args]
         return super().parse_args(ctx, words)
 
     def is_file(self, word: str) -> bool:
-        """Return whether a word is the RECIPE."""
+        """Return whether a word names the RECIPE."""
         from windlass.train.recipes.shipped import SHIPPED  # lazy: only for words that may be a value
 
         return word in SHIPPED or word.endswith((".py", ".json")) or super().is_file(word)
 
     def params_of(self, ctx: click.Context) -> frozenset[str]:
-        """Return no parameters: a recipe has only fields."""
+        """Return no parameters, because a recipe has only fields."""
         return frozenset()
 
     def file_keys(self) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def train_command(
 
 
 def _resolved(context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool) -> ResolvedRecipe:
-    """Return the checked recipe. Under torchrun one process per machine reports errors.
+    """Return the checked recipe. Under torchrun, one process per machine reports errors.
 
     For a run, divisibility by the number of processes is checked too, before torch is imported or a GPU is used.
     """
@@ -150,7 +150,7 @@ def _required(context: click.Context, file: str | None, overrides: Sequence[str]
 
 
 def _is_main() -> bool:
-    """Return whether this process prints: only rank 0 does."""
+    """Return whether this process prints, which only rank 0 does."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -210,7 +210,7 @@ def _short(cell: str) -> str:
 
 
 def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Split settings of the machine from overrides of the recipe."""
+    """Separate settings for the machine from overrides of the recipe."""
     settings = {}
     rest = []
     for word in overrides:
@@ -223,7 +223,7 @@ def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _plan(resolved: ResolvedRecipe, settings: dict[str, str], *, is_json: bool) -> int:
-    """Print the plan; raise if shapes do not divide."""
+    """Print the plan; raise if shapes are not divisible as required."""
     from windlass.train.plan.machine import MachineSpec  # lazy: only for this option
     from windlass.train.plan.page import plan_page
     from windlass.train.plan.plan import plan_recipe

@@ -21,7 +21,7 @@ _LOCKS = ("uv.lock", "pylock.toml")
 def env_there(
     request: GantryRequest, place: Destination, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
 ) -> Env:
-    """Return the task's environment at the site; reads only pyproject.toml in `folder`."""
+    """Return the task's environment at the site. Reads only pyproject.toml in `folder`."""
     recipe, checkout = request.recipe, request.checkout
     secrets = [
         SecretUse(name=name, from_="" if name == held else held) for name, held in _secrets(request, diagnostics)

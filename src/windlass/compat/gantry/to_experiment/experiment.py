@@ -1,4 +1,6 @@
-"""Conversion of a gantry launch to a windlass experiment; unsupported settings get a note or are rejected."""
+"""Conversion of a gantry launch to a windlass experiment.
+Settings that are not supported get a note or are rejected.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _SETUP = 'set -e\n{steps}\nexec "$@"'
 
 
 def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -> ConvertedExperiment:
-    """Return the experiment for `windlass gantry run --on SITE`; reads only pyproject.toml in `folder`.
+    """Return the experiment for `windlass gantry run --on SITE`.
+    Reads only pyproject.toml in `folder`.
 
     Raises:
         SpecError: missing inputs, or an environment that windlass cannot create; has all problems.
@@ -36,7 +39,7 @@ def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """Conversion of one launch; collects notes and problems."""
+    """Conversion of one launch, which collects notes and problems."""
 
     request: GantryRequest
     place: Destination
@@ -45,7 +48,7 @@ class _Conversion:
 
     @property
     def recipe(self) -> RecipeSettings:
-        """Return the recipe of the request."""
+        """Return the recipe from the request."""
         return self.request.recipe
 
     def run(self) -> ConvertedExperiment:
@@ -127,7 +130,7 @@ class _Conversion:
         return words
 
     def _asked_of_beaker(self) -> dict[str, Any]:
-        """Return keys of a Beaker task without an equivalent in an experiment; empty at other sites."""
+        """Return the keys of a Beaker task that have no equivalent in an experiment; empty at other sites."""
         if self.place.kind != "beaker":
             return {}
         task = self.request.spec["tasks"][0]
@@ -142,7 +145,7 @@ class _Conversion:
         return {key: value for key, value in given.items() if value}
 
     def _groups(self) -> dict[str, Any]:
-        """Return the groups if there are several; a single one is the experiment's `context.group`."""
+        """Return the groups if there are several; a single group is the experiment's `context.group`."""
         names = list(self.recipe.group_names or ())
         return {"groups": names} if self.place.kind == "beaker" and len(names) > 1 else {}
 

@@ -16,7 +16,7 @@ __all__ = ["paths_there"]
 def paths_there(
     request: GantryRequest, place: Destination, folder: Path, diagnostics: ConversionDiagnostics
 ) -> Relocation:
-    """Return the relocation of the job's paths; inputs unavailable at the site are rejected.
+    """Return the mapping of the job's paths to the site; inputs unavailable at the site are rejected.
 
     Args:
         folder: the local checkout, which contains the uploads.
@@ -51,7 +51,7 @@ def paths_there(
 
 
 class _Known:
-    """Mounts whose folder at the site is known: from the profile, from another mount, or because the path is the same."""
+    """Set of mounts whose folder at the site is known, from the profile or another mount, or because it is the same."""
 
     def __init__(self, paths: dict[str, str], present: tuple[str, ...], results: str) -> None:
         self._paths, self._present, self._results = paths, present, results

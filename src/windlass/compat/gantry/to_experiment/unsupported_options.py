@@ -1,4 +1,4 @@
-"""Options of a gantry launch that work differently at another site or only at Beaker: a note or a problem for each."""
+"""Options of a gantry launch that work differently at another site or only at Beaker, each with a note or a problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
 
 
 def note_on_job(recipe: RecipeSettings, diagnostics: ConversionDiagnostics) -> None:
-    """Note the differences between gantry's job and windlass's at every site."""
+    """Note the differences between gantry's jobs and windlass's that exist at every site."""
     given = {
         "--no-host-networking": recipe.host_networking is False and "at this site tasks use the host's network",
         "--no-leader-selection": recipe.leader_selection is False and "the first replica is always the leader",
@@ -29,8 +29,8 @@ def note_on_job(recipe: RecipeSettings, diagnostics: ConversionDiagnostics) -> N
 def check_at_beaker(
     recipe: RecipeSettings, place: Destination, diagnostics: ConversionDiagnostics, *, has_partition: bool
 ) -> None:
-    """Check settings that a Beaker site's profile overrides, and constraints that only a plain launch resolves
-    to clusters.
+    """Check settings that the profile of a Beaker site overrides.
+    Constraints that only a plain launch resolves to clusters are rejected.
     """
     if recipe.workspace:
         said = f"the run uses the workspace in the profile of `{place.name}`"

@@ -1,4 +1,4 @@
-"""Conversion of one command of a mason line: its words at the site, its launcher, and its dataset cache."""
+"""Conversion of one command of a mason launch: its words at the site, its launcher, and its dataset cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Moved", "move"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Command as the site starts it; `build` creates its dataset cache, and is empty if there is none."""
+    """Command as started at the site; `build` creates its dataset cache, and is empty if it has none."""
 
     started: LaunchedLine
     build: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def move(
 
 
 def _own_folders(command: MasonCommand, place: Destination, diagnostics: ConversionDiagnostics) -> list[str]:
-    """Return the words, with folders that mason chose on Beaker's storage replaced by the run's folders."""
+    """Return the words, with the run's folders in place of those that mason chose on Beaker's storage."""
     words = list(command.words) if place.kind == "beaker" else _without_bucket(command, diagnostics)
     for flag, mark in (("--output_dir", OUT), ("--checkpoint_state_dir", CHECKPOINTS)):
         for at in (index + 1 for index, word in enumerate(words[:-1]) if word == flag):
@@ -75,7 +75,7 @@ def _own_folders(command: MasonCommand, place: Destination, diagnostics: Convers
 
 
 def _without_bucket(command: MasonCommand, diagnostics: ConversionDiagnostics) -> list[str]:
-    """Return the words without mason's additions on Google Cloud: the model copy and the output folder."""
+    """Return the words without mason's additions for Google Cloud: the model copy and the output folder."""
     words, given = list(command.words), command.given
     if "gsutil" in words and "gsutil" not in given:
         source, copy = words[words.index("gsutil") + 4], words[2]
@@ -85,7 +85,9 @@ def _without_bucket(command: MasonCommand, diagnostics: ConversionDiagnostics) -
 
 
 def _build(line: BashLine, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
-    """Return the command that writes the dataset cache to ${out}; empty, with a note, if the line hides it."""
+    """Return the command that writes the dataset cache to ${out}.
+    It is empty, with a note, if the command cannot be read from the line.
+    """
     for called in line.commands:
         found = build_words([word.value for word in called.words])
         if found:
@@ -97,7 +99,7 @@ def _build(line: BashLine, diagnostics: ConversionDiagnostics) -> tuple[str, ...
 
 
 def _with_cache_folder(line: BashLine) -> BashLine:
-    """Return the line with the dataset cache of the prepared data."""
+    """Return the line with the dataset cache taken from the prepared data."""
     name = CACHE_FOLDER_FLAG[2:].replace("_", "-")
     for index, called in enumerate(line.commands):
         if build_words([word.value for word in called.words]):

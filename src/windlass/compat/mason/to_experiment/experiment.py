@@ -38,7 +38,7 @@ __all__ = ["ConvertedExperiment", "to_experiment"]
 def to_experiment(
     launch: MasonLaunch, place: Destination, *, env: Env | None = None, caches: bool = True, name: str = ""
 ) -> ConvertedExperiment:
-    """Return the experiment for `windlass mason --on SITE`. Pure: looks up, runs and writes nothing.
+    """Return the experiment for `windlass mason --on SITE`. Pure: makes no requests and writes nothing.
 
     Args:
         env: image, lock file or interpreter of the tasks; None: the site's environment, or at `docker` mason's `--image`.
@@ -55,7 +55,7 @@ def to_experiment(
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """Conversion of one launch; collects notes and problems."""
+    """Conversion of one launch, which collects notes and problems."""
 
     launch: MasonLaunch
     place: Destination
@@ -65,7 +65,7 @@ class _Conversion:
 
     @property
     def options(self) -> MasonOptions:
-        """Return mason's options of the launch."""
+        """Return mason's options for the launch."""
         return self.launch.options
 
     def run(self, name: str) -> ConvertedExperiment:
@@ -97,7 +97,7 @@ class _Conversion:
     def _tasks(
         self, around: Surroundings, partitions: tuple[str, ...]
     ) -> tuple[dict[str, Task], dict[str, DataSource]]:
-        """Return a task for each command, and their dataset caches."""
+        """Return a task for each command, and the dataset caches of the tasks."""
         options = self.options
         asked = RequestedNodes(
             nodes=options.num_nodes,
@@ -164,7 +164,7 @@ class _Conversion:
 
 
 def _name(launch: MasonLaunch) -> str:
-    """Return the experiment's name, from `--task_name`, the training's `--exp_name`, or its script."""
+    """Return a name for the experiment, from `--task_name`, the training's `--exp_name`, or its script."""
     if launch.options.task_name != DEFAULTS.task_name and as_name(launch.options.task_name):
         return as_name(launch.options.task_name)
     words = launch.commands[0].given

@@ -1,4 +1,4 @@
-"""Environment of a mason command at another site: variables, secrets, folders."""
+"""Environment of a mason command at another site: variables, secrets and folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOCKET = "/var/run/docker.sock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Variables and secrets of all tasks, as in an experiment file, and the mapping of paths.
+    """Variables and secrets for all tasks, as in an experiment file, and the mapping of paths.
 
     Attributes:
         own: variables whose values differ by task.
@@ -37,7 +37,7 @@ class Surroundings:
     problems: tuple[Problem, ...] = ()
 
     def task_variables(self, command: MasonCommand, *, is_one: bool) -> dict[str, str]:
-        """Return the variables that differ by task: the tracker's run id and the checkpoint folder."""
+        """Return the variables that differ between tasks: the tracker's run id and the checkpoint folder."""
         found = {}
         if "WANDB_RUN_ID" in self.own:
             own = "${run}" if is_one else "${run}-" + command.run_id
@@ -48,7 +48,7 @@ class Surroundings:
 
 
 def unknown_path(path: str, where: str, place: Destination) -> Problem:
-    """Return the problem of a path on Beaker's storage that is unknown at a site."""
+    """Return the problem for a path on Beaker's storage whose path at a site is unknown."""
     folder = "/".join(path.split("/")[:3])
     message = f"`{path}` in {where} is on Beaker's storage, and its path at `{place.name}` is unknown"
     hint = f"--map {folder}=FOLDER"
@@ -58,12 +58,12 @@ def unknown_path(path: str, where: str, place: Destination) -> Problem:
 
 
 def kept_path_note(path: str, where: str, place: Destination) -> str:
-    """Return the note on a path that is not changed."""
+    """Return the note on a path that is kept unchanged."""
     return f"`{path}` in {where} is not changed; if its path at `{place.name}` differs: --map {path}=FOLDER"
 
 
 def surroundings_of(launch: MasonLaunch, place: Destination) -> Surroundings:
-    """Return the variables that mason would set, if they have a meaning at a site."""
+    """Return those of mason's variables that have a meaning at a site."""
     mounts = [each for each in launch.spec["tasks"][0]["datasets"] if each["mountPath"] != _SOCKET]
     asked = tuple(each["mountPath"] for each in mounts) if place.kind == "beaker" else ()
     paths = Relocation(
@@ -88,7 +88,7 @@ class _Reader:
     problems: list[Problem] = field(default_factory=list)
 
     def read(self, mounts: list[Mapping[str, object]]) -> Surroundings:
-        """Table of all clusters."""
+        """Read the variables of the first task and the paths of the mounts."""
         said = {name for name, _ in (*self.launch.options.env, *self.launch.options.secret)}
         for variable in self.launch.spec["tasks"][0]["envVars"]:
             name = variable["name"]

@@ -1,4 +1,4 @@
-"""Conversion of a mason line's options at another site: environment, shared memory, priority, time.
+"""Conversion of a mason launch's options for another site: environment, shared memory, priority, time.
 
 Options that only Beaker supports get a note.
 """
@@ -23,7 +23,7 @@ _NS = 1_000_000_000
 
 
 def shared_memory_there(options: MasonOptions, place: Destination, diagnostics: ConversionDiagnostics) -> int | None:
-    """Return the bytes of /dev/shm, if the site can set them for each task."""
+    """Return the size of /dev/shm in bytes, if the site can set it for each task."""
     text = options.shared_memory
     if place.kind in ("docker", "beaker"):
         return size_bytes_of("--shared_memory", text, diagnostics)
@@ -66,7 +66,7 @@ def _environment(env: Env) -> str:
 
 
 def context_there(options: MasonOptions, place: Destination, diagnostics: ConversionDiagnostics) -> Context:
-    """Return priority and preemption, and at Beaker the budget."""
+    """Return the priority, whether the job is preemptible and, at Beaker, the budget."""
     return Context(
         priority=priority_at(options.priority, place, diagnostics),
         preemptible=options.preemptible or options.min_runtime_ns == 0,
@@ -75,7 +75,7 @@ def context_there(options: MasonOptions, place: Destination, diagnostics: Conver
 
 
 def time_there(options: MasonOptions, diagnostics: ConversionDiagnostics) -> float | None:
-    """Return the time limit of the whole run in seconds."""
+    """Return the time limit for the whole run, in seconds."""
     if options.timeout_ns is None:
         return None
     if options.max_retries:
