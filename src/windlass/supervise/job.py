@@ -41,7 +41,7 @@ class ReplicaCommand:
 
 @dataclass(frozen=True)
 class JobSecret:
-    """Secret for the user's processes: as a variable, or as a 0600 file whose path is in the variable."""
+    """Secret for the user's processes, passed as a variable, or in a 0600 file whose path is in the variable."""
 
     name: str
     is_file: bool = False
@@ -49,7 +49,7 @@ class JobSecret:
 
 @dataclass(frozen=True)
 class Lease:
-    """Share of a machine that several runs use; nothing is leased if the folder is empty."""
+    """Resources that a task needs on a machine shared by several runs; nothing is leased if the folder is empty."""
 
     folder: str = ""
     gpus: int = 0
@@ -59,7 +59,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Fencing:
-    """Heartbeats of an attempt on several machines, and time limits without one, in seconds.
+    """Fencing of attempts on several machines: the heartbeat's interval, and time limits without one, in seconds.
 
     Attributes:
         renew_s: interval of heartbeats; 0: none, since all processes are on one machine.
@@ -76,7 +76,7 @@ class Fencing:
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """Chain of a task's jobs, which continues without a client.
+    """Chain of jobs that run a task; it continues without a client.
 
     A scheduler's job is a chain of links: the client submits link 1, and each link queues the next ones.
 
@@ -102,7 +102,7 @@ class ChainConfig:
 
 @dataclass(frozen=True)
 class ContainerConfig:
-    """Container of a replica; without an image user code runs on the machine itself.
+    """Container for each replica; without an image, user code runs on the machine itself.
 
     Attributes:
         engine: `docker` or `podman`.
@@ -133,7 +133,7 @@ class ContainerConfig:
 
 @dataclass(frozen=True)
 class QueueRequest:
-    """Request to a scheduler: one link of a job on one site; 0 and empty: not set.
+    """What to request from a scheduler: one link of a job at one site; 0 and empty: not set.
 
     Attributes:
         name: name of the job, unique per run, task and number of the job; links use it to wait for each other.
@@ -183,7 +183,7 @@ class QueueRequest:
 
 @dataclass(frozen=True)
 class BeakerRequest:
-    """Request to Beaker, in addition to the fields of every job; empty: not set.
+    """What to request from Beaker, in addition to the fields of every job; empty: not set.
 
     Attributes:
         workspace: full name of the experiment's workspace; empty: not a Beaker job.
@@ -219,7 +219,7 @@ class BeakerRequest:
 
 @dataclass(frozen=True)
 class JobDocument:
-    """Complete input of a supervisor; paths are absolute, and no values are secret.
+    """Complete input of a supervisor; paths are absolute, and no value is secret.
 
     Attributes:
         job: number of this submission of the task; an older one exits before user code runs.
@@ -304,7 +304,7 @@ class JobDocument:
 
     @property
     def is_on_one_machine(self) -> bool:
-        """Return whether all replicas are processes that windlass starts on one machine."""
+        """Return whether windlass starts all replicas as processes on one machine."""
         return self.host_address == "127.0.0.1"
 
     def to_data(self) -> dict[str, Any]:

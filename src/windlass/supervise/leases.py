@@ -1,4 +1,4 @@
-"""Leases on a machine's resources, shared by the runs of one user without a daemon: a locked table.
+"""Leases on a machine's resources, shared by one user's runs through a locked table, without a daemon.
 
 The leader of a task requests what the whole task needs on this machine, first come, first served. Waiting requests are
 in the table too, so that small ones do not overtake a big one forever. An entry belongs to a job and is valid as long as
@@ -22,7 +22,7 @@ __all__ = ["LeasableResources", "acquire", "holder_of_this_process", "local_reso
 
 
 class LeasableResources:
-    """Resources of a machine: GPU ids, CPU count, memory.
+    """Resources of a machine: its GPU ids, CPU count and memory.
 
     Args:
         gpus: ids in the format of `CUDA_VISIBLE_DEVICES`.
@@ -130,7 +130,7 @@ def _living(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _processes(entry: dict[str, Any]) -> list[ProcessId]:
-    """Return the possible holders of an entry: the requester, and guards and supervisors of its job."""
+    """Return the processes that may hold an entry: the requester, and the guards and supervisors of its job."""
     found = [entry["holder"]]
     for path in Path(entry["job"]).glob("guard-*.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -139,6 +139,6 @@ def _processes(entry: dict[str, Any]) -> list[ProcessId]:
 
 
 def holder_of_this_process(guard_pid: int) -> str:
-    """Return the identity that holds a replica's leases: its guard, which outlives supervisors."""
+    """Return the identity of the process that holds a replica's leases: its guard, which outlives supervisors."""
     found = identify(guard_pid) or identify(os.getpid())
     return str(found)

@@ -1,4 +1,4 @@
-"""Linux system calls that Python 3.9 lacks; each function reports whether the kernel supports it.
+"""Linux system calls that Python 3.9 lacks; each function returns whether the kernel supports it.
 
 Source: prctl(2), splice(2), memfd_create(2), fcntl(2).
 """
@@ -29,12 +29,12 @@ _MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - only for an anonymous file
 
 
 def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process; return False if unsupported."""
+    """Make this process the parent of its orphaned descendants; return False if unsupported."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(number: int) -> bool:
-    """Request this signal for when the parent process dies; return False if unsupported."""
+    """Request that the kernel sends this signal when the parent process dies; return False if unsupported."""
     return _prctl(_PR_SET_PDEATHSIG, number)
 
 
@@ -52,7 +52,7 @@ def _prctl(option: int, argument: int) -> bool:
 
 
 def create_memory_file(name: str) -> int:
-    """Return a descriptor of an anonymous file in memory (a temporary file without memfd)."""
+    """Return a descriptor of an anonymous file in memory, or of a temporary file without memfd."""
     if hasattr(os, "memfd_create"):
         try:
             return os.memfd_create(name, os.MFD_CLOEXEC)
@@ -111,7 +111,7 @@ def _splice(pipe: int, file: int, count: int, offset: int) -> int:
 
 
 def enlarge_pipe(pipe: int, num_bytes: int) -> int:
-    """Request a pipe size, which the kernel may refuse; return the capacity (0: unknown)."""
+    """Request a larger pipe, which the kernel may refuse; return the pipe's capacity (0: unknown)."""
     try:
         return fcntl.fcntl(pipe, _F_SETPIPE_SZ, num_bytes)
     except OSError:

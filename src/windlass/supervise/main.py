@@ -37,7 +37,7 @@ _GC_THRESHOLD = 10_000
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command of the zipapp in this process; return its exit code, 2 for an unknown command."""
+    """Run one of the zipapp's commands in this process; return its exit code, 2 for an unknown command."""
     gc.set_threshold(_GC_THRESHOLD)
     if arguments == ["wait"]:
         arguments = _wait_for_arguments()
@@ -91,7 +91,7 @@ def _replica(command: str, rest: list[str]) -> int:
 
 
 def _bundle(command: str, rest: list[Path]) -> int:
-    """Run a replica whose job is a dataset of Beaker; lazy: rarely needed."""
+    """Run a replica whose job is a Beaker dataset; imported lazily, since it is rarely needed."""
     from windlass.supervise.beaker.bundle import bundle_main, show_main
 
     if command == "beaker-show":
@@ -104,7 +104,7 @@ def _bundle(command: str, rest: list[Path]) -> int:
 
 
 def _launcher(command: str, rest: list[str]) -> int:
-    """Run a launcher around the user's command in a replica; lazy: most tasks have none."""
+    """Run a launcher around the user's command in a replica; imported lazily, since most tasks have none."""
     environ = dict(os.environ)
     if command == "ray":
         from windlass.supervise.launchers.ray_cluster import ray_main
@@ -146,7 +146,7 @@ def _fencing_config(folder: Path, rank: int, incarnation: str) -> FencingConfig 
 
 
 def _link(folder: Path, link: int) -> int:
-    """Run this node's replica of a scheduler's job; a duplicate job of the link exits at once."""
+    """Run this node's replica of a Slurm job; a duplicate job of the link exits at once."""
     from windlass.supervise.slurm.step_daemon import StepDaemons  # lazy: Slurm's jobs alone
 
     daemons = StepDaemons(os.environ)
@@ -165,7 +165,7 @@ def _link(folder: Path, link: int) -> int:
 
 
 def _beaker(folder: Path) -> int:
-    """Run this replica of a Beaker job; one of an unrelated experiment exits at once."""
+    """Run this replica of a Beaker job; a replica of an unrelated experiment exits at once."""
     from windlass.supervise.beaker.replica import (
         hand_over_secrets,
         read_start,
@@ -198,7 +198,7 @@ def _is_staged(folder: Path) -> bool:
 
 
 def _wait_for_arguments() -> list[str]:
-    """Import what a replica needs while the client still plans; [] if the client exited."""
+    """Import what a replica needs while the client still plans, then read the arguments; [] if the client exited."""
     import windlass.supervise.replica.loop  # noqa: F401 - lazy: a guard that need not wait stays small
 
     line = b""

@@ -1,4 +1,4 @@
-"""Ports of a supervisor and its leader to the system: clock, processes, network, disk, scheduler.
+"""Interfaces from a supervisor and its leader to the system: clock, processes, network, disk, scheduler.
 
 `replica.machine` implements them on Linux. The simulation in tests/sim implements them in virtual time, so that it
 runs the shipped supervisor and leader, not a copy of them.
@@ -24,7 +24,7 @@ __all__ = ["Disk", "LeaderEnd", "Network", "Ports", "Processes", "ReplicaEnd", "
 
 
 class UserCode(Protocol):
-    """User's process of one replica in one attempt, with everything that it starts."""
+    """User's process of one replica in one attempt, including everything that it starts."""
 
     @property
     def is_blocked(self) -> bool:
@@ -37,29 +37,29 @@ class UserCode(Protocol):
         """Return whether the root process has ended."""
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM to the user's process."""
 
     def insist(self) -> None:
-        """Repeat the SIGTERM for processes that did not get it."""
+        """Repeat the SIGTERM for processes that did not get it yet."""
 
     def kill(self, keep: Callable[[], set[int]]) -> Sequence[int]:
-        """Kill the process and everything it started, except `keep`; return the pids of those still alive."""
+        """Kill the process and everything that it started, except `keep`; return the pids of those still alive."""
 
     def pump(self) -> bool:
-        """Move its output to the log; False while the disk is full."""
+        """Move its output to the log; return False while the disk is full."""
 
     def trouble(self, now: float, keep: Callable[[], set[int]]) -> End | None:
-        """Return the end if it must end now: too much memory, or a disk that stays full. `keep` as for `kill`."""
+        """Return how it ends if it must end now: too much memory, or a disk that stays full. `keep` as in `kill`."""
 
     def stopped_by_signal(self) -> bool:
         """Return whether the root process is stopped (SIGSTOP)."""
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
-        """Classify its end; all of its processes must be gone."""
+        """Classify how it ended; all of its processes must be gone."""
 
 
 class Processes(Protocol):
-    """Machine of one replica: its user code, its guard, and the other replicas that were started there.
+    """A replica's processes on its machine: user code, guard, and other replicas that it started there.
 
     Attributes:
         host: name of the machine.
@@ -73,7 +73,7 @@ class Processes(Protocol):
 
     @property
     def holder(self) -> str:
-        """Identity under which the replica holds leases."""
+        """Return the identity under which the replica holds its leases."""
 
     def unfit(self) -> str:
         """Return a problem with the machine, or ""."""
@@ -82,7 +82,7 @@ class Processes(Protocol):
         """Return the newest decision of the fencing agent; the initial one without an agent."""
 
     def spawn(self, attempt: int, order: Order) -> tuple[UserCode, str, list[str]]:
-        """Fork the user's process behind its gate; return it, its identity and the user's command.
+        """Fork the user's process behind its gate; return the process, its identity and the user's command.
 
         Raises:
             AccessError: secrets of the job are missing.
@@ -90,13 +90,15 @@ class Processes(Protocol):
         """
 
     def adopt(self, attempt: int, identity: str) -> tuple[UserCode, bool]:
-        """Take over what an earlier supervisor started; return also whether it is below the same guard."""
+        """Take over the process that an earlier supervisor started; return it, and whether it is below the same
+        guard.
+        """
 
     def sweep(self, identities: Sequence[str]) -> None:
-        """Kill what an earlier guard and supervisor left; `identities`: its recorded root processes."""
+        """Kill what an earlier guard and supervisor left behind; `identities` are the root processes they recorded."""
 
     def clear_scratch(self, attempt: int) -> str:
-        """Save the logs on this machine's own disk and remove the rest; return why that failed, or ""."""
+        """Save logs from this machine's own disk and remove the rest; return why that failed, or ""."""
 
     def request(self, command: WriteControl) -> str:
         """Pass a request to the user's code; return why that failed, or ""."""
@@ -108,10 +110,10 @@ class Processes(Protocol):
         """Call `on_output` when there is output to read; None: stop watching."""
 
     def others(self) -> set[int]:
-        """Return pids on this machine of other replicas and of the fencing agent."""
+        """Return the pids of other replicas and of the fencing agent on this machine."""
 
     def is_gone(self, rank: int) -> bool:
-        """Return whether guard and supervisor of a replica are known to be dead."""
+        """Return whether a replica's guard and supervisor are known to be dead."""
 
     def killed_replica(self, rank: int) -> str:
         """Describe the processes of a dead replica; "" if they were not killed."""
@@ -120,14 +122,14 @@ class Processes(Protocol):
         """Start a missing replica; return why an earlier start failed, or ""."""
 
     def stop_starting(self) -> None:
-        """Release the resources of `start_replica`; the replicas continue. Idempotent."""
+        """Release the resources that `start_replica` uses; started replicas continue. Idempotent."""
 
     @property
     def helpers(self) -> set[int]:
-        """Pids of the helper processes of `start_replica`."""
+        """Return the pids of the helper processes of `start_replica`."""
 
     def close(self) -> None:
-        """Remove the replica's files on the machine."""
+        """Remove the replica's private files on this machine."""
 
 
 class ReplicaEnd(Protocol):
@@ -141,7 +143,7 @@ class ReplicaEnd(Protocol):
         """Try to reach the leader; return `is_connected`."""
 
     def send(self, status: ReplicaStatus) -> None:
-        """Send the newest status; a later connection sends it again."""
+        """Send the newest status; it is sent again after a reconnect."""
 
     def close(self) -> None:
         """Close the connection, if any."""
@@ -180,21 +182,21 @@ class Network(Protocol):
 
 
 class Disk(Protocol):
-    """Files shared by all replicas of a job."""
+    """Files that all replicas of a job share."""
 
     def open_journal(self, on_record: Callable[[Record], None]) -> Journal:
-        """Open this replica's journal; `on_record` receives each later record of this replica."""
+        """Open this replica's journal; `on_record` receives each of its later records."""
 
     def claims(self) -> Claims:
-        """Read the claims of leadership."""
+        """Read the claims to lead the job."""
 
     def publish_claim(self, leadership: Leadership) -> bool:
-        """Claim an epoch; False if another replica already has."""
+        """Claim an epoch; return False if another replica already has."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """All ports of one replica.
+    """All interfaces of one replica to the system.
 
     Attributes:
         make_links: returns the manager of the chain that the job is a link of, or None; takes the journal and a function

@@ -1,4 +1,4 @@
-"""Network address at which the other replicas of a gang reach this one."""
+"""Address at which the other replicas of a gang reach this one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def free_port(address: str) -> int:
 
 
 def own_host(environ: Mapping[str, str] = os.environ) -> str:
-    """Return this machine's name as its scheduler knows it, or its host name."""
+    """Return this machine's name as its scheduler knows it, or else its host name."""
     return environ.get("SLURMD_NODENAME") or environ.get("BEAKER_NODE_HOSTNAME") or socket.gethostname()
 
 
 def own_address(interface: str = "") -> str:
-    """Return this machine's IPv4 address for its gang.
+    """Return the IPv4 address at which the gang reaches this machine.
 
     Args:
         interface: name of a network interface, or its beginning (`hsn` finds `hsn0`); empty: the address of the host

@@ -1,4 +1,4 @@
-"""Settings of a gang for its leader's core."""
+"""Settings of a gang, as its leader's core needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["GangConfig"]
 
 @dataclass(frozen=True)
 class GangConfig:
-    """Settings of a gang, from its job.
+    """Settings of a gang, taken from its job.
 
     Attributes:
         per_job_s: walltime of an attempt. The next attempt in the same job gets the full time again, instead of a new

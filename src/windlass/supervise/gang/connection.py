@@ -1,4 +1,5 @@
-"""Socket of a gang's leader: JSON lines over TCP, after both ends have proved that they know the job's token.
+"""Connections between a gang's leader and its replicas: JSON lines over TCP, after both ends have proved that they know
+the job's token.
 
 Replicas send statuses, the leader sends orders. Both ends run inside the supervisor's event loop and never block it;
 no durable data is sent this way. Any local user can connect, so unverified connections are restricted: lines of fixed
@@ -65,7 +66,7 @@ class _Lines:
             return
 
     def receive_raw(self) -> bytes:
-        """Return bytes that arrived; raises ConnectionError when the peer is gone."""
+        """Return the bytes that have arrived; raises ConnectionError when the peer is gone."""
         try:
             piece = self.socket.recv(65536)
         except BlockingIOError:
@@ -86,7 +87,7 @@ class _Lines:
 
 
 class _Peer:
-    """Connection to the leader and the state of its handshake."""
+    """Connection from a replica, and the state of its handshake."""
 
     def __init__(self, lines: _Lines, handshake: ServerHandshake, since: float) -> None:
         self.lines, self.since = lines, since
@@ -94,11 +95,11 @@ class _Peer:
 
     @property
     def rank(self) -> int:
-        """Rank of the replica; -1 while unverified."""
+        """Return the rank of the replica; -1 while unverified."""
         return self._handshake.rank
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return messages of a replica; bytes of an unverified peer are passed to the handshake only."""
+        """Return the messages from a replica; bytes from an unverified peer go to the handshake only."""
         piece = self.lines.receive_raw()
         if self.rank < 0:
             try:
@@ -114,7 +115,7 @@ class _Peer:
 
 
 class LeaderServer:
-    """Leader's side: accepts replicas, forwards their statuses, sends the newest order to all.
+    """Leader's side of the connections: accepts replicas, passes on their statuses, sends the newest order to all.
 
     Args:
         num_replicas: size of the gang; higher ranks are refused.
@@ -187,7 +188,9 @@ class LeaderServer:
         self._make_room(MAX_UNVERIFIED)
 
     def _make_room(self, most: int) -> None:
-        """Drop unverified connections at random: a flood loses most of its connections, and a dropped replica reconnects."""
+        """Drop unverified connections at random until `most` are left: this hits a flood of connections most, and a
+        dropped replica reconnects.
+        """
         while len(self._unverified) > most:
             number = int.from_bytes(os.urandom(4), "big") % len(self._unverified)
             self._drop(list(self._unverified)[number])
@@ -229,7 +232,7 @@ class LeaderServer:
 
 
 class LeaderClient:
-    """Replica's side: connects, completes the handshake, sends its status, receives orders."""
+    """Replica's side of the connection: completes the handshake, sends its status, receives orders."""
 
     def __init__(
         self,
@@ -279,7 +282,7 @@ class LeaderClient:
         return self.is_connected
 
     def send(self, status: ReplicaStatus) -> None:
-        """Send the newest status; a later connection sends it again."""
+        """Send the newest status; it is sent again after a reconnect."""
         self._status = status
         if self._lines is None or not self._handshake.is_done:
             return
@@ -322,7 +325,7 @@ class LeaderClient:
 
 
 class SocketNetwork:
-    """Connections of one replica over TCP; see `ports.Network`.
+    """Connections of one replica over TCP; see `windlass.supervise.ports.Network`.
 
     Args:
         address: address of this machine for its gang.
@@ -336,17 +339,17 @@ class SocketNetwork:
         self._num_replicas = num_replicas
 
     def as_replica(self, on_order: Callable[[Order], None]) -> LeaderClient:
-        """See `ports.Network`."""
+        """See `Network.as_replica`."""
         return LeaderClient(self._rank, self._token, self._selector, on_order)
 
     def as_leader(self, on_status: Callable[[ReplicaStatus], None], on_lost: Callable[[int], None]) -> LeaderServer:
-        """See `ports.Network`."""
+        """See `Network.as_leader`."""
         return LeaderServer(
             self._address, self._token, self._selector, on_status, on_lost, num_replicas=self._num_replicas
         )
 
     def free_port(self) -> int:
-        """See `ports.Network`."""
+        """See `Network.free_port`."""
         return free_port(self._address)
 
 

@@ -51,7 +51,7 @@ CHECKPOINT_WAIT_S = 600.0
 
 
 class GangCore:
-    """Core of the leader of one task.
+    """Core of the leader of one task: all decisions, without input or output.
 
     Args:
         epoch: number of this leader; orders and records of a lower one are ignored.
@@ -81,12 +81,12 @@ class GangCore:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the task ended, or this job has nothing left to do for it."""
+        """Return whether the task has ended, or this job has nothing left to do for it."""
         return self._is_over
 
     @property
     def is_settling(self) -> bool:
-        """Return whether a tick within `SETTLE_S` is needed."""
+        """Return whether the next tick is needed within `SETTLE_S`."""
         return self.order.step is Step.RUN and self._settle_at > 0
 
     @property
@@ -117,7 +117,7 @@ class GangCore:
         return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
 
     def on_gate(self, reason: str, now: float) -> list[Command]:
-        """Handle the gate's result: why the task may not start yet, or "" if it may."""
+        """Handle the gate's result: the reason why the task may not start yet, or "" if it may."""
         if not self.is_waiting:
             return []
         if reason != self._reason:
@@ -129,7 +129,7 @@ class GangCore:
         return self._set(now, step=Step.GATHER)
 
     def on_open_attempt_over(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
-        """End an attempt of an earlier start that is certainly over.
+        """Record the end of an earlier start's attempt that is certainly over.
 
         Args:
             rank: replica whose heartbeat stopped well before all others, so that its node was lost; -1: none.
@@ -153,7 +153,7 @@ class GangCore:
         return self._go_on(now)
 
     def _follow(self, attempt: Attempt, now: float) -> list[Command]:
-        """Continue after an attempt that had already ended; an attempt of an earlier job is not continued."""
+        """Continue after an attempt that had already ended; in an earlier job's case, with a new attempt."""
         if attempt.job == self._gang.job:
             return self._go_on(now)
         return self._set(now, attempt=self._journal.task().next_attempt, step=Step.WAIT)
@@ -178,11 +178,11 @@ class GangCore:
         return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
 
     def on_status(self, status: ReplicaStatus, now: float) -> list[Command]:
-        """Handle a replica's state; an unchanged one is cheap, since big gangs send hundreds a second."""
+        """Handle a replica's status; an unchanged one costs little, since big gangs send hundreds a second."""
         return self._advance(now) if self.membership.on_status(status, now) else []
 
     def on_disconnected(self, rank: int, now: float) -> list[Command]:
-        """Handle a broken connection to a replica, which may reconnect for some time."""
+        """Handle a broken connection to a replica, which has some time to reconnect."""
         self.membership.on_disconnected(rank, now)
         return []
 
@@ -203,20 +203,20 @@ class GangCore:
     # --- decisions of others ------------------------------------------------------------------------------
 
     def _leave_if_over(self, task: TaskFacts) -> list[Command]:
-        """Leave a task that has ended for any reason, or that a newer job took over."""
+        """Leave a task that has ended or that a newer job took over."""
         if task.end is not None:
             return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
         return self._leave(1) if task.newest_job > self._gang.job else []
 
     def _catch_up(self, task: TaskFacts, now: float) -> list[Command]:
-        """Continue from an end that another leader recorded; a client's claim of an end is not trusted."""
+        """Continue after an end that another leader recorded; an end that a client claims is not trusted."""
         attempt = task.attempts.get(self.order.attempt)
         if self.order.step is Step.WAIT or attempt is None or attempt.end is None or attempt.is_end_doubtful:
             return []
         return self._go_on(now)
 
     def _check_open_attempt(self, task: TaskFacts, now: float) -> list[Command]:
-        """Continue when the leader of an earlier start has recorded the end of its attempt."""
+        """Continue once the leader of an earlier start has recorded the end of its attempt."""
         attempt = task.attempts.get(self.open_attempt)
         if (
             attempt is None
@@ -330,11 +330,11 @@ class GangCore:
         return []
 
     def _host(self, rank: int) -> str:
-        """Return the machine of a replica, even if only an earlier leader knew it; "": unknown."""
+        """Return a replica's host, even if only an earlier leader knew it; "": unknown."""
         return self.membership.host(rank) or host_of(self._journal.task().attempts.get(self.order.attempt), rank)
 
     def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
-        """End the workers, which have nothing to save, after the heads succeeded."""
+        """After the heads have succeeded, end the workers, which have nothing to save."""
         if len(ended) == self._gang.num_replicas:
             return self._finish(End(str(Cause.OK)), now)
         self._attempt_end = End(str(Cause.OK))
@@ -343,7 +343,7 @@ class GangCore:
         return self._set(now, step=Step.STOP, level=StopLevel.KILL, cause=str(Cause.OK))
 
     def _handle_notice(self, now: float) -> list[Command]:
-        """Save if there is time, and end before the scheduler kills."""
+        """Request a checkpoint if there is time, and end the attempt before the scheduler kills it."""
         first = self.membership.notice()
         assert first is not None  # checked by the callers
         self._has_notice = True
@@ -365,7 +365,7 @@ class GangCore:
         wait_s: float = 0.0,
         end: End | None = None,
     ) -> list[Command]:
-        """Begin to stop the attempt.
+        """Start to stop the attempt.
 
         A second reason, or a repeated one without a wait, does not replace the first but shortens the wait.
         """
@@ -413,7 +413,7 @@ class GangCore:
         return self._attempt_end or End(str(Cause.UNKNOWN))
 
     def _is_listening(self) -> bool:
-        """Return whether code of this attempt polls `should_stop`, so that it can save before a signal."""
+        """Return whether this attempt's code polls `should_stop`, so that it can save before a signal."""
         attempt = self._journal.task().attempts.get(self.order.attempt)
         return attempt is not None and attempt.is_listening
 
@@ -428,7 +428,7 @@ class GangCore:
         )
 
     def _go_on(self, now: float) -> list[Command]:
-        """Continue after the attempt's end; a new leader passes the gate before the next attempt."""
+        """Continue after the end of an attempt; a new leader passes the gate before the next attempt."""
         task = self._journal.task()
         newest = task.newest_attempt
         is_taken_over = is_of_other_start(newest, self._gang.incarnation) and newest is not None and newest.end is None
@@ -448,7 +448,9 @@ class GangCore:
         return self._set(now, attempt=attempt, step=step, level=StopLevel.NONE, cause="", address="", port=0)
 
     def _must_leave(self, task: TaskFacts, now: float) -> bool:
-        """Return whether the next attempt needs the next link: notice, lost node, or too little time."""
+        """Return whether the next attempt must run in the next link: after a notice, a lost node, or with too
+        little time.
+        """
         if self._is_superseded or self.membership.notice() is not None:
             return True
         newest = task.newest_attempt

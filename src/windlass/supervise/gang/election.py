@@ -1,4 +1,4 @@
-"""Leader election: rank 0 first, other ranks in order after a leader is lost; the highest epoch wins.
+"""Leader election: rank 0 first, the other ranks in order if a leader is lost; the highest epoch wins.
 
 A claim is a file `leader-<epoch>.json` that only one replica can create. Rank 0 is only special in that it comes first:
 losing the leader costs the gang `PATIENCE_S`, about as much as losing any other replica.
@@ -32,7 +32,7 @@ _JOB = re.compile(r"(.+)-([0-9]+)")
 
 @dataclass(frozen=True)
 class Leadership:
-    """Claim to lead: the leader of an epoch, and its address for the replicas.
+    """Claim to lead: an epoch, its leader, and the address for the replicas.
 
     Attributes:
         incarnation: start of the job that it belongs to; empty on one machine.
@@ -49,7 +49,7 @@ class Leadership:
 
 @dataclass(frozen=True)
 class Claims:
-    """Claims of a job, as seen by one start of it.
+    """Claims to lead a job, as seen by one start of it.
 
     Attributes:
         own: newest claim of this start.
@@ -77,7 +77,7 @@ class Claims:
 
 
 class Candidate:
-    """Pure policy of one replica for when to try to become the leader."""
+    """Pure policy that decides when a replica tries to become the leader."""
 
     def __init__(self, rank: int, now: float) -> None:
         self._rank = rank
@@ -93,11 +93,11 @@ class Candidate:
 
     @staticmethod
     def must_yield(epoch: int, claims: Claims) -> bool:
-        """Return whether a leader of this epoch must follow a replica with a higher one."""
+        """Return whether the leader of this epoch must give way to a higher epoch."""
         return claims.own is not None and claims.own.epoch > epoch
 
     def epoch_to_claim(self, now: float, claims: Claims) -> int:
-        """Return the epoch to claim now, or 0 to keep waiting for the present leader."""
+        """Return the epoch to claim now; 0: keep waiting for the current leader."""
         if claims.is_superseded:
             return 0
         is_due = now >= self._connected_at + PATIENCE_S + _PER_RANK_S * self._rank
@@ -107,7 +107,7 @@ class Candidate:
 
 
 def read_claims(folder: Path, incarnation: str = "") -> Claims:
-    """Read the claims below a job's folder, as one start of it; reads one file, or a few after a new start.
+    """Read the claims in a job's folder for one start of it; this reads one file, or a few after a new start.
 
     A start with a name also reads claims of later jobs of its task.
     """
@@ -133,7 +133,7 @@ def _has_later_job(folder: Path) -> bool:
 
 
 def job_number(job_folder: Path) -> int:
-    """Return the number of a job's folder `<task>-<number>`; 0 for any other name."""
+    """Return the number in the name of a job's folder, `<task>-<number>`; 0 for any other name."""
     found = _JOB.fullmatch(job_folder.name)
     return int(found[2]) if found is not None else 0
 
@@ -149,6 +149,6 @@ def other_jobs(job_folder: Path) -> dict[int, Path]:
 
 
 def publish_claim(folder: Path, leadership: Leadership) -> bool:
-    """Claim an epoch; False if another replica already has. Atomic."""
+    """Claim an epoch; return False if another replica already has. Atomic."""
     begin, end = _NAME
     return write_new(folder / f"{begin}{leadership.epoch}{end}", json.dumps(asdict(leadership)).encode())

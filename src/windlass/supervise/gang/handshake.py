@@ -1,4 +1,4 @@
-"""Handshake with a gang's leader: both ends prove knowledge of the job's token without sending it.
+"""Handshake with a gang's leader: both ends prove that they know the job's token without sending it.
 
     replica -> leader    windlass-gang 00000003 <nonce>        rank, 32 hex digits
     leader  -> replica   <nonce> <proof>                       32 and 64 hex digits
@@ -30,7 +30,7 @@ class _Lines:
         self.rest = b""
 
     def _take(self, length: int) -> bytes:
-        """Return a line without newline, "" until it is complete; raises ValueError for a wrong length."""
+        """Return a line without its newline, or "" until it is complete; raises ValueError for a wrong length."""
         newline = self.rest.find(b"\n", 0, length)
         if newline < 0 and len(self.rest) < length:
             return b""
@@ -41,7 +41,7 @@ class _Lines:
 
 
 class ServerHandshake(_Lines):
-    """Leader's side of one connection.
+    """Leader's side of the handshake on one connection.
 
     Attributes:
         rank: rank of the replica; -1 until it has proved that it knows the token.
@@ -78,7 +78,7 @@ class ServerHandshake(_Lines):
 
 
 class ClientHandshake(_Lines):
-    """Replica's side of one connection.
+    """Replica's side of the handshake on one connection.
 
     Attributes:
         is_done: whether the leader has proved that it knows the token.

@@ -1,4 +1,4 @@
-"""Start of a job's replicas by a scheduler, and the file that ensures that only one job runs a link.
+"""Start of a job's replicas by a scheduler, and the file that ensures that only one scheduler's job runs a link.
 
 A scheduler may start the same job again (a requeue), and a submission whose reply was lost may exist twice. So every
 start has a unique name, which is also the folder for the files of its guards. The first job that begins as link n writes
@@ -33,7 +33,7 @@ OUTPUT = "WINDLASS_BATCH_OUTPUT"
 
 @dataclass(frozen=True)
 class Incarnation:
-    """Start of the replicas.
+    """One start of a job's replicas.
 
     Attributes:
         name: `<scheduler's id>.<restart>`, unique; empty if the job is a process tree on one machine.
@@ -60,7 +60,7 @@ class Incarnation:
     output_begin: int = 0
 
     def folder(self, job_folder: Path) -> Path:
-        """Return the folder of its guards and heartbeats."""
+        """Return the folder for the files of this start's guards and heartbeats."""
         return job_folder / self.name if self.name else job_folder
 
 
@@ -68,7 +68,7 @@ LOCAL = Incarnation()
 
 
 def link_path(job_folder: Path, link: int) -> Path:
-    """Return the path of the file with the scheduler's job of a link, written when the link begins."""
+    """Return the path of the file that names a link's job in the scheduler; it is written when the link begins."""
     return job_folder / f"link-{link}.json"
 
 
@@ -105,7 +105,7 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
 
 
 def as_written(found: Incarnation, job_folder: Path) -> Incarnation:
-    """Return the start as its first replica recorded it, so that all replicas count time from the same moment."""
+    """Return this start as its first replica recorded it, so that all replicas count time from the same moment."""
     path = found.folder(job_folder) / "incarnation.json"
     write_new(path, json.dumps(asdict(found)).encode())
     first = Incarnation(**read_json(path))

@@ -1,4 +1,4 @@
-"""Journal for the cores: the facts so far, and durable appends."""
+"""View of the journal for the cores: the facts so far, and durable appends."""
 
 from __future__ import annotations
 
@@ -53,12 +53,14 @@ class RunJournalView:
             self.facts.apply(record)
 
     def refresh(self) -> None:
-        """Read everything appended so far, bypassing caches of network file systems; needed before a decision."""
+        """Read everything appended so far, bypassing the caches of network file systems; call this before a
+        decision.
+        """
         self._fresh_at = float("-inf")
         self.poll()
 
     def poll(self) -> None:
-        """Read what was appended since the last call; in a shared folder, bypass caches every 5 s."""
+        """Read what was appended since the last call; in a shared folder, caches are bypassed every 5 s."""
         own = self._own.poll()
         for record in own:
             self._on_record(record)
@@ -73,23 +75,23 @@ class RunJournalView:
         return True
 
     def widen(self) -> None:
-        """Read the whole run from now on: this replica leads, or lost its leader. Idempotent."""
+        """Read the whole run from now on, because this replica leads or lost its leader. Idempotent."""
         if self._all is None:
             self._all = JournalReader(self._folder, skip=(events.METRICS,))
             self.facts = RunFacts()
             self.refresh()
 
     def narrow(self) -> None:
-        """Go back to reading only this replica's records: its leader reads the rest. Idempotent."""
+        """Read only this replica's records again, because its leader reads the rest. Idempotent."""
         self._all = None
 
     def task(self) -> TaskFacts:
-        """Return the facts of this task, freshly read from the files."""
+        """Read new records, and return the facts about this task."""
         self.poll()
         return self.facts.task(self._task)
 
     def append(self, kind: str, **data: Any) -> Record:
-        """Append a record durably; the end of the task is also copied to the job's folder."""
+        """Append a record durably; the end of the task is also written to the job's folder."""
         record = self._writer.append(kind, task=self._task, **data)
         if kind == events.TASK_ENDED:
             with contextlib.suppress(OSError):  # the record is on disk; a full disk is reported elsewhere

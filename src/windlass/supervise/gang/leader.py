@@ -35,7 +35,7 @@ nothing."""
 
 
 class Leader:
-    """Leads one task from the supervisor of one of its replicas.
+    """Leader of one task, run by the supervisor of one of its replicas.
 
     Args:
         job_folder: the job that holds the leases.
@@ -95,7 +95,7 @@ class Leader:
         return self._links is not None and not self.core.is_over and self._links.is_job_over(now)
 
     def claim(self, rank: int) -> bool:
-        """Publish this leader's claim; False if another replica was faster."""
+        """Publish this leader's claim; return False if another replica was faster."""
         if self._server is None and self._links is None:
             return True
         port = self._server.port if self._server is not None else 0
@@ -114,7 +114,7 @@ class Leader:
         self.tick()
 
     def on_status(self, status: ReplicaStatus) -> None:
-        """Handle a replica's state, from the socket or from this process."""
+        """Handle a replica's status, from the socket or from this process."""
         if status.notice and self._links is not None:
             status = self._links.explain(status, self._clock.monotonic())
         if self._job.checkpoint_pattern and not self.core.is_over:
@@ -192,7 +192,7 @@ class Leader:
         self._run(self.core.on_gate(reason, now))
 
     def _check_entries_when_ended(self, status: ReplicaStatus) -> None:
-        """Check for checkpoints once the last process of an attempt has ended."""
+        """After the last process of an attempt has ended, check for checkpoints."""
         if status.attempt != self.core.order.attempt or status.phase is not Phase.ENDED:
             return
         attempt, ended = self._ended
@@ -202,7 +202,7 @@ class Leader:
             self._check_entries()
 
     def _check_entries(self) -> None:
-        """Record entries that match the checkpoint pattern and have stopped changing."""
+        """Record files and folders that match the checkpoint pattern and have stopped changing."""
         folder = Path(self._job.checkpoints)
         recorded = self._journal.task().entries
         for path in _matches(folder, self._job.checkpoint_pattern):
@@ -229,7 +229,9 @@ class Leader:
             self._note(f"cannot start replicas: {problem}")
 
     def release(self) -> None:
-        """Clean up after the task: release leases, record outputs; after the whole run, first remove its secrets."""
+        """Clean up after the task: release its leases and record its outputs; if the run is over, also remove its
+        secrets.
+        """
         self._journal.poll()
         facts = self._journal.facts
         if self._job.delivery and facts.state.is_terminal:
@@ -289,7 +291,7 @@ class Leader:
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
-    """Return matching paths; an invalid pattern, which the spec rejects, matches nothing."""
+    """Return the paths that match; an invalid pattern, which the spec rejects, matches nothing."""
     try:
         return sorted(folder.glob(pattern))
     except (OSError, ValueError, NotImplementedError, IndexError):

@@ -1,4 +1,4 @@
-"""Replicas of a gang as its leader sees them: newest statuses, and how long each has been missing. Pure."""
+"""Replicas of a gang, as its leader sees them: their newest statuses, and how long each has been missing. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESPAWN_AFTER_S = 5.0
 
 
 class Membership:
-    """Replicas of a gang."""
+    """Which replicas of a gang are connected, missing or lost."""
 
     def __init__(self, num_replicas: int, now: float) -> None:
         self.num_replicas = num_replicas
@@ -36,7 +36,7 @@ class Membership:
         self._lost_at = dict.fromkeys(range(self.num_replicas), now)
 
     def on_status(self, status: ReplicaStatus, now: float) -> bool:
-        """Store a replica's state; return whether it contains anything new."""
+        """Store a replica's status; return whether it contains anything new."""
         is_new = self.statuses.get(status.rank) != status or status.rank in self._lost_at
         self.statuses[status.rank] = status
         self._seen[status.rank] = now
@@ -49,7 +49,7 @@ class Membership:
         self._lost_at.setdefault(rank, now)
 
     def on_gone(self, rank: int, now: float, killed: str = "") -> None:
-        """Mark an absent replica as dead: its guard and supervisor are known to be dead.
+        """Mark an absent replica as lost, since its guard and supervisor are known to be dead.
 
         Args:
             killed: description of its killed processes, if its machine is alive.
@@ -59,7 +59,7 @@ class Membership:
         self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
 
     def miss_silent(self, now: float) -> None:
-        """Detect lost replicas whose connection was not closed, as after a power failure or a pulled cable."""
+        """Mark replicas as missing whose connection went silent without being closed, as after a power failure."""
         held_up_s = now - self._ticked_at
         self._ticked_at = now
         for rank, seen_at in self._seen.items():
@@ -70,24 +70,24 @@ class Membership:
 
     @property
     def absent(self) -> list[int]:
-        """Return the replicas that are not connected and may still connect or reconnect."""
+        """Return the replicas that are not connected but may still connect or reconnect."""
         return [rank for rank in range(self.num_replicas) if not self._is_here(rank)]
 
     def lost(self, now: float) -> list[int]:
-        """Return replicas that have been gone for too long, in order."""
+        """Return, in order, the replicas that have been gone for too long."""
         return self.missed(now, LOST_AFTER_S)
 
     def missed(self, now: float, for_s: float) -> list[int]:
-        """Return replicas that were connected and have been gone for at least `for_s`, in order."""
+        """Return, in order, the replicas that were connected and have been gone for at least `for_s`."""
         return sorted(rank for rank, since in self._lost_at.items() if now >= since + for_s)
 
     def notice(self) -> ReplicaStatus | None:
-        """Return the first replica, by rank, whose node received a notice."""
+        """Return the status of the first replica, by rank, whose node received a notice."""
         noticed = [status for status in self.statuses.values() if status.notice]
         return min(noticed, key=lambda status: status.rank) if noticed else None
 
     def ready(self, attempt: int) -> set[int]:
-        """Return the connected replicas that wait for the start of an attempt."""
+        """Return the connected replicas that are ready for the start of an attempt."""
         return {
             rank
             for rank, status in self.statuses.items()
@@ -95,7 +95,7 @@ class Membership:
         }
 
     def ended(self, attempt: int) -> dict[int, End]:
-        """Return the reported ends of an attempt, by rank."""
+        """Return the ends that replicas reported for an attempt, by rank."""
         return {
             rank: status.end
             for rank, status in sorted(self.statuses.items())
@@ -103,7 +103,7 @@ class Membership:
         }
 
     def host(self, rank: int) -> str:
-        """Return the machine of a replica; "" before its first report."""
+        """Return a replica's host; "" before its first report."""
         return self.statuses[rank].host if rank in self.statuses else ""
 
     def due_for_respawn(self, now: float) -> list[int]:

@@ -1,4 +1,4 @@
-"""Messages between replicas and their leader, and commands of the pure cores to their shells.
+"""Messages between replicas and their leader, and the commands that the pure cores give to their shells.
 
 Both directions carry whole states, never changes: a lost message is repaired by the next one and a duplicate changes
 nothing. The order with the highest epoch counts; a leader of a lower epoch is ignored.
@@ -50,7 +50,7 @@ class Phase(str, Enum):
 
 
 class Step(str, Enum):
-    """Step that the leader wants the gang to take."""
+    """Step of an attempt, as the leader orders it."""
 
     WAIT = "wait"
     GATHER = "gather"
@@ -60,7 +60,7 @@ class Step(str, Enum):
 
 
 class StopLevel(int, Enum):
-    """Level of a stop: request it from the code, signal the code, kill everything."""
+    """Level of a stop: ask the code, signal the code, kill everything."""
 
     NONE = 0
     ASK = 1
@@ -70,7 +70,7 @@ class StopLevel(int, Enum):
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """Complete state of one replica, for its leader.
+    """Complete status of one replica, sent to its leader.
 
     Attributes:
         attempt: the attempt that `phase` and `end` refer to.
@@ -107,7 +107,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True)
 class Order:
-    """Complete order of a leader; every replica gets the same one.
+    """Complete order from a leader; every replica gets the same one.
 
     Attributes:
         checkpoint: number of the newest request to save before a stop; code handles each once.
@@ -147,16 +147,16 @@ class Order:
 
 
 class JournalView(Protocol):
-    """Journal for a core: the facts of its task, and durable appends."""
+    """What a core uses of the journal: the facts of its task, and durable appends."""
 
     def refresh(self) -> None:
-        """Read everything appended so far, bypassing caches of network file systems."""
+        """Read everything appended so far, bypassing the caches of network file systems."""
 
     def task(self) -> TaskFacts:
         """Return the current facts, including this replica's records."""
 
     def append(self, kind: str, **data: Any) -> Record:
-        """Record a fact, durable on return; task and writer are filled in."""
+        """Record a fact, which is durable on return; the task and writer are filled in."""
 
 
 class Journal(JournalView, Protocol):
@@ -180,12 +180,12 @@ class Journal(JournalView, Protocol):
         """Read only what this replica writes. Idempotent."""
 
     def close(self) -> None:
-        """Close the file that is written."""
+        """Close the file that this replica writes."""
 
 
 @dataclass(frozen=True)
 class Spawn:
-    """Fork the user's process behind a closed gate and pass its identity to the core."""
+    """Fork the user's process behind a closed gate, and pass its identity to the core."""
 
     attempt: int
     address: str
@@ -236,19 +236,19 @@ class SendOrder:
 
 @dataclass(frozen=True)
 class Respawn:
-    """Start the supervisor of a missing replica, if the backend can."""
+    """Start the supervisor of a missing replica, if the backend can do that."""
 
     rank: int
 
 
 class Release:
-    """Clean up at the end of the task: write the last records, release leases."""
+    """Clean up at the end of the task: write the last records and release the leases."""
 
     __slots__ = ()
 
 
 class HandOver:
-    """Leave the task to the next link of the job: prepare it, if the backend can."""
+    """Leave the task to the job's next link, and prepare it if the backend can."""
 
     __slots__ = ()
 

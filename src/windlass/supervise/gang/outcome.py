@@ -1,4 +1,4 @@
-"""Combination of replica ends: whether they fail an attempt, and which of them is the cause.
+"""Combination of the replicas' ends: whether they fail an attempt, and which end is the cause.
 
 In a gang with heads the first replicas run the task; the others serve them and end with them.
 """
@@ -44,7 +44,7 @@ def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
 
 
 def first_failure(bad: Sequence[End]) -> End:
-    """Return the failure that is the cause: the earliest one.
+    """Return the failure that caused the others: the earliest one.
 
     If it is a broken connection and another replica died, the death is the cause.
     """
@@ -54,12 +54,12 @@ def first_failure(bad: Sequence[End]) -> End:
 
 
 def _precedence(end: End) -> tuple[bool, float, int]:
-    """Return the sort key of a failure; a replica that was only stopped because of another comes last."""
+    """Return the sort key of a failure; a replica that was stopped only because another failed comes last."""
     return (end.cause == Cause.SIBLING_FAILED or kind_of(cause_of(end.cause)) is Kind.DONE, end.at, end.rank)
 
 
 def ends_link(end: End) -> bool:
-    """Return whether the next attempt needs another job of the scheduler."""
+    """Return whether the next attempt needs another of the scheduler's jobs."""
     return end.needs_new_job or cause_of(end.cause) in _ENDS_LINK
 
 
@@ -69,12 +69,12 @@ def have_heads_succeeded(ended: Mapping[int, End], num_heads: int) -> bool:
 
 
 def are_heads_over(ended: Mapping[int, End], num_heads: int) -> bool:
-    """Return whether all heads ended, so that no worker is needed; False without heads."""
+    """Return whether all heads have ended, so that no worker is needed; False without heads."""
     return num_heads > 0 and all(rank in ended for rank in range(num_heads))
 
 
 def host_of(attempt: Attempt | None, rank: int) -> str:
-    """Return the machine of a replica, as reported when its process started; "": unknown."""
+    """Return a replica's host, as reported when its process started; "": unknown."""
     replica = attempt.replicas.get(rank) if attempt is not None else None
     return replica.host if replica is not None else ""
 
@@ -92,7 +92,7 @@ def end_of_lost(membership: Membership, rank: int, host: str, *, is_scheduled: b
 
 
 def end_of(noticed: ReplicaStatus, membership: Membership, attempt: int, machine_of: Callable[[int], str]) -> End:
-    """Return the end of an attempt for a scheduler's notice.
+    """Return the end of an attempt that a scheduler's notice ended.
 
     After a lost node, the replica that received the notice is not the lost one.
 

@@ -16,7 +16,7 @@ __all__ = ["StartGate"]
 
 
 class StartGate:
-    """Gate that the leader checks until it opens; its leases are held until `close`.
+    """Gate that the leader checks until it opens; it holds the task's leases until `close`.
 
     Args:
         job_folder: the job that holds the leases.
@@ -37,7 +37,7 @@ class StartGate:
         return bool(lease.folder) and bool(lease.gpus or lease.cpus or lease.memory_bytes)
 
     def failed_upstream(self, facts: RunFacts) -> str:
-        """Return an upstream task that ended without success, or ""."""
+        """Return the name of an upstream task that ended without success, or ""."""
         for name in self._job.after:
             state = facts.task(name).state
             if state.is_terminal and state is not State.SUCCEEDED:
@@ -45,11 +45,11 @@ class StartGate:
         return ""
 
     def failed_environment(self, now: float) -> str:
-        """Return why the task's environment cannot be built, or ""; call it before `reason`."""
+        """Return why the task's environment cannot be built, or ""; call this before `reason`."""
         return self._build.look(now) if self._build is not None else ""
 
     def reason(self, facts: RunFacts) -> str:
-        """Return why the task may not start yet; "" if it may, and then its leases are held."""
+        """Return why the task may not start yet, or "" if it may; its leases are then held."""
         waiting = [name for name in self._job.after if facts.task(name).state is not State.SUCCEEDED]
         if waiting:
             return "waits for " + ", ".join(f"task {name}" for name in waiting)

@@ -1,4 +1,4 @@
-"""Starter of a gang's replicas on one machine: a process with all imports forks a guard for each.
+"""Starter for a gang's replicas on one machine: a process that has imported everything forks a guard for each.
 
 A new interpreter with all imports takes 0.1 s of CPU time and 15 MiB for each replica; a fork of a prepared process
 takes about 1 ms and shares its memory.
@@ -29,7 +29,7 @@ _AT_ONCE_PER_CPU = 4
 
 
 class Starter:
-    """Leader's side: launches the forking process when a replica is first needed. Never blocks."""
+    """Leader's side: starts the forking process when a replica is first needed. Never blocks."""
 
     def __init__(self, job_folder: Path) -> None:
         self._folder = job_folder
@@ -37,11 +37,11 @@ class Starter:
 
     @property
     def pid(self) -> int:
-        """Return the pid of the process; 0 before it has been started."""
+        """Return the pid of the forking process; 0 before it is started."""
         return self._process.pid if self._process is not None else 0
 
     def start(self, rank: int) -> str:
-        """Request the guard of a replica; return why the last process could not start one, or ""."""
+        """Request a guard for a replica; return why the previous process could not start one, or ""."""
         problem = self._problem()
         if self._process is None:
             self._process = self._begin()
@@ -64,7 +64,7 @@ class Starter:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def close(self) -> None:
-        """End the process; guards that it started continue. Idempotent."""
+        """End the forking process; guards that it started continue. Idempotent."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""Step times of a gang's replicas, and which replica is a straggler. Pure."""
+"""Step times of a gang's replicas, and detection of stragglers. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StepTimer:
         self._newest = (-1, 0.0)
 
     def on_step(self, step: int, now: float) -> None:
-        """Record a reported step; several reports of one step count once."""
+        """Record a report of a step; several reports of the same step count once."""
         last, at = self._newest
         if step <= last and last >= 0:
             return
@@ -31,7 +31,7 @@ class StepTimer:
 
     @property
     def step_s(self) -> float:
-        """Seconds per step; 0 while unknown."""
+        """Return the seconds per step; 0 while unknown."""
         return _median(self._steps) if len(self._steps) >= _NUM_NEEDED else 0.0
 
 
@@ -48,7 +48,7 @@ class Stragglers:
         self._named: set[tuple[int, int]] = set()
 
     def look(self, attempt: int, rank: int, step_s: float) -> str:
-        """Record a replica's step time; return a report if it is a straggler, once per attempt, or ""."""
+        """Record a replica's step time; if it is a straggler, return a description, once per attempt, otherwise ""."""
         self._step_s[rank] = step_s
         if not step_s or (attempt, rank) in self._named:
             return ""

@@ -1,4 +1,4 @@
-"""Deadlines of an attempt: the walltime of its job, and the remaining running time of its task. Pure."""
+"""Deadlines of an attempt: its job's walltime, and its task's remaining running time. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Deadlines", "Due"]
 
 @dataclass(frozen=True)
 class Due:
-    """Expired deadline: its cause, and the grace period for code that saves on a signal."""
+    """Expired deadline: its cause, and the time that code has to save before it is signalled."""
 
     cause: Cause
     message: str
@@ -61,13 +61,13 @@ class Deadlines:
         return bool(self._time_s) and (self._time_s or 0.0) <= _used_s(attempts)
 
     def is_link_too_short(self, now: float) -> bool:
-        """Return whether the scheduler ends this job too soon for another attempt to be worthwhile."""
+        """Return whether the scheduler will end this job too soon for another attempt to be worthwhile."""
         return bool(self._link_ends_at) and self._link_ends_at - now < 2.0 * self.grace_s + 0.05 * (
             self._per_job_s or 0.0
         )
 
     def due(self, now: float, *, is_listening: bool, attempts: Iterable[Attempt]) -> Due | None:
-        """Return the deadline that has passed for the running attempt.
+        """Return the deadline of the running attempt that has expired, or None.
 
         Code that listens gets twice its longest save so far, plus a margin, before it is signalled.
         """
@@ -86,7 +86,7 @@ class Deadlines:
         return min(2.0 * longest_s + min(60.0, 0.1 * per_job_s), 0.5 * per_job_s)
 
     def wall(self) -> float:
-        """Return the first deadline as wall time, for the user and the code; 0: none."""
+        """Return the first deadline as wall time, for users and their code; 0: none."""
         first = min((at for at in (self._job_at, self._time_at) if at), default=0.0)
         return first + self._wall_offset if first else 0.0
 

@@ -1,4 +1,4 @@
-"""Replacement of the replica's process by the user's command, with its exit code and signals."""
+"""Replacement of this process by the user's command, whose exit code and signals become the replica's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["become"]
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Execute a command in place of this process; return a code only on failure."""
+    """Replace this process by a command; return an exit code only on failure."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:

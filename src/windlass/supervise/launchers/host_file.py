@@ -19,7 +19,7 @@ __all__ = ["host_lines", "mpi_main"]
 
 
 def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command on rank 0; on all other ranks, wait to be ended."""
+    """Run the command on rank 0; on other ranks, wait to be ended."""
     wrapped = WrappedCommand.parse(arguments)
     if environ["WINDLASS_RANK"] != "0":
         log_line(f"replica {environ['WINDLASS_RANK']} serves replica 0")
@@ -34,7 +34,7 @@ def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def host_lines(hosts: str, slots: int) -> str:
-    """Return the host file: a line `<address> slots=<n>` per host, shared by replicas with the same address.
+    """Return the host file: one line `<address> slots=<n>` per host; replicas with the same address share a line.
 
     Source: deepspeed, launcher/runner.py, fetch_hostfile; Open MPI, mpirun(1), `--hostfile`.
     """

@@ -1,4 +1,4 @@
-"""`windlass.pyz ranks`: runs one process per GPU, like `srun --ntasks-per-node`; the first failure ends all.
+"""`windlass.pyz ranks`: runs one process per GPU, like `srun --ntasks-per-node`; the first failure ends all of them.
 
 The rank of each process is in the variables of `torch.distributed` and of Slurm. All processes print to the replica's
 pipe.
@@ -26,7 +26,7 @@ _TICK_S = 0.2
 
 
 def ranks_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the processes of one replica; return 0 if all succeeded, else the first failure's code."""
+    """Run the processes of one replica; return 0 if all succeeded, otherwise the first failure's code."""
     wrapped = WrappedCommand.parse(arguments)
     num_here = int(wrapped.number("procs", 1))
     base = wrapped.driver.apply(environ)
@@ -49,7 +49,7 @@ def ranks_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def rank_variables(environ: Mapping[str, str], local: int, num_here: int) -> dict[str, str]:
-    """Return the rank variables of one process; `SLURM_` as in srun(1)."""
+    """Return the rank variables of one process; `SLURM_` variables as in srun(1)."""
     node, num_nodes = int(environ["WINDLASS_RANK"]), int(environ["WINDLASS_NUM_REPLICAS"])
     rank, size = node * num_here + local, num_nodes * num_here
     numbers = {
@@ -82,7 +82,9 @@ class _Group:
         self._processes.append(subprocess.Popen([program, *command[1:]], env=dict(environ)))
 
     def wait(self) -> tuple[int, int]:
-        """Block until all succeeded or one failed; return its local number and its code (128 + n for signal n)."""
+        """Block until all have succeeded or one has failed; return its local rank and exit code (128 + n for signal
+        n).
+        """
         while True:
             codes = [process.poll() for process in self._processes]
             for local, code in enumerate(codes):
@@ -112,7 +114,7 @@ class _Group:
 
 
 def _wait_for_a_child() -> None:
-    """Wait until a child ended, without reaping it."""
+    """Wait until a child has ended, without reaping it."""
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
 
 

@@ -41,7 +41,7 @@ _TOO_SLOW = "timed out during startup"
 
 
 def ray_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run one replica of a task with `cluster: ray`; on rank 0 it becomes the user's command."""
+    """Run one replica of a task with `cluster: ray`; on rank 0, become the user's command."""
     wrapped = WrappedCommand.parse(arguments)
     place = RayPlace.read(wrapped, environ)
     timeout_s = wrapped.number("join-timeout", _JOIN_TIMEOUT_S)
@@ -61,7 +61,7 @@ def ray_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping[str, str]) -> int:
-    """Wait until every node has joined with the planned GPUs; return 0, or the code to exit with."""
+    """Wait until every node has joined with the planned GPUs; return 0, or the exit code to use."""
     began = time.monotonic()
     nodes: dict[int, list[float]] = {}
     for event in events.until(began + timeout_s):
@@ -87,7 +87,7 @@ def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping
 
 
 def _short_of(place: RayPlace, nodes: Mapping[int, Sequence[float]]) -> str:
-    """Describe a node that has fewer GPUs than planned; "" if there is none."""
+    """Describe the first node that has fewer GPUs than planned; "" if there is none."""
     for rank, (gpus, _) in sorted(nodes.items()):
         if gpus < place.num_gpus:
             return f"{place.name(rank)} joined Ray with {gpus:g} of {place.num_gpus} GPUs"
@@ -157,7 +157,7 @@ class _Events:
         self.is_closed = False
 
     def follow(self, other: _Events) -> None:
-        """Read from another process from now on; discard later events of the current one."""
+        """Read from another process from now on, and discard later events of the current one."""
         os.close(self._fd)
         self._fd, self._received, self.is_closed = other._fd, b"", False
 

@@ -1,4 +1,4 @@
-"""Settings of an attempt's Ray cluster on one node: addresses, counts, token, options of `ray start`."""
+"""Settings of an attempt's Ray cluster on one node: addresses, counts, the token, and options for `ray start`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MIN_STORE_BYTES = 80 << 20
 
 @dataclass(frozen=True)
 class RayPlace:
-    """Node of an attempt's Ray cluster.
+    """Settings of one node in an attempt's Ray cluster.
 
     Attributes:
         folder: folder of Ray's sockets, logs and spilled objects, on this node's disk.
@@ -45,7 +45,7 @@ class RayPlace:
 
     @classmethod
     def read(cls, wrapped: WrappedCommand, environ: Mapping[str, str]) -> RayPlace:
-        """Read the command line and variables of a replica; counts that the plan lacks come from the job."""
+        """Read a replica's command line and variables; counts that the plan lacks come from the job."""
         rank = int(environ["WINDLASS_RANK"])
         hosts = tuple(host_addresses(environ.get("WINDLASS_HOSTS", "")))
         num_here = sum(address == hosts[rank][1] for _, address in hosts) if hosts else 1
@@ -65,12 +65,12 @@ class RayPlace:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether there is only one node, so that no network is needed."""
+        """Return whether there is only one node, so that no network address is needed."""
         return self.num_nodes == 1
 
     @property
     def head(self) -> str:
-        """Return the driver's RAY_ADDRESS; Ray would replace 127.0.0.1 with the machine's network address."""
+        """Return the RAY_ADDRESS for the driver; Ray would replace 127.0.0.1 with the machine's network address."""
         if self.is_alone:
             return f"127.0.0.1:{self.port}"
         return f"{_loopback(0) if self.address.startswith('127.') else self.address}:{self.port}"
@@ -87,12 +87,12 @@ class RayPlace:
         return self.address if self.rank == 0 else ""
 
     def name(self, rank: int) -> str:
-        """Return a replica's name for messages."""
+        """Return a replica's name for use in messages."""
         host = self.hosts[rank][0] if rank < len(self.hosts) else ""
         return f"replica {rank} ({host})" if host else f"replica {rank}"
 
     def options(self) -> tuple[str, ...]:
-        """Return the options of `ray start`: planned counts, a private folder, and only the required ports."""
+        """Return the options for `ray start`: planned counts, a private folder, and only the required ports."""
         found = [
             f"--node-name={NODE_NAME}{self.rank}",
             f"--temp-dir={self.folder / RAY_FOLDER}",
@@ -110,7 +110,7 @@ class RayPlace:
         return tuple(found)
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of every process of this Ray cluster; the user's settings take precedence.
+        """Return the variables for every process of this Ray cluster; the user's settings take precedence.
 
         Every user of the network can connect to Ray's ports, so all processes authenticate with a token.
         """
@@ -127,7 +127,7 @@ def _loopback(rank: int) -> str:
 
 
 def count_cpus(environ: Mapping[str, str], num_here: int) -> int:
-    """Return this replica's CPUs if the plan has none: its share of the allocation on this machine."""
+    """Return this replica's CPU count if the plan has none: its share of the CPUs allocated on this machine."""
     stated = environ.get("SLURM_CPUS_ON_NODE", "")
     total = int(stated) if stated.isdecimal() else len(os.sched_getaffinity(0))
     return max(1, total // num_here)

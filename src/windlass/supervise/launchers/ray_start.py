@@ -1,4 +1,4 @@
-"""Part of `cluster: ray` that runs in the user's Python: starts this node's Ray processes, reports joined nodes.
+"""Part of `cluster: ray` that runs in the user's Python: starts this node's Ray processes and reports nodes that join.
 
     <user's python> windlass.pyz ray-start SPEC
 
@@ -35,7 +35,7 @@ _SAY = Callable[..., None]
 
 @dataclass(frozen=True)
 class StartSpec:
-    """Parameters of one node.
+    """Parameters for starting Ray on one node.
 
     Attributes:
         rank: 0 is the head.
@@ -52,7 +52,7 @@ class StartSpec:
     fd: int
 
     def to_text(self) -> str:
-        """Return the parameters as one command-line word, without secrets."""
+        """Return the parameters, without secrets, as one command-line word."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -91,7 +91,7 @@ def ray_start_main(arguments: Sequence[str]) -> int:
 
 
 def _extend_node_wait() -> None:
-    """Look for this node in Ray's table as long as its raylet lives.
+    """Make `ray start` wait for this node in Ray's table for as long as its raylet lives.
 
     Ray itself gives up after 30 s, which is too short on a busy machine.
     """
@@ -143,7 +143,7 @@ def _name(pid: int) -> str:
 
 
 def _wait_for_head(spec: StartSpec) -> None:
-    """Wait until the head is in Ray's table; otherwise `ray start` would poll every two seconds."""
+    """Wait until the head is in Ray's table; `ray start` itself would poll only every two seconds."""
     _wait_for_port(spec.address)
     fetch = _table(spec.address)
     while 0 not in fetch():
@@ -174,7 +174,7 @@ def _wait_for_port(address: str) -> None:
 
 
 def _table(address: str) -> Callable[[], dict[int, list[float]]]:
-    """Return a function that reads Ray's table of nodes: the resources of live nodes, by rank.
+    """Return a function that reads the resources of live nodes from Ray's node table, by rank.
 
     Ray's own commands read the table this way, without becoming a driver. A Ray without such a client (its module is
     private) is asked as a driver, with its public functions.

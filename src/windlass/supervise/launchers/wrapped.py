@@ -1,4 +1,4 @@
-"""Command line of a wrapper program: its options, variables by role, then `--` and the user's command.
+"""Command line of a wrapper program: its options, its variables by role, then `--` and the user's command.
 
 `windlass.pyz ray --num-gpus=4 --driver-set=LD_PRELOAD=/x.so --worker-unset=LD_PRELOAD -- python train.py`
 """
@@ -15,20 +15,20 @@ __all__ = ["RoleVariables", "WrappedCommand"]
 
 @dataclass(frozen=True)
 class RoleVariables:
-    """Variables to set or unset for the processes of a role."""
+    """Variables to set or unset for processes with a given role."""
 
     set: Mapping[str, str] = field(default_factory=dict)
     unset: Sequence[str] = ()
 
     def apply(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of a process with this role."""
+        """Return a process's variables with this role's changes applied."""
         kept = {name: value for name, value in environ.items() if name not in self.unset}
         return {**kept, **self.set}
 
 
 @dataclass(frozen=True)
 class WrappedCommand:
-    """Command with the options before it.
+    """User's command, and the options before it.
 
     Attributes:
         options: options of the program, by name without dashes.

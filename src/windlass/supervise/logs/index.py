@@ -1,4 +1,4 @@
-"""Index beside a log: offset, line and time, so that `logs --since` can seek.
+"""Index of a log, in a file beside it: offsets, lines and times, so that `logs --since` can seek.
 
 One fixed-size record per piece appended to the log, at most ten per second: the byte at `offset`, on line `line`
 (counted from 0), arrived at `time_ns`; bytes up to the next record arrived within `INTERVAL_NS` of it.
@@ -21,7 +21,7 @@ RECORD_BYTES = _RECORD.size
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """Start of a piece of a log.
+    """Entry of an index: where a piece of the log starts, and when it arrived.
 
     Attributes:
         offset: position in the log file.
@@ -39,12 +39,12 @@ class IndexRecord:
 
 
 def index_path(log_path: Path) -> Path:
-    """Return the index of a log: `0.log` -> `0.log.idx`."""
+    """Return the path of a log's index: `0.log` -> `0.log.idx`."""
     return log_path.with_name(log_path.name + ".idx")
 
 
 def read_index(path: Path) -> list[IndexRecord]:
-    """Read all complete records; an empty list if there is no index yet."""
+    """Read all complete records; return an empty list if there is no index yet."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def read_index(path: Path) -> list[IndexRecord]:
 
 
 def offset_at(path: Path, wall_time: float) -> int:
-    """Return the offset in the log after which everything arrived at `wall_time` or later.
+    """Return an offset in the log; everything after it arrived at `wall_time` or later.
 
     Args:
         path: the index (`<log>.idx`), beside the log.

@@ -1,4 +1,4 @@
-"""Log state that survives a supervisor: the pipe, and a small file in memory.
+"""Log state that outlives a supervisor: the pipe, and a small file in memory.
 
 The guard creates a `LogPipe` and outlives all supervisors; each incarnation of the supervisor inherits its descriptors.
 
@@ -27,7 +27,7 @@ _MAGIC = b"windlas1"
 
 @dataclass(frozen=True)
 class Cursor:
-    """Progress of the log; written with one `pwrite` within one page, so that no SIGKILL leaves it incomplete.
+    """Progress of a log; written with one `pwrite` within one page, so that no SIGKILL leaves it incomplete.
 
     Attributes:
         log: mark of the log file that the lengths refer to, derived from its path.
@@ -63,14 +63,14 @@ class LogPipe:
 
     @classmethod
     def create(cls) -> LogPipe:
-        """Create a pipe; like all descriptors in Python, it is closed on exec unless passed in `pass_fds`."""
+        """Create a pipe; like all descriptors in Python, its ends are closed on exec unless listed in `pass_fds`."""
         read_fd, write_fd = os.pipe()
         enlarge_pipe(read_fd, _PIPE_BYTES)
         return cls(read_fd, create_memory_file("windlass-log"), write_fd)
 
     @classmethod
     def parse(cls, text: str) -> LogPipe:
-        """Decode `str` in the process that inherited the descriptors."""
+        """Decode the `str` form in the process that inherited the descriptors."""
         read_fd, staging_fd, write_fd = (int(part) for part in text.split(","))
         return cls(read_fd, staging_fd, write_fd)
 
@@ -79,23 +79,23 @@ class LogPipe:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Return the descriptors that a child which pumps needs, for `pass_fds`."""
+        """Return the descriptors that a child needs to run the pump, for `pass_fds`."""
         return tuple(part for part in (self.read_fd, self.staging_fd, self.write_fd) if part >= 0)
 
     def close_writer(self) -> LogPipe:
-        """Close this process's write end, after the user's processes got theirs."""
+        """Close this process's write end once the user's processes have theirs."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
         return replace(self, write_fd=-1)
 
     def close(self) -> None:
-        """Close all descriptors of this process."""
+        """Close all of this process's descriptors of the pipe."""
         for descriptor in self.descriptors:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
     def load_cursor(self) -> Cursor | None:
-        """Return the last cursor written by any incarnation; None on a new pipe."""
+        """Return the newest cursor that any incarnation wrote; None for a new pipe."""
         raw = os.pread(self.staging_fd, _CURSOR.size, 0)
         if len(raw) < _CURSOR.size:
             return None
@@ -105,7 +105,7 @@ class LogPipe:
         return Cursor(log, consumed, cut, log_length, index_length, num_lines)
 
     def save_cursor(self, cursor: Cursor) -> None:
-        """Store `cursor` for the next incarnation."""
+        """Store `cursor`, also for the next incarnation."""
         raw = _CURSOR.pack(
             _MAGIC,
             cursor.log,
@@ -126,7 +126,7 @@ class LogPipe:
         return os.pread(self.staging_fd, count, HEADER_BYTES + start)
 
     def write_staged(self, content: bytes) -> None:
-        """Overwrite the first staged bytes, which must have been consumed."""
+        """Overwrite the first staged bytes, which must already be in the log."""
         os.pwrite(self.staging_fd, content, HEADER_BYTES)
 
     def cut_staged(self, length: int) -> None:

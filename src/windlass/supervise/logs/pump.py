@@ -54,7 +54,7 @@ _DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 @dataclass(frozen=True)
 class PumpResult:
-    """Result of one turn of the pump.
+    """Result of one call of the pump.
 
     Attributes:
         num_bytes: bytes taken from the user's processes.
@@ -71,7 +71,7 @@ class PumpResult:
 
 
 class LogPump:
-    """Log stream: reads from a pipe, appends to a log file and its index.
+    """Pump for one log: reads from a pipe, and appends to the log file and its index.
 
     Creating it recovers the state: it continues where the last incarnation was killed. A log file unknown to the channel
     (from an incarnation whose guard died too) is continued. A channel may serve several logs in turn: drain in between.
@@ -99,7 +99,7 @@ class LogPump:
         self._cursor = self._recover(_mark(os.fsencode(os.path.abspath(str(log_path)))))
 
     def pump(self) -> PumpResult:
-        """Move the pipe's content to the log; never waits for output."""
+        """Move the content of the pipe to the log; never waits for output."""
         num_bytes = 0
         try:
             num_bytes = self._receive()
@@ -112,7 +112,8 @@ class LogPump:
         return PumpResult(num_bytes, self._is_eof, False, data)
 
     def drain(self, deadline: float) -> PumpResult:
-        """Pump until the output ends, or everything printed before `deadline` is in the log, held bytes included.
+        """Pump until the output ends, or until everything printed before `deadline` is in the log, including bytes held
+        back.
 
         Args:
             deadline: monotonic time; in the past: pump only the current content of the pipe.
@@ -154,7 +155,7 @@ class LogPump:
         return lines[-count:] if count > 0 else []
 
     def close(self) -> None:
-        """Sync and close the files; the channel stays open."""
+        """Sync and close the files; the pipe stays open."""
         for descriptor in (self._log_fd, self._index_fd):
             os.fsync(descriptor)
             os.close(descriptor)
@@ -187,7 +188,7 @@ class LogPump:
     # --- steps 2 to 5
 
     def _advance(self, is_final: bool) -> bytes:
-        """Append staged bytes to the log, up to where the redactor holds them back; return the appended bytes."""
+        """Append staged bytes to the log, except those that the redactor holds back; return the appended bytes."""
         cursor = self._cursor
         staged = self._pipe.read_staged(cursor.consumed, self._pipe.staged_length() - cursor.consumed)
         if not staged:
@@ -232,7 +233,7 @@ class LogPump:
     # --- recovery
 
     def _recover(self, log: bytes) -> Cursor:
-        """Restore files and staging file to the state of the last commit after a SIGKILL."""
+        """After a SIGKILL, restore the log files and the staged bytes to the last commit."""
         found = self._pipe.load_cursor()
         cursor = found or Cursor(log)
         if cursor.cut >= 0:
@@ -254,7 +255,7 @@ class LogPump:
         return cursor
 
     def _adopt(self, cursor: Cursor, log_length: int, index_length: int) -> Cursor:
-        """Continue a log file unknown to this channel (usually a new, empty one)."""
+        """Continue a log file that this pipe has no cursor for, usually a new, empty one."""
         num_lines, offset = 0, 0
         while offset < log_length:
             piece = os.pread(self._log_fd, 1 << 20, offset)

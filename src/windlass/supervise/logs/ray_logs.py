@@ -1,4 +1,4 @@
-"""Ray's own logs of one node, copied from its disk beside the attempt's logs, with secrets redacted.
+"""Ray's own logs on one node, copied from its disk to the attempt's logs, with secrets redacted.
 
 Their total size is limited: the newest part of each file, newest files first.
 """
@@ -22,7 +22,8 @@ _PIECE_BYTES = 1 << 20
 
 
 def collect_ray_logs(folder: Path, target: Path, redactor: Redactor) -> int:
-    """Copy the logs in Ray's folder on this node to `target`; return the number of files. Blocks for seconds at most.
+    """Copy the logs in Ray's folder on this node to `target`; return the number of files. Blocks for a few seconds at
+    most.
 
     Raises:
         OSError: a file cannot be read or written; earlier ones were copied.
@@ -47,7 +48,7 @@ def _files(logs: Path) -> list[Path]:
 
 
 def _copy_end(path: Path, copy: Path, size: int, redactor: Redactor) -> None:
-    """Copy the last `size` bytes, except the first few, since the cut may split a secret."""
+    """Copy the last `size` bytes without the first few of them, since the cut may split a secret."""
     with open(str(path), "rb") as source, open(str(copy), "wb") as destination:
         start = source.seek(0, os.SEEK_END) - size
         skip = redactor.max_held_bytes if start > 0 else 0

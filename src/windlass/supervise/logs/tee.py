@@ -1,4 +1,4 @@
-"""Copy of a replica's log on standard output, for backends that store standard output as the job's log.
+"""Copy of a replica's log to standard output, for backends that store standard output as the job's log.
 
 The supervisor writes the redacted log files; this process only reads them. It is an ancestor of the guard, so that it
 blocks only itself if its output is not read.
@@ -25,7 +25,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class LogTee:
-    """Copier of new content in one replica's logs, attempt by attempt, in order.
+    """Copier for one replica's logs: new content is copied attempt by attempt, in order.
 
     Args:
         logs: the run's folder of logs, `<attempt>/<task>/<rank>.log` below it.
@@ -58,7 +58,7 @@ class LogTee:
             piece = piece[written:] if isinstance(written, int) else b""
 
     def _newest(self) -> int:
-        """Return the newest attempt with a log of this replica; 0: none."""
+        """Return the newest attempt for which this replica has a log; 0: none."""
         with contextlib.suppress(FileNotFoundError):
             names = [name for name in os.listdir(str(self._logs)) if name.isdigit()]
             return max((int(name) for name in names if (self._logs / name / self._name).exists()), default=0)
@@ -66,14 +66,16 @@ class LogTee:
 
 
 class Watcher(Protocol):
-    """Follower of something that grows."""
+    """Object that `run_watched` calls at intervals while the child runs."""
 
     def look(self) -> None:
         """Process new content; an OSError ends the watch."""
 
 
 def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
-    """Run a function in a child, forward signals to it, follow its output; return its exit code."""
+    """Run a function in a child, forward signals to it, and call the watcher meanwhile; return the child's exit
+    code.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()
     if child == 0:
@@ -106,7 +108,7 @@ def _follow(watcher: Watcher, is_over: threading.Event) -> None:
 
 
 def _wait(child: int) -> int:
-    """Return the child's exit code; also reap orphans, which the first process of a container adopts."""
+    """Return the child's exit code; also reap orphans, which a container's first process adopts."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: list them, find the newest intact one, and delete them atomically."""
+"""Checkpoints on disk: list them, find the newest intact one, delete them atomically."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HIDDEN = "."
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """Checkpoint on disk.
+    """Checkpoint on disk, with or without a manifest.
 
     Attributes:
         step: training step; without a manifest, the last number in its name.
@@ -35,7 +35,9 @@ class CheckpointFiles:
 
 
 def find_checkpoints(folder: Path, pattern: str) -> list[CheckpointFiles]:
-    """Return a task's checkpoints, oldest first: with a manifest, or matching its pattern (may be "")."""
+    """Return a task's checkpoints, oldest first: those with a manifest, and those whose path matches `pattern` (may
+    be "").
+    """
     if not folder.is_dir():
         return []
     found = {held.path: held for held in _committed(folder)}
@@ -66,7 +68,7 @@ def _committed(folder: Path) -> Iterator[CheckpointFiles]:
 
 
 def newest_intact(held: Sequence[CheckpointFiles], *, reads: bool = True) -> CheckpointFiles | None:
-    """Return the newest checkpoint that is intact, byte for byte; one without a manifest counts as intact.
+    """Return the newest checkpoint whose files match its manifest; one without a manifest counts as intact.
 
     Args:
         held: checkpoints, oldest first.
@@ -84,7 +86,7 @@ def newest_intact(held: Sequence[CheckpointFiles], *, reads: bool = True) -> Che
 
 
 def move_to_trash(path: Path, folder: Path) -> None:
-    """Hide a checkpoint atomically, by a rename; then move the manifest of a file."""
+    """Hide a checkpoint atomically by renaming it; then move its manifest, if that is a separate file."""
     aside = folder / f"{_ASIDE}{os.getpid()}-{path.name}"
     os.rename(path, aside)
     manifest = path.with_name(path.name + FILE_SUFFIX)
@@ -93,7 +95,7 @@ def move_to_trash(path: Path, folder: Path) -> None:
 
 
 def trashed(folder: Path) -> list[Path]:
-    """Return the entries that `move_to_trash` left in a task's folder."""
+    """Return the paths to which `move_to_trash` moved a task's checkpoints."""
     return sorted(folder.glob(f"{_ASIDE}*"))
 
 

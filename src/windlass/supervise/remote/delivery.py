@@ -1,4 +1,4 @@
-"""Delivery of a run's secrets to its job: a 0600 file in a 0700 folder, outside the run's folder.
+"""Delivery of a run's secrets to its job, in a 0600 file in a 0700 folder outside the run's folder.
 
 `<folder>/<token>.json` has the values (in base64, so that grep does not find them); `<folder>/<token>.<NAME>` has one
 value for code that needs a file. The client writes the first (windlass.secrets), the supervisor reads it and passes the
@@ -34,7 +34,7 @@ _SCHEMA = 1
 
 
 def secret_values(job: JobDocument) -> dict[str, bytes]:
-    """Return the values of all secrets of a job, by name, for its redactor.
+    """Return the values of all of a job's secrets by name, for its redactor.
 
     Raises:
         AccessError: the delivery is gone, readable by others, damaged, or lacks a secret.
@@ -53,7 +53,9 @@ def secret_values(job: JobDocument) -> dict[str, bytes]:
 
 
 def secret_variables(job: JobDocument) -> dict[str, str]:
-    """Return the variables of the user's processes: values, or paths of 0600 files; idempotent."""
+    """Return the variables that pass the secrets to the user's processes: values, or paths of 0600 files;
+    idempotent.
+    """
     variables = {}
     values = secret_values(job)
     for use in job.secrets:
@@ -105,12 +107,12 @@ def remove_delivery(path: Path) -> None:
 
 
 def delivery_token(path: Path) -> str:
-    """Return the token of the run that a file in a delivery folder belongs to."""
+    """Return the token of the run that a file in the delivery folder belongs to."""
     return path.name.lstrip(".").partition(".")[0]
 
 
 def check_private(path: Path) -> None:
-    """Refuse a file or folder that other users may read, or that another user created.
+    """Raise AccessError if other users may read a file or folder, or if another user created it.
 
     Raises:
         AccessError: code `secret-exposed`, with the command that fixes it.

@@ -1,4 +1,4 @@
-"""Frame of a message between a client and a site: a header and pieces of bytes, accepted only if complete.
+"""Framing of messages between a client and a site: a header and pieces of bytes, accepted only if complete.
 
 `windlass-frame SHA256 LENGTH` and a newline, then LENGTH bytes: the header as one line of JSON, and the body. A message
 that was truncated or changed in transit does not match its digest.
@@ -37,7 +37,7 @@ def pack(header: Mapping[str, Any], pieces: Iterable[bytes] = ()) -> bytes:
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """Return (header, pieces) of a message; raises ValueError unless it is complete."""
+    """Return the header and the pieces of a message; raises ValueError unless it is complete."""
     line, content = message[:FRAME_LINE_BYTES], message[FRAME_LINE_BYTES:]
     if line != frame_line(hashlib.sha256(content).hexdigest(), len(content)):
         raise ValueError("the message was truncated or changed on the way")
@@ -55,7 +55,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 class FrameReader:
-    """Reader of a long message as a file, verified at its end.
+    """File-like reader of a long message, which is verified at its end.
 
     Raises:
         ValueError: the input is not a message.
@@ -71,14 +71,14 @@ class FrameReader:
         self._digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes of the content; fewer than `size` only at its end."""
+        """Return the next bytes of the content; fewer than `size` only at the end."""
         piece = self._source.read(self._left if size < 0 else min(size, self._left))
         self._left -= len(piece)
         self._digest.update(piece)
         return piece
 
     def header(self) -> dict[str, Any]:
-        """Return the line of JSON at the beginning of the content."""
+        """Return the JSON object in the first line of the content."""
         line = bytearray()
         while not line.endswith(b"\n"):
             byte = self.read(1)

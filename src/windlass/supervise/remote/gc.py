@@ -1,4 +1,4 @@
-"""Removal at a site on behalf of a client: ended runs, their checkpoints, unused environments.
+"""Removal of ended runs, their checkpoints and unused environments at a site, on behalf of a client.
 
 The client decides by its rules; this module also checks that a run is over, or that an environment is unused.
 """
@@ -30,7 +30,7 @@ TRASH = ".trash-"
 
 
 def clear(source: BinaryIO) -> dict[str, Any]:
-    """Execute one request; idempotent. The header has `what`:
+    """Execute one removal request; idempotent. The header's `what` is one of:
 
     `held`: list the checkpoints of `task` in the run's folder `root`, including those that match `pattern`. The answer:
     `held`: [name, step, at, is_committed, bytes] of each, oldest first; `whole`: the newest one with correct sizes, or "".
@@ -72,7 +72,7 @@ def _remove_checkpoints(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remove_run(header: dict[str, Any]) -> dict[str, Any]:
-    """Rename the folder, then delete it; also delete leftovers of an earlier removal."""
+    """Rename a run's folder, then delete it; also delete what an earlier removal left behind."""
     root = Path(header["root"])
     if root.parent.name != "runs" or not root.is_absolute():
         raise PreconditionError(f"{root} is not the folder of a run", code="run-not-found")
@@ -120,7 +120,7 @@ def _environments(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _needs(runs: Path) -> Iterator[tuple[str, str]]:
-    """Yield plan and locations of every run that did not succeed; an unreadable run may still be resumed."""
+    """Yield the name, plan and locations of each run that did not succeed; an unreadable run may still be resumed."""
     for root in sorted(runs.iterdir()) if runs.is_dir() else ():
         try:
             is_done = _state(root) is State.SUCCEEDED

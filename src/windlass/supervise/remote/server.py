@@ -1,4 +1,4 @@
-"""Server at a site: one request from a client on standard input, one reply on standard output.
+"""Server at a site: reads one request from standard input, writes one reply to standard output.
 
 The reply is a message of `windlass.supervise.remote.framing`; if the request failed, its header has `error`.
 """
@@ -47,7 +47,7 @@ def _done(command: str, source: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def explained(error: Exception) -> WindlassError:
-    """Return the error to report to the client."""
+    """Convert an exception to the error that is reported to the client."""
     if isinstance(error, WindlassError):
         return error
     if not isinstance(error, OSError):

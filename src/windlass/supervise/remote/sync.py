@@ -1,4 +1,4 @@
-"""Site's side of a mirror: sends new content of a run's folder to a client, and appends new content from it.
+"""Mirror of a run, site's side: sends new content of the run's folder to a client, and appends the client's.
 
 All these files only grow, and each has one writer. So an offset describes the state of a copy, and repeating a request
 changes nothing.
@@ -36,7 +36,7 @@ def whole_end(content: bytes) -> int:
 
 
 def exchange_news(source: BinaryIO) -> _Answer:
-    """Execute one turn. The header of the request has:
+    """Exchange new content with a client, once. The header of the request has:
 
     `root`: the run's folder. `appends`: [path, offset] of each piece to append to a journal file of the client. `puts`:
     paths of the pieces after those, small files written whole. `own`: names of the client's journal files. `sizes`: sizes
@@ -69,7 +69,7 @@ def exchange_news(source: BinaryIO) -> _Answer:
 
 
 def _append(path: Path, offset: int, piece: bytes) -> None:
-    """Append the missing part of a piece that belongs at `offset`; a gap before it is left to the next turn.
+    """Append the part of a piece that is missing in the file; do nothing if there would be a gap before `offset`.
 
     Raises:
         PreconditionError: the existing content differs.
@@ -141,7 +141,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _grown(path: Path, offset: int, room: int) -> tuple[bytes, bool]:
-    """Return (final content after `offset`, whether the limit truncated it)."""
+    """Return the content after `offset`, up to its last complete record, and whether the limit truncated it."""
     size = _size(path)
     if size <= offset:
         return b"", False
@@ -171,7 +171,7 @@ def below(root: Path, path: str) -> Path:
 
 
 def fetch_files(source: BinaryIO) -> _Answer:
-    """Return pieces of files of a run. The header of the request has `root` and one of these.
+    """Return pieces of a run's files. The header of the request has `root` and one of these:
 
     `under`: a file or folder; the answer's `entries` are [path, size, mode, mtime_ns, link] of everything in it. `pieces`:
     [path, offset, length] of each requested piece; the answer has a piece for each, shorter at a file's end.

@@ -1,4 +1,4 @@
-"""Receiver of a client's uploads: folders in one archive, and secrets; each appears atomically.
+"""Receiver of a client's uploads: folders in one archive, and secrets. Each appears atomically.
 
 An existing folder is not changed: names of uploads are unique to their content, or to one run.
 """
@@ -26,7 +26,7 @@ _STALE_S = 86400.0
 
 
 def receive_folders(source: BinaryIO) -> dict[str, Any]:
-    """Unpack an incoming archive; the last folder in its header appears last.
+    """Unpack an incoming archive; its folders appear in the order of its header.
 
     Returns:
         `made`: the folders that were created.
@@ -60,7 +60,7 @@ def receive_folders(source: BinaryIO) -> dict[str, Any]:
 
 
 def _fresh_folder(target: Path) -> Path:
-    """Create a new folder beside the target; remove leftovers of killed calls."""
+    """Create a new folder beside the target, and remove those that killed calls left behind."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in target.parent.glob(f".{target.name}.*.part"):
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def _fresh_folder(target: Path) -> Path:
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, name: str) -> None:
-    """Create one member: a folder, a file, or a symbolic link; nothing through a link or outside the folder."""
+    """Create one member (folder, file or symbolic link), but nothing through a link or outside the folder."""
     path = folder / name
     is_outside = os.path.isabs(name) or ".." in Path(name).parts
     if is_outside or os.path.realpath(str(path.parent)) != os.path.join(os.path.realpath(str(folder)), *_parents(name)):
@@ -97,7 +97,7 @@ def _parents(name: str) -> list[str]:
 
 
 def _move(fresh: Path, target: Path) -> bool:
-    """Rename a finished folder to its place; False if another process was faster."""
+    """Rename a finished folder to its final path; return False if another process was faster."""
     try:
         os.rename(str(fresh), str(target))
     except OSError:
@@ -109,7 +109,7 @@ def _move(fresh: Path, target: Path) -> bool:
 
 
 def receive_secrets(source: BinaryIO) -> dict[str, Any]:
-    """Write a delivery of secrets, readable by its owner only, or remove it if the message has none; idempotent.
+    """Write a delivery of secrets that only its owner can read, or remove it if the message has none; idempotent.
 
     Raises:
         AccessError: other users can read the folder.

@@ -1,1 +1,1 @@
-"""Replica: its supervisor and the user's process below it."""
+"""Replica: its supervisor, and the user's process that it runs."""

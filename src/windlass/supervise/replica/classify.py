@@ -1,4 +1,4 @@
-"""Classification of a process's end by its exit code, its own report, and the state of its node."""
+"""Classification of how a process ended, from its exit code, its own report, and the state of its node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ERROR_LINE = r"\s*(?:\[[^\]]*\]:?\s*)?(?:[\w.]*(?:Error|Exception)|(?i:error|fa
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence in addition to the exit code.
+    """What is known about the end of a process in addition to its exit code.
 
     Attributes:
         stop_cause: why windlass was stopping the process; empty if it was not.
@@ -75,7 +75,9 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
 
 
 def _read_report(report: tuple[int, str, str] | None) -> tuple[int, str, str] | None:
-    """Return the code's report; an unknown cause becomes an ordinary failure with its text in the message."""
+    """Parse the report by the user's code; an unknown cause becomes an ordinary failure with its text in the
+    message.
+    """
     if report is None or not isinstance(report[0], int):
         return None
     code, cause, message = report[0], str(report[1] or ""), str(report[2] or "")
@@ -112,7 +114,7 @@ def _cause(code: int, evidence: Evidence) -> tuple[Cause, str]:
 
 
 def _error_line(lines: Sequence[str]) -> str:
-    """Return the line with the error: from the last traceback, else `SomeError: ...`, else the last line."""
+    """Return the line that names the error: from the last traceback, else `SomeError: ...`, else the last line."""
     traceback = find_traceback(lines)
     if traceback:
         return traceback.rpartition("\n")[2]
@@ -121,7 +123,7 @@ def _error_line(lines: Sequence[str]) -> str:
 
 
 def _code_in_report(lines: Sequence[str]) -> int:
-    """Return the exit code of the rank that failed first, from torchrun's table; torchrun itself exits with 1.
+    """Return the exit code of the rank that failed first, from torchrun's table; torchrun itself exits with code 1.
 
     Source: torch.distributed.elastic.multiprocessing.errors, ChildFailedError.
     """

@@ -1,4 +1,4 @@
-"""Control file and variables for user code: requests of the replica, and values that only the job knows."""
+"""Control file and variables for user code: requests from the replica, and values that only the job knows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUM_NAMES = 8
 
 
 class ControlFile:
-    """Requests from one replica to its code, in a private folder on this machine; `report` reads them."""
+    """File with a replica's requests to its code, in a private folder on this machine; `report` reads it."""
 
     def __init__(self, job: JobDocument, rank: int, incarnation: Incarnation) -> None:
         self._job, self._rank, self._incarnation = job, rank, incarnation
@@ -50,7 +50,7 @@ class ControlFile:
         shutil.rmtree(str(self._path.parent), ignore_errors=True)
 
     def variables(self, gpus: str) -> dict[str, str]:
-        """Return the variables of the job; `gpus`: ids leased for the gang, comma separated."""
+        """Return the variables that describe the job; `gpus` are the ids leased for the gang, comma separated."""
         ours = {
             "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
             "WINDLASS_CONTROL": str(self._path),
@@ -74,7 +74,7 @@ class ControlFile:
 
 
 def _folder(job: JobDocument, rank: int) -> Path:
-    """Return the folder of the control file: constant for a replica, and not guessable by other users.
+    """Return the folder for the control file: always the same for a replica, and not guessable by other users.
 
     All users of the machine can see the name, so one replica's name must not reveal other names. After the folder was
     removed, another user may create it before the next attempt begins; then another name is used.
@@ -96,6 +96,6 @@ def _name(job: JobDocument, rank: int, number: int) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a path is a folder of this user that no other user may enter."""
+    """Return whether a path is a folder that belongs to this user and that no other user may enter."""
     found = os.lstat(path)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

@@ -1,4 +1,4 @@
-"""Pure core of one replica: follows the leader's orders, starts user code at most once per attempt.
+"""Pure core of one replica: follows the leader's orders, and starts user code at most once per attempt.
 
     idle --gather(n)--> ready(n) --run(n)--> started(n) --exit--> ended(n) --gather(n+1)--> ready(n+1) ...
 
@@ -36,7 +36,7 @@ __all__ = ["ReplicaCore"]
 
 
 class ReplicaCore:
-    """Core of one replica of a task.
+    """Core of one replica: all decisions, without input or output.
 
     Args:
         rank: this replica's number within the gang.
@@ -94,7 +94,7 @@ class ReplicaCore:
         return 0
 
     def status(self) -> ReplicaStatus:
-        """Return this replica's state, for the leader."""
+        """Return this replica's status, for the leader."""
         return ReplicaStatus(
             rank=self.rank,
             attempt=self.attempt,
@@ -108,11 +108,11 @@ class ReplicaCore:
         )
 
     def needs_port(self, order: Order) -> bool:
-        """Return whether `on_order` will use its port for a new attempt."""
+        """Return whether `on_order` needs a port for a new attempt."""
         return order.step in (Step.GATHER, Step.RUN) and order.attempt > self.attempt
 
     def on_order(self, order: Order, now: float, port: int) -> list[Command]:
-        """Follow the leader's newest order; `port`: a free port of this host, if `needs_port`."""
+        """Follow the leader's newest order; `port` is a free port of this host if `needs_port`."""
         if order.epoch < self.order.epoch:
             return []
         self.order = order
@@ -139,11 +139,11 @@ class ReplicaCore:
         return [OpenGate(), SendStatus(self.status())]
 
     def on_spawn_failed(self, end: End) -> list[Command]:
-        """Handle a user's command that could not be executed."""
+        """Handle the failure to execute the user's command."""
         return self.on_ended(end)
 
     def on_ended(self, end: End) -> list[Command]:
-        """Handle the end of the user's processes, with a complete log."""
+        """Handle the end of the user's processes, after their log is complete."""
         if self.phase is Phase.ENDED:
             return [SendStatus(self.status())]
         if self._stall is not None:
@@ -153,7 +153,7 @@ class ReplicaCore:
         return [SendStatus(self.status())]
 
     def on_stalled(self, end: End) -> list[Command]:
-        """Kill everything after a stall or another problem, which becomes the cause of the end."""
+        """Kill everything after a stall or another problem, and use `end` as the cause."""
         if self.phase is not Phase.STARTED or self._stall is not None:
             return []
         self._stall = end
@@ -161,14 +161,14 @@ class ReplicaCore:
         return [KillTree()]
 
     def on_alone(self) -> list[Command]:
-        """Leave if the leader is gone since the task ended; the journal must show the whole run."""
+        """Leave if the leader is gone because the task ended; the journal view must show the whole run."""
         task = self._journal.task()
         if task.end is None and task.newest_job <= self.job:
             return []
         return [*self._clear(), Leave(0 if task.end is not None and task.end[0] is State.SUCCEEDED else 1)]
 
     def on_superseded(self) -> list[Command]:
-        """Leave: the job was restarted, and this start's leader is gone."""
+        """Leave, because the job was restarted and this start's leader is gone."""
         return [*self._clear(), Leave(EXIT_RESUMABLE)]
 
     def on_notice(self, reason: str) -> list[Command]:
@@ -177,7 +177,7 @@ class ReplicaCore:
         return [SendStatus(self.status())]
 
     def on_tick(self, now: float) -> list[Command]:
-        """Kill after the grace period."""
+        """Kill the user's processes after the grace period."""
         if self._kill_at and now >= self._kill_at and self._level < StopLevel.KILL and self.phase is Phase.STARTED:
             self._level = StopLevel.KILL
             return [KillTree()]

@@ -1,4 +1,4 @@
-"""Environment of the user's process: a few inherited variables, the plan's, windlass's, and the secrets.
+"""Environment of the user's process: a few inherited variables, the plan's, windlass's, and secrets.
 
 Nothing else is inherited, so that the environment of a run can be recorded and reproduced.
 """
@@ -48,7 +48,7 @@ INHERITED_PREFIXES = ("LC_", "XDG_", "NVIDIA_", "SLURM_")
 
 
 def replace_tokens(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace `${name}` by its value for the given names, and nothing else."""
+    """Replace `${name}` by its value for the names in `tokens`, and nothing else."""
     for name, value in tokens.items():
         text = text.replace("${" + name + "}", value)
     return text
@@ -63,7 +63,7 @@ def user_environment(
     secrets: Mapping[str, str],
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return all variables of the user's process; later sources override earlier ones.
+    """Return all variables for the user's process; later sources override earlier ones.
 
     Args:
         tokens: values of `${leader.address}` and other tokens.

@@ -1,4 +1,4 @@
-"""Exit reports of windlass's programs inside a replica: a line in the log, and the cause in the journal."""
+"""Exit reports of windlass's programs inside a replica: a line in the log, and a cause in the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def log_line(text: str) -> None:
 
 
 def report_end(environ: Mapping[str, str], cause: Cause, message: str, *, code: int = 1) -> int:
-    """Report why this replica ends, durably; return the code to exit with.
+    """Record durably why this replica ends; return the code to exit with.
 
     Outside a job, or if the journal cannot be written, the report is only in the log.
     """

@@ -1,4 +1,4 @@
-"""Kernel log: processes that the kernel killed for lack of memory.
+"""Search of the kernel log for processes that were killed for lack of memory.
 
 Source: the kernel's Documentation/ABI/testing/dev-kmsg; mm/oom_kill.c, "Killed process %d (%s)".
 """
@@ -48,7 +48,7 @@ def _records(descriptor: int) -> Iterable[bytes]:
 
 
 def killed_in(records: Iterable[bytes], processes: Iterable[ProcessId]) -> ProcessId | None:
-    """Return the first process that log records name as killed.
+    """Return the first process that the log records name as killed.
 
     A kill before the process began affected another process with the same pid.
     """

@@ -1,4 +1,4 @@
-"""Process of a supervisor: an event loop that waits for signals, messages, output and timers."""
+"""Event loop of a supervisor, which waits for signals, messages, output and timers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["SignalQueue", "run_supervisor", "supervise"]
 
 
 class SignalQueue:
-    """Signals of this process, to be read from `socket` when it is readable."""
+    """Queue of this process's signals; `socket` becomes readable when one arrives."""
 
     def __init__(self) -> None:
         self._waker, self.socket = socket.socketpair()
@@ -32,7 +32,7 @@ class SignalQueue:
         self.socket.setblocking(False)
 
     def listen(self) -> None:
-        """Receive SIGCHLD and the signals that the guard forwards, which were blocked until now."""
+        """Start to receive SIGCHLD and the signals that the guard forwards, which were blocked until now."""
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, *FORWARDED):
             signal.signal(number, lambda *_: None)
@@ -47,7 +47,7 @@ class SignalQueue:
 
 
 def run_supervisor(supervisor: Supervisor, selector: selectors.BaseSelector, clock: Clock) -> int:
-    """Run a supervisor until the task is finished with it; return its exit code. Blocking."""
+    """Run a supervisor until the task no longer needs it; return its exit code. Blocking."""
     become_subreaper()
     signals = SignalQueue()
     signals.listen()
@@ -78,7 +78,7 @@ def supervise(
     incarnation: Incarnation = LOCAL,
     daemons: StepDaemons | None = None,
 ) -> int:
-    """Run a supervisor; a crash is saved beside job.json, and the guard restarts it (exit code 70)."""
+    """Create and run a supervisor; a crash is saved beside job.json, and the guard restarts it (exit code 70)."""
     try:
         clock, selector = SystemClock(), selectors.DefaultSelector()
         job = JobDocument.read(job_folder / "job.json")

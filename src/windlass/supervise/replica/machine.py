@@ -1,4 +1,4 @@
-"""Ports of a supervisor on Linux: user code and guard on this machine, and the shared files of a job."""
+"""Implementation of a supervisor's ports on Linux: the processes on this machine, and the shared files of a job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["JobFiles", "LinuxProcesses", "ports_of"]
 
 
 class LinuxProcesses:
-    """Machine of one replica; see `ports.Processes`.
+    """A replica's processes on this machine; see `windlass.supervise.ports.Processes`.
 
     Args:
         context: handles that the guard keeps for all its supervisors.
@@ -71,11 +71,11 @@ class LinuxProcesses:
 
     @property
     def holder(self) -> str:
-        """See `ports.Processes`."""
+        """See `Processes.holder`."""
         return holder_of_this_process(self._context.guard_pid)
 
     def _make_redactor(self) -> Redactor:
-        """Return the redactor of the secrets; after the end of the task there are none."""
+        """Return the redactor for the job's secrets; after the end of the task there are none."""
         try:
             return Redactor(secret_values(self._job))
         except AccessError as error:
@@ -83,17 +83,17 @@ class LinuxProcesses:
             return DiscardingRedactor()
 
     def unfit(self) -> str:
-        """See `ports.Processes`."""
+        """See `Processes.unfit`."""
         return preflight(self._job, self._incarnation, self.address)
 
     def decision(self) -> FenceDecision:
-        """See `ports.Processes`."""
+        """See `Processes.decision`."""
         return self._context.decision()
 
     # --- user code -----------------------------------------------------------------------------------------------
 
     def spawn(self, attempt: int, order: Order) -> tuple[UserProcess, str, list[str]]:
-        """See `ports.Processes`."""
+        """See `Processes.spawn`."""
         if self.secret_problem:
             raise AccessError(self.secret_problem, code="secret-missing")
         secrets = secret_variables(self._job)
@@ -105,7 +105,7 @@ class LinuxProcesses:
         return process, process.spawn(run.argv, run.env), run.words
 
     def adopt(self, attempt: int, identity: str) -> tuple[UserProcess, bool]:
-        """See `ports.Processes`."""
+        """See `Processes.adopt`."""
         process = self._user_process(attempt)
         process.adopt(identity)
         has_same_guard = self._context.guard_pid == os.getppid()
@@ -115,24 +115,24 @@ class LinuxProcesses:
         return UserProcess(self._job, self._rank, attempt, self._context, self._redactor, self._clock, self.host)
 
     def sweep(self, identities: Sequence[str]) -> None:
-        """See `ports.Processes`."""
+        """See `Processes.sweep`."""
         sweep_left_overs(self._job, self._rank, self._context, identities)
 
     def clear_scratch(self, attempt: int) -> str:
-        """See `ports.Processes`."""
+        """See `Processes.clear_scratch`."""
         logs = Path(self._job.run_dir) / "logs" / str(attempt) / self._job.task
         return clear_scratch(self._job.token, self._rank, attempt, logs, self._redactor)
 
     def request(self, command: WriteControl) -> str:
-        """See `ports.Processes`."""
+        """See `Processes.request`."""
         return self._control.write(command)
 
     def redact(self, text: str) -> str:
-        """See `ports.Processes`."""
+        """See `Processes.redact`."""
         return self._redactor.redact_text(text)
 
     def watch_output(self, on_output: Callable[[], None] | None) -> None:
-        """See `ports.Processes`."""
+        """See `Processes.watch_output`."""
         if on_output is not None and not self._is_listening:
             self._selector.register(self._context.log_pipe.read_fd, selectors.EVENT_READ, on_output)
         elif on_output is None and self._is_listening:
@@ -142,19 +142,19 @@ class LinuxProcesses:
     # --- other replicas ------------------------------------------------------------------------------------------
 
     def others(self) -> set[int]:
-        """See `ports.Processes`."""
+        """See `Processes.others`."""
         return other_replicas(self._place, self._rank) | self._context.watchers()
 
     def is_gone(self, rank: int) -> bool:
-        """See `ports.Processes`."""
+        """See `Processes.is_gone`."""
         return is_gone(self._place, rank)
 
     def killed_replica(self, rank: int) -> str:
-        """See `ports.Processes`."""
+        """See `Processes.killed_replica`."""
         return killed_replica(self._place, rank)
 
     def start_replica(self, rank: int) -> str:
-        """See `ports.Processes`."""
+        """See `Processes.start_replica`."""
         if not self.is_gone(rank):
             return ""
         if self._starter is None:
@@ -164,38 +164,38 @@ class LinuxProcesses:
         return self._starter.start(rank)
 
     def stop_starting(self) -> None:
-        """See `ports.Processes`."""
+        """See `Processes.stop_starting`."""
         if self._starter is not None:
             self._starter.close()
 
     @property
     def helpers(self) -> set[int]:
-        """See `ports.Processes`."""
+        """See `Processes.helpers`."""
         return {self._starter.pid} - {0} if self._starter is not None else set()
 
     def close(self) -> None:
-        """See `ports.Processes`."""
+        """See `Processes.close`."""
         self._control.remove()
 
 
 class JobFiles:
-    """Files of a job on the file system that its replicas share; see `ports.Disk`."""
+    """A job's files on the file system that its replicas share; see `windlass.supervise.ports.Disk`."""
 
     def __init__(self, job: JobDocument, job_folder: Path, rank: int, incarnation: Incarnation, clock: Clock) -> None:
         self._job, self._folder, self._rank = job, job_folder, rank
         self._incarnation, self._clock = incarnation, clock
 
     def open_journal(self, on_record: Callable[[Record], None]) -> Journal:
-        """See `ports.Disk`."""
+        """See `Disk.open_journal`."""
         journal, name = Path(self._job.run_dir) / "journal", self._incarnation.name
         return RunJournalView(journal, self._job.task, self._rank, self._clock, incarnation=name, on_record=on_record)
 
     def claims(self) -> Claims:
-        """See `ports.Disk`."""
+        """See `Disk.claims`."""
         return read_claims(self._folder, self._incarnation.name)
 
     def publish_claim(self, leadership: Leadership) -> bool:
-        """See `ports.Disk`."""
+        """See `Disk.publish_claim`."""
         return publish_claim(self._folder, leadership)
 
 
@@ -209,7 +209,7 @@ def ports_of(
     clock: Clock,
     selector: selectors.BaseSelector,
 ) -> Ports:
-    """Return all ports of a replica on this machine, for a loop around `selector`."""
+    """Return all ports of a replica on this machine, for an event loop around `selector`."""
 
     def make_links(journal: Journal, again: Callable[[], None]) -> LinkManager | None:
         if not incarnation.name:

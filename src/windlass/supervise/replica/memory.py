@@ -1,4 +1,4 @@
-"""Memory of processes, with shared pages counted proportionally, and out-of-memory kills by the kernel."""
+"""Memory use of processes, with shared pages counted proportionally, and out-of-memory kills by the kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK_S = 1.0
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
-    """Return the memory that processes hold in RAM, a page of n processes counted as 1/n each; slow for big processes.
+    """Return the RAM that processes use; a page shared by n processes counts as 1/n each. Slow for big processes.
 
     If the kernel does not provide it, a process's memory counts whole. Source: proc(5), smaps_rollup.
     """
@@ -36,7 +36,7 @@ def _proportional_bytes(pid: int) -> int:
 
 
 class OomWatch:
-    """Detector of kernel kills for lack of memory, after its creation.
+    """Detector of processes that the kernel kills for lack of memory, from its creation on.
 
     A control group counts the kills of its processes, whatever the kernel needed the memory for; if the group of the
     process is visible, its count decides. Otherwise, as for most containers, only two facts are known: whether any
@@ -53,13 +53,13 @@ class OomWatch:
         self._group, self._look_at = self._own, float("-inf")
 
     def look_at(self, pid: int, now: float) -> None:
-        """Store the control group of a living process every second, since it may move to another."""
+        """Store the control group of a live process, at most once a second, since it may move to another."""
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
             self._group = _group_of(str(pid)) or self._group
 
     def has_struck(self) -> bool:
-        """Return whether such a kill may have happened; children must have been waited for."""
+        """Return whether a kill may have happened; children must have been waited for."""
         num_own = _count(self._own)
         if num_own is not None and num_own > (self._num_own or 0):
             return True
@@ -75,7 +75,7 @@ class OomWatch:
 
 
 def _count_all() -> int:
-    """Return the number of processes that the kernel killed for lack of memory; source: /proc/vmstat, oom_kill."""
+    """Return how many processes the kernel has killed for lack of memory; source: /proc/vmstat, oom_kill."""
     try:
         text = Path("/proc/vmstat").read_text()
     except OSError:
@@ -84,12 +84,12 @@ def _count_all() -> int:
 
 
 def count_oom_kills() -> int:
-    """Return the number of processes of this control group that the kernel killed for lack of memory; 0 if unknown."""
+    """Return how many processes in this control group the kernel has killed for lack of memory; 0 if unknown."""
     return _count(_group_of("self")) or 0
 
 
 def _count(group: tuple[Path, ...]) -> int | None:
-    """Return the number of processes of a control group that the kernel killed for lack of memory; None: unknown.
+    """Return how many processes in a control group the kernel has killed for lack of memory; None: unknown.
 
     Source: cgroup-v2, `memory.events`; cgroup-v1 memory, `memory.oom_control`.
     """
@@ -106,7 +106,7 @@ def _count(group: tuple[Path, ...]) -> int | None:
 
 
 def _group_of(process: str) -> tuple[Path, ...]:
-    """Return the files that count the kills in a process's control group, the likeliest first.
+    """Return the files that count the kills in a process's control group, likeliest first.
 
     Source: cgroups(7), /proc/pid/cgroup.
     """

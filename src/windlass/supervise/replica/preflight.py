@@ -1,4 +1,4 @@
-"""Checks of a node before user code runs on it, as the site profile requests."""
+"""Checks of a node before user code runs on it, as requested by the site profile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ:
 
 
 def _gpus(job: JobDocument, environ: Mapping[str, str]) -> str:
-    """Check the GPU count of the scheduler and of NVIDIA's driver; without either, nothing is checked."""
+    """Check the GPU count against the scheduler and NVIDIA's driver; without either, check nothing."""
     wanted, stated = job.queue.gpus_per_node, environ.get("SLURM_GPUS_ON_NODE", "")
     named = next((environ[name] for name in _DEVICES if environ.get(name)), "")
     if stated.isdecimal() or named:
@@ -45,7 +45,7 @@ def _gpus(job: JobDocument, environ: Mapping[str, str]) -> str:
 
 
 def _listed(wanted: int, environ: Mapping[str, str]) -> str:
-    """Check the driver's list: the scheduler still counts a broken GPU, but the driver fails or hangs."""
+    """Check the driver's list of GPUs: the scheduler still counts a broken GPU, but the driver fails or hangs."""
     import shutil  # lazy: few sites request it
     import subprocess  # lazy: as above
 
@@ -91,6 +91,6 @@ def _port(address: str) -> str:
 
 
 def _clock(incarnation: Incarnation) -> str:
-    """Compare with the first replica's clock: all replicas of a start begin at about the same time."""
+    """Compare this node's clock with the first replica's: all replicas of a start begin at about the same time."""
     skew_s = abs(incarnation.skew_s)
     return "" if skew_s < _MAX_CLOCK_S else f"the node's clock differs from the first node's by {skew_s:.0f} s"

@@ -1,4 +1,4 @@
-"""Process tree of the user's process: found by descent and by token, and killed completely."""
+"""Process tree below the user's process: found by descent and by token, and killed completely."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def end_all(
 
 
 def below(roots: Iterable[int], kept: set[int]) -> list[int]:
-    """Return descendants of `roots`, without the roots, the kept processes and descendants of these."""
+    """Return the descendants of `roots`, except other roots, kept processes, and descendants of kept ones."""
     roots = list(roots)
     found = dict.fromkeys(descendants(*roots))
     spared = {*roots, *kept}
@@ -90,7 +90,7 @@ def sweep(token_name: str, tokens: Iterable[str], keep: set[int], *, roots: Iter
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Return the memory of processes in RAM, shared pages counted per process; source: proc(5), statm."""
+    """Return the RAM that processes use, counting a shared page once per process; source: proc(5), statm."""
     total = 0
     for pid in pids:
         try:

@@ -1,4 +1,4 @@
-"""Scratch folder: a short, private path on a replica's disk for one attempt, and the tokens for it."""
+"""Scratch folder: a short, private path on a replica's own disk for one attempt, and the tokens that name it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_ROOT_BYTES = 24
 
 
 def scratch_folder(token: str, rank: int, attempt: int, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for an attempt's sockets and temporary logs, with an unguessable name; not created here.
+    """Return the folder for an attempt's sockets and temporary logs, whose name cannot be guessed; not created here.
 
     It is below TMPDIR if that path is short enough for the sockets in it.
     """
@@ -32,7 +32,7 @@ def scratch_folder(token: str, rank: int, attempt: int, environ: Mapping[str, st
 
 
 def attempt_tokens(token: str, rank: int, attempt: int, order: Order, words: Iterable[str]) -> dict[str, str]:
-    """Return the values of `${leader.address}` and other tokens in the command and the variables of one replica.
+    """Return the values of `${leader.address}` and the other tokens for one replica's command and variables.
 
     Args:
         words: the command and the values; tokens for the folder are omitted if none of them uses it.
@@ -55,13 +55,13 @@ def attempt_tokens(token: str, rank: int, attempt: int, order: Order, words: Ite
 
 
 def host_addresses(hosts: str) -> list[tuple[str, str]]:
-    """Return (name, address) of every replica by rank, from an order's `hosts`; empty if unknown."""
+    """Return a (name, address) pair for each replica, in order of rank, from an order's `hosts`; empty if unknown."""
     pairs = [item.partition("=") for item in hosts.split(",") if item]
     return [(name, address) for name, _, address in pairs]
 
 
 def clear_scratch(token: str, rank: int, attempt: int, logs: Path, redactor: Redactor) -> str:
-    """Save Ray's logs of an attempt in `<logs>/ray-<rank>` and remove its folder; return why that failed, or "".
+    """Save an attempt's Ray logs in `<logs>/ray-<rank>` and remove its folder; return why that failed, or "".
 
     Idempotent, and cheap if there is no folder. The attempt's processes must be gone.
     """

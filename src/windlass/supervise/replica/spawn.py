@@ -37,7 +37,7 @@ class Child:
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int) -> Child:
-    """Fork; the child becomes a session leader, takes `output` as stdout and stderr, and waits for its gate.
+    """Fork a child that becomes a session leader, takes `output` as stdout and stderr, and waits for its gate.
 
     If the gate closes unopened (the supervisor died), the child ends without executing anything.
     """

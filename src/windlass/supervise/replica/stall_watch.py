@@ -1,4 +1,4 @@
-"""Reports of a replica's code for the stall detector, across supervisor restarts and attempts of the task."""
+"""Reports of a replica's code, as input for the stall detector across restarts of the supervisor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STOPPED_AFTER_S = 5.0
 
 
 class StallWatch:
-    """Receiver of the reports of one replica's code, which detects a stall.
+    """Receiver of reports from one replica's code, which detects a stall.
 
     Args:
         floor_s: see `StallDetector`.
@@ -52,7 +52,7 @@ class StallWatch:
                 self._on_step(step, record.at)
 
     def learn(self, history: Iterable[Record], now: float, attempt: int) -> None:
-        """Replay the reports to an earlier supervisor; silence counts from now on."""
+        """Replay the reports that an earlier supervisor received; silence counts from now on."""
         records = sorted(history, key=lambda record: record.at)
         for record in records:
             self.on_record(record, record.at + now - records[-1].at, attempt)

@@ -1,4 +1,4 @@
-"""Supervisor of one replica: executes the commands of the pure cores, and writes the journal of this node.
+"""Supervisor of one replica: executes the commands of the pure cores, and writes this replica's journal.
 
 It accesses the system only through `supervise.ports`; `replica.loop` runs it in a process, the simulation in virtual
 time.
@@ -52,7 +52,7 @@ class CommandQueue:
         self._is_running = False
 
     def run(self, commands: list[Command]) -> None:
-        """Execute commands; an exception ends the call and leaves the rest for the next call."""
+        """Execute commands; if one raises, the rest is left for the next call."""
         self._waiting.extend(commands)
         if self._is_running:
             return
@@ -116,7 +116,7 @@ class Supervisor:
     # --- events --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Continue the work of an earlier incarnation, and kill leftover processes of an earlier guard."""
+        """Continue the work of an earlier supervisor, and kill what an earlier guard left behind."""
         self._restore()
 
     @property
@@ -130,7 +130,7 @@ class Supervisor:
         return _TICK_S
 
     def tick(self) -> None:
-        """Check leader, process, journal and deadlines."""
+        """Check the leader, the user's process, the journal and the deadlines."""
         now = self._clock.monotonic()
         self._find_leader(now)
         self._check_process(now)
@@ -154,7 +154,9 @@ class Supervisor:
         return self._daemons is not None and self._daemons.is_step_abandoned
 
     def _check_job(self, now: float) -> None:
-        """As leader, check whether the job is over if the Slurm daemon that would signal its end is dead."""
+        """If this replica leads and the Slurm daemon that would signal the job's end is dead, check whether the job
+        is over.
+        """
         if self._leader is None or self._core.notice or not self._is_abandoned:
             return
         if self._leader.is_job_over(now):
@@ -162,7 +164,7 @@ class Supervisor:
             self._run_commands(self._core.on_notice(notice))
 
     def _listen_to_output(self, is_wanted: bool) -> None:
-        """Enable or disable wake-ups for output, since unread output would wake the loop continuously."""
+        """Enable or disable wake-ups for output; output that is not read would wake the loop continuously."""
         self._processes.watch_output(self._on_output if is_wanted else None)
 
     def _on_output(self) -> None:
@@ -213,7 +215,7 @@ class Supervisor:
         return host == self._host and self._job.chain.scheduler != "beaker"
 
     def _claims(self) -> Claims:
-        """Return the claims of leadership; a single replica on one machine needs none."""
+        """Return the claims to lead the job; a single replica on one machine needs none."""
         is_alone = self._job.num_replicas == 1 and not self._incarnation.name
         return Claims() if is_alone else self._disk.claims()
 
@@ -301,7 +303,7 @@ class Supervisor:
             self._run_commands(self._core.on_stalled(end))
 
     def _stall(self, now: float) -> End | None:
-        """Return the end of a stalled process, if the stall detector found one."""
+        """Return the end to record for a stalled process; None if the stall detector found no stall."""
         assert self._process is not None
         if not self._job.is_stall_watched:
             return None
@@ -313,7 +315,7 @@ class Supervisor:
         return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
     def _on_record(self, record: Record) -> None:
-        """Handle a record; its age counts up to two ticks only, since a changed clock distorts it."""
+        """Handle a record; its age is limited to two ticks, since a changed clock distorts it."""
         age_s = min(max(0.0, self._clock.now() - record.at), 2 * _TICK_S)
         self._watch.on_record(record, self._clock.monotonic() - age_s, self._core.attempt)
 
@@ -384,7 +386,7 @@ class Supervisor:
             self._run_commands(self._core.on_spawn_failed(end))
 
     def _kill_tree(self) -> None:
-        """Kill all processes of the attempt, complete its log, notify the core."""
+        """Kill all processes of the attempt, complete its log, and notify the core."""
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
         left = self._process.kill(self._other_replicas)
@@ -407,7 +409,7 @@ class Supervisor:
             self._note(problem)
 
     def _finish(self) -> tuple[int, str, str] | None:
-        """Return the report of this replica's code by `report.finish`; the worst of its local ranks."""
+        """Return what this replica's code reported with `report.finish`: the worst report of its local ranks."""
         self._journal.poll()
         report = self._journal.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
         return report and (report[0], self._processes.redact(report[1]), self._processes.redact(report[2]))
@@ -417,7 +419,7 @@ class Supervisor:
         return ours | self._processes.others()
 
     def _note(self, message: str) -> None:
-        """Write a note for the user, once."""
+        """Write a note for the user, unless it was written before."""
         if message in self._noted:
             return
         self._noted.add(message)

@@ -1,4 +1,4 @@
-"""Targets of a SIGTERM: a program itself, or the children of the shell around a user's command line."""
+"""Targets of a SIGTERM: a program, or the children of the shell that runs a user's command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def targets_of(root: int, *, is_shell: bool) -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process; 0 if it is gone."""
+    """Return the pid of a process's parent; 0 if the process is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):

@@ -18,7 +18,7 @@ __all__ = ["UserCommand", "user_command"]
 
 @dataclass(frozen=True)
 class UserCommand:
-    """`words` is the user's command; `argv` and `env` are executed, and differ for a container."""
+    """User's command in `words`; `argv` and `env` are what is executed, which differs for a container."""
 
     words: list[str]
     argv: list[str]
@@ -35,7 +35,7 @@ def user_command(
     ours: Callable[[str], Mapping[str, str]],
     secrets: Mapping[str, str],
 ) -> UserCommand:
-    """Replace the tokens of a replica's command and variables.
+    """Return a replica's command and variables with all tokens replaced.
 
     Args:
         folder: the job's folder.

@@ -38,7 +38,7 @@ _WEIGH_SHARE = 10.0
 
 
 class UserProcess:
-    """Process of one attempt on this node; methods block only if documented."""
+    """User's process of one attempt on this node; methods block only if documented."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class UserProcess:
         return self._blocked_since > 0
 
     def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:
-        """Fork the process behind its gate; return its identity. Raises OSError if the fork fails."""
+        """Fork the user's process behind its gate; return its identity. Raises OSError if the fork fails."""
         cwd = "/" if self._job.container.image else self._job.cwd
         self._child = spawn(argv, env, cwd, self._context.log_pipe.write_fd)
         self._process = ProcessId.parse(self._child.process)
@@ -86,7 +86,7 @@ class UserProcess:
         self._process = ProcessId.parse(process) if process else None
 
     def has_exited(self) -> bool:
-        """Return whether the root process is gone; determines its exit code."""
+        """Return whether the root process is gone; if it is, store its exit code."""
         if not self._exited_at and self._is_over():
             self._exited_at = self._clock.now()
         return bool(self._exited_at)
@@ -117,7 +117,9 @@ class UserProcess:
         return self._code is not None
 
     def _has_exited_elsewhere(self) -> bool:
-        """Read the exit status from the guard, which is the process's parent now."""
+        """Return whether the root process, now the guard's child, is dead; if it is, store the exit code that the
+        guard recorded.
+        """
         assert self._process is not None
         if is_alive(self._process):
             return False
@@ -132,7 +134,7 @@ class UserProcess:
         return True
 
     def terminate(self) -> None:
-        """Send SIGTERM to the user's process, or to the children of our shell around it."""
+        """Send SIGTERM to the user's process, or to the children of windlass's shell around it."""
         if self._process is None or not is_alive(self._process):
             return
         root = self._process.pid
@@ -159,7 +161,7 @@ class UserProcess:
             send_signal(pid, signal.SIGCONT)
 
     def kill(self, keep: Callable[[], set[int]]) -> list[int]:
-        """Send SIGKILL to the process and everything it started; blocks until nothing lives, at most ten seconds.
+        """Send SIGKILL to the process and everything that it started; blocks until all are dead, at most ten seconds.
 
         Args:
             keep: returns processes below this one that are not the user's; slow, so only called if there are any processes.
@@ -180,7 +182,7 @@ class UserProcess:
         return left
 
     def _has_no_children(self) -> bool:
-        """Return whether it is certain that no user process is left: there is no child, and orphans become children.
+        """Return whether certainly no user process is left: orphans become children of this process, and it has none.
 
         Orphans of an earlier supervisor are children of the guard, so this proves nothing for a later one.
         """
@@ -195,7 +197,9 @@ class UserProcess:
         return False
 
     def _end_container(self) -> None:
-        """Kill the container's processes; its client then writes the rest of the output and exits by itself."""
+        """Kill the container's processes; the container's client then writes the rest of the output and exits by
+        itself.
+        """
         if not self._job.container.image or self.has_exited():
             return
         from windlass.supervise.container.engine import ContainerEngine  # lazy: seldom needed
@@ -208,7 +212,7 @@ class UserProcess:
             time.sleep(0.01)
 
     def pump(self) -> bool:
-        """Move output to the log; False while the disk is full."""
+        """Move output to the log; return False while the disk is full."""
         result = self._pump.pump()
         if not result.is_blocked:
             self._blocked_since = 0.0
@@ -217,11 +221,11 @@ class UserProcess:
         return not result.is_blocked
 
     def _roots(self) -> list[int]:
-        """Return the subreapers of the user's processes."""
+        """Return the processes that adopt the user's orphans."""
         return [os.getpid(), self._context.guard_pid] if os.getppid() == self._context.guard_pid else [os.getpid()]
 
     def trouble(self, now: float, others: Callable[[], set[int]]) -> End | None:
-        """Return the end if the process must end now: memory over the limit, or a disk that stays full.
+        """Return how the process ends if it must end now: memory over the limit, or a disk that stays full.
 
         Args:
             others: returns guards and supervisors of other replicas, whose memory does not count.
@@ -235,7 +239,9 @@ class UserProcess:
         return None
 
     def _too_much_memory(self, now: float, others: Callable[[], set[int]]) -> End | None:
-        """Check the cheap sum first, which overcounts shared pages; only the exact one decides."""
+        """Compare memory with the limit: first a cheap sum that overcounts shared pages, then the exact one, which
+        decides.
+        """
         limit, pids = self._job.memory_bytes, below(self._roots(), others())
         if resident_bytes(pids) <= limit or now < self._weigh_at:
             return None
@@ -247,7 +253,7 @@ class UserProcess:
         return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
-        """Complete the log and classify the end; the whole tree must be gone."""
+        """Complete the log, and classify how the process ended; the whole tree must be gone."""
         result = self._pump.drain(self._clock.monotonic() - 1.0)
         lines = tuple(self._pump.last_lines(_NUM_LINES))
         self._pump.close()
@@ -272,7 +278,7 @@ class UserProcess:
         return self._context.decision().why_killed(started_at)
 
     def stopped_by_signal(self) -> bool:
-        """Return whether the root process is in state T (SIGSTOP)."""
+        """Return whether the root process is stopped (state T, SIGSTOP)."""
         if self._process is None:
             return False
         try:
@@ -286,7 +292,7 @@ class UserProcess:
 
 
 def sweep_left_overs(job: JobDocument, rank: int, context: GuardContext, roots: Iterable[str]) -> list[int]:
-    """Kill leftover processes of an earlier, killed guard and supervisor of this replica on this machine.
+    """Kill what an earlier guard and supervisor of this replica, which were killed, left on this machine.
 
     Args:
         roots: recorded identities of the replica's user processes.

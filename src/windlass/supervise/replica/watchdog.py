@@ -1,4 +1,4 @@
-"""Stall detector: limits for the silence in each phase of a training job, learned from the job itself.
+"""Stall detector: limits for silence in each phase of a training job, learned from the job itself.
 
 Only code that reports progress is watched. The limit of a phase is ten times its longest gap so far (a 99th percentile
 needs more samples than the first minutes of a job have), but never less than the floor. Until three gaps of a phase are
@@ -36,7 +36,7 @@ class StallDetector:
         self._at = 0.0
 
     def on_report(self, phase: str, step: int, now: float) -> None:
-        """Record a report of the code."""
+        """Record a report by the code."""
         if self._phase:
             gap = now - self._at
             self._gaps[self._phase] = max(gap, self._gaps.get(self._phase, 0.0))
@@ -44,7 +44,7 @@ class StallDetector:
         self._phase, self._step, self._at = phase, step, now
 
     def forgive(self, seconds: float, now: float) -> None:
-        """Exclude a period in which the code could not report."""
+        """Do not count the last `seconds`, in which the code could not report."""
         self._at = min(self._at + seconds, now)
 
     def limit_s(self, phase: str) -> float:
@@ -55,7 +55,7 @@ class StallDetector:
         return max(_FACTOR * self._gaps[phase], self._floor_s)
 
     def verdict(self, now: float) -> str:
-        """Return the reason why the code counts as stalled, or ""."""
+        """Return why the code counts as stalled, or ""."""
         if not self._phase:
             return ""
         silence = now - self._at

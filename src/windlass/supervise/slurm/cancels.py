@@ -1,4 +1,4 @@
-"""Reason for the end of a job in Slurm's state CANCELLED: a user, or Slurm itself. Pure.
+"""Why a job ended in Slurm's state CANCELLED: a user, or Slurm itself. Pure.
 
 Slurm cancels a job by itself if a node cannot start it and it may not be requeued. A controller that lost its newest
 state does that to a running job: it starts the job again, the node refuses the second copy, and the node's daemon
@@ -30,14 +30,14 @@ _REFUSALS = {
 
 
 def cancelled_by(states: Iterable[str]) -> int | None:
-    """Return the id of the user who cancelled a job, from accounting; None: accounting has no end of it."""
+    """Return the id of the user who cancelled a job, from accounting; None: accounting has no record of its end."""
     ends = [state for state in states if state.startswith("CANCELLED")]
     named = [int(match.group(1)) for match in map(_BY.match, ends) if match]
     return named[-1] if named else NO_USER if ends else None
 
 
 def why_refused(reasons: Iterable[str]) -> tuple[str, str]:
-    """Return Slurm's reason and its explanation for a node's refusal, from the drain reasons."""
+    """Return Slurm's reason for a node's refusal and an explanation, from the drain reasons."""
     return next(((reason, _REFUSALS[reason]) for reason in reasons if reason in _REFUSALS), ("", ""))
 
 

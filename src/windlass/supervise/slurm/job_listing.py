@@ -1,4 +1,4 @@
-"""Jobs in Slurm's format: the listing, the marks in it, and the meaning of each state."""
+"""Slurm's listings of jobs: how to request and parse them, and the meaning of each job state."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class JobEnd:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """Line of Slurm's listing: one job, or one task of a job array.
+    """Line of squeue's output: one job, or one task of a job array.
 
     Attributes:
         id: id as for `scancel`, `12` or `12_3`.
@@ -144,7 +144,7 @@ class SlurmJob:
 
 @dataclass(frozen=True)
 class AccountedJob:
-    """Submission of a job as recorded by accounting; a reused id has several."""
+    """Submission of a job, as recorded by accounting; a reused id has several."""
 
     id: str
     name: str
@@ -156,7 +156,7 @@ class AccountedJob:
 
 
 def time_of(text: str) -> float:
-    """Return Slurm's time in seconds since 1970; 0: none. Without a time zone, this machine's applies."""
+    """Convert Slurm's time to seconds since 1970; 0: none. A time without a zone is in this machine's time zone."""
     from datetime import datetime  # lazy: 2 ms, and rarely needed
 
     try:
@@ -166,19 +166,19 @@ def time_of(text: str) -> float:
 
 
 def mark_of(token: str) -> str:
-    """Return the public name of a job in the scheduler, from its secret token."""
+    """Derive the mark that identifies a job publicly in the scheduler from the job's secret token."""
     import hashlib  # lazy: OpenSSL takes 4 ms
 
     return hashlib.sha256(b"windlass mark " + token.encode()).hexdigest()[:_MARK_DIGITS]
 
 
 def comment_of(mark: str, link: object) -> str:
-    """Return the comment of a link's job."""
+    """Return the comment with which a link's job is submitted."""
     return f"{_PREFIX}{mark}.{link}"
 
 
 def program_path(folder: str, name: str) -> str:
-    """Return the path of a Slurm program; empty folder: it is on the PATH."""
+    """Return the path of a Slurm program; with an empty folder, its name, to be found on the PATH."""
     return f"{folder.rstrip('/')}/{name}" if folder else name
 
 
@@ -201,7 +201,7 @@ def read_accounted(text: str) -> list[AccountedJob]:
 
 
 def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> JobEnd | None:
-    """Return the meaning of a final state, `CANCELLED by 0` included; None for other states.
+    """Return what a final state means, `CANCELLED by 0` included; None for other states.
 
     Args:
         reason: Slurm's reason, or for FAILED its exit code in sacct's format, `3:0`.
@@ -226,6 +226,6 @@ def _field(field: str) -> str:
 
 
 def read_comment(comment: str) -> tuple[str, int]:
-    """Return mark and link number from a job's comment; ("", 0): not a windlass job."""
+    """Return the mark and link number in a job's comment; ("", 0): not a windlass job."""
     match = _COMMENT.search(comment)
     return (match.group(1), int(match.group(2))) if match else ("", 0)

@@ -1,4 +1,4 @@
-"""Check of a site's nodes: one process per node, all in one Slurm job, which exchange data through a folder.
+"""Check of a site's nodes: one process per node, all in one Slurm job, exchanging data through a folder.
 
 Each reads check.json, publishes its address, connects to the others and writes result-<rank>.json. Needs only Python 3.9.
 """
@@ -66,7 +66,7 @@ dist.destroy_process_group()
 
 @dataclass(frozen=True)
 class CheckSpec:
-    """Parameters of a check.
+    """Parameters of a check of nodes.
 
     Attributes:
         nodes: number of nodes that take part.
@@ -102,7 +102,7 @@ class NodeFinding:
 
 
 def check_node(folder: Path, environ: Mapping[str, str]) -> int:
-    """Check this node and write result-<rank>.json; blocks until all nodes did, or for `wait_s`."""
+    """Check this node and write result-<rank>.json; blocks until all nodes have done so, or for `wait_s`."""
     spec = CheckSpec(**read_json(folder / CHECK_FILE))
     rank = int(environ.get("SLURM_PROCID", "0"))
     end = time.monotonic() + spec.wait_s
@@ -139,7 +139,7 @@ def _python() -> NodeFinding:
 
 
 def _gpus(spec: CheckSpec, environ: Mapping[str, str], facts: dict[str, object]) -> NodeFinding:
-    """Count GPUs with nvidia-smi, or else those that Slurm allocated to the job."""
+    """Count the GPUs that nvidia-smi lists, or else those that Slurm allocated to the job."""
     counted = _listed_gpus(facts)
     if counted is None:
         named = [environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS")]
@@ -167,7 +167,7 @@ def _listed_gpus(facts: dict[str, object]) -> int | None:
 
 
 def _driver(spec: CheckSpec, facts: Mapping[str, object]) -> Iterator[NodeFinding]:
-    """Check that the driver supports the CUDA version of the profile; skipped without a driver."""
+    """Check that the driver supports the profile's CUDA version; skipped without a driver."""
     if not facts.get("cuda"):
         return
     found = f"{facts['driver']}, CUDA {facts['cuda']}"
@@ -207,7 +207,7 @@ def _shared(folder: Path, spec: CheckSpec) -> NodeFinding:
 
 
 def _locks(folder: Path) -> NodeFinding:
-    """Check that files in the shared folder can be locked, as every replica locks its own."""
+    """Check that files in the shared folder can be locked, since every replica locks its own file."""
     try:
         check_locks(folder)
     except WindlassError as error:
@@ -218,7 +218,7 @@ def _locks(folder: Path) -> NodeFinding:
 
 
 def _file_clock(folder: Path, rank: int) -> NodeFinding:
-    """Compare this node's clock with that of the file server, which sets the times of written files."""
+    """Compare this node's clock with the file server's, which sets the times of written files."""
     path = folder / f"clock-{rank}"
     before = time.time()
     path.write_bytes(b"")
@@ -232,7 +232,7 @@ def _file_clock(folder: Path, rank: int) -> NodeFinding:
 def _together(
     folder: Path, spec: CheckSpec, rank: int, own: str, environ: Mapping[str, str], end: float
 ) -> Iterator[NodeFinding]:
-    """Run the checks that need two nodes: connections, clocks, an all-reduce."""
+    """Run the checks that need at least two nodes: connections, clocks, an all-reduce."""
     if spec.nodes == 1:
         for name in ("port", "clock", "all-reduce"):
             yield NodeFinding(name, "not-tried", "needs two nodes")
@@ -261,7 +261,7 @@ def _cards(folder: Path, nodes: int, end: float) -> dict[int, Mapping[str, objec
 
 
 def _answer(listener: socket.socket) -> None:
-    """Send the time of this node to every client."""
+    """Send this node's time to every client."""
     while True:
         channel, _ = listener.accept()
         with channel, contextlib.suppress(OSError):
@@ -326,6 +326,6 @@ def _all_reduce(spec: CheckSpec, rank: int, first: Mapping[str, object], environ
 
 
 def _wait(is_done: Callable[[], bool], end: float) -> None:
-    """Poll until it is done or the deadline, in monotonic time, has passed."""
+    """Poll until `is_done` returns true or the deadline, in monotonic time, has passed."""
     while not is_done() and time.monotonic() < end:
         time.sleep(_PAUSE_S)

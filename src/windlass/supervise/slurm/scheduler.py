@@ -1,4 +1,4 @@
-"""Slurm for a running job: the next link, the queued links, and the reason for a signal.
+"""Slurm as the scheduler of a running job: queues links, and finds the reason for a signal.
 
 Commands get only a few variables: with SLURM_* or SBATCH_* of this job, sbatch would copy its shape and nodes.
 All calls have a time limit; slurmctld may be down for minutes, while the job continues.
@@ -66,7 +66,7 @@ Runner = Callable[[Sequence[str], Mapping[str, str]], Completed]
 
 
 class SlurmScheduler:
-    """See `windlass.supervise.chain.scheduler.JobScheduler`.
+    """Slurm as the scheduler of a running job; see `JobScheduler`.
 
     A controller that lost its state reuses ids. So an id alone identifies nothing: Slurm's reply about it counts only
     with this job's mark, or, from accounting, with its name and a submission before its start.
@@ -89,7 +89,7 @@ class SlurmScheduler:
         self._made_at = time.time()
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
-        """See `Scheduler.queue`."""
+        """See `JobScheduler.__init__`."""
         known = self.queued().get(link)
         if known is not None:
             return known
@@ -104,7 +104,7 @@ class SlurmScheduler:
         return reply
 
     def queued(self) -> Mapping[int, str]:
-        """See `Scheduler.queued`."""
+        """See `JobScheduler.queued`."""
         found: dict[int, SlurmJob] = {}
         for entry in self._listing("--name=" + self._job.queue.name):
             other = found.get(entry.link)
@@ -113,12 +113,12 @@ class SlurmScheduler:
         return {link: entry.id for link, entry in sorted(found.items())}
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """See `Scheduler.cancel`."""
+        """See `JobScheduler.cancel`."""
         if ids:
             self._ask(["scancel", *ids], is_satisfied=_HAD_NONE)
 
     def let_go(self, ids: Sequence[str]) -> None:
-        """See `Scheduler.let_go`."""
+        """See `JobScheduler.let_go`."""
         if not ids:
             return
         held = [entry for entry in self._listing("--jobs=" + ",".join(ids)) if entry.is_waiting and entry.mark]
@@ -127,7 +127,7 @@ class SlurmScheduler:
             self._ask(["scontrol", "release", *ours], is_satisfied=_HAD_NONE)
 
     def requeue(self) -> None:
-        """See `Scheduler.requeue`."""
+        """See `JobScheduler.requeue`."""
         if not self._show_own():
             raise SchedulerError(
                 f"Slurm does not know job {self._own_id} of this run", hint="`windlass ps --reconcile` continues it"
@@ -135,7 +135,7 @@ class SlurmScheduler:
         self._ask(["scontrol", "requeue", self._own_id])
 
     def end_this_start(self) -> str:
-        """Cancel this job if it runs; return its state, empty if nothing of this start is left. Idempotent.
+        """Cancel this job if it runs; return its state, or "" if nothing of this start is left. Idempotent.
 
         Raises:
             SchedulerError: the state is unknown.
@@ -149,7 +149,7 @@ class SlurmScheduler:
         return state
 
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
-        """See `Scheduler.avoid`."""
+        """See `JobScheduler.avoid`."""
         if not hosts:
             return
         for number in ids:
@@ -161,7 +161,7 @@ class SlurmScheduler:
             self._ask(["scontrol", "update", f"JobId={number}", "ExcNodeList=" + ",".join(sorted(named))])
 
     def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
-        """See `Scheduler.explain_notice`."""
+        """See `JobScheduler.explain_notice`."""
         try:
             text = self._show_own(timeout_s=_TIMEOUT_S if has_time else _NOTICE_TIMEOUT_S)
             if not text:
@@ -180,13 +180,13 @@ class SlurmScheduler:
         return found.cause, found.message
 
     def is_over(self) -> bool:
-        """See `Scheduler.is_over`."""
+        """See `JobScheduler.is_over`."""
         text = self._show_own()
         seen = SlurmJob(self._own_id, _field(text, "JobState"))
         return not text or seen.is_over or seen.is_waiting or seen.state == "COMPLETING" or self._is_later_start(text)
 
     def is_end_confirmed(self, past: PastLink) -> bool:
-        """See `Scheduler.is_end_confirmed`."""
+        """See `JobScheduler.is_end_confirmed`."""
         text = self._show(past.job_id, past.mark, past.link)
         nodes = _field(text, "NodeList")
         if not nodes or _field(text, "JobState") in _LIVES:
@@ -195,7 +195,7 @@ class SlurmScheduler:
         return bool(states) and not any(state.endswith("*") or state.startswith(_SILENT) for state in states)
 
     def how_ended(self, past: PastLink) -> tuple[Cause, str]:
-        """See `Scheduler.how_ended`."""
+        """See `JobScheduler.how_ended`."""
         for ask in (self._end_in_listing, self._end_in_accounting):
             try:
                 found = ask(past)
@@ -221,7 +221,7 @@ class SlurmScheduler:
         return self._judge(SlurmJob(past.job_id, row.state, start=row.start, nodes=row.nodes), past)
 
     def _judge(self, job: SlurmJob, past: PastLink) -> JobEnd:
-        """Return how a cancelled windlass job ended; raises SchedulerError while accounting has no end of it.
+        """Return how a cancelled windlass job ended; raises SchedulerError while accounting has no record of its end.
 
         Args:
             job: as Slurm remembers it.
@@ -241,7 +241,7 @@ class SlurmScheduler:
         return end_of_cancelled(by=by, reasons=reasons, has_begun=True, is_later_start=is_later, nodes=job.nodes)
 
     def _accounted(self, past: PastLink) -> AccountedJob | None:
-        """Return accounting's row for a link: its last submission before windlass's code began in it.
+        """Return accounting's record of a link: its last submission before windlass's code began in it.
 
         A requeue adds a submission, and so does another job that gets the same id.
         """
@@ -304,14 +304,14 @@ class SlurmScheduler:
 
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for Slurm's programs, the same as in a batch script."""
+    """Return the variables for running Slurm's programs, the same as in a batch script."""
     kept = {name: value for name, value in environ.items() if name in _INHERITED or name.startswith("LC_")}
     kept["PATH"] = environ.get(PATH_BEFORE_SETUP) or environ.get("PATH", os.defpath)
     return kept
 
 
 def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, str]:
-    """Return why a live job received a notice, from `scontrol show job`.
+    """Return why a live job received a notice, from the output of `scontrol show job`.
 
     Args:
         restarts: number of restarts when this start of the job began.
@@ -334,7 +334,7 @@ def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, s
 
 
 def _why_completing(reason: str) -> tuple[Cause, str]:
-    """Return why a job with live supervisors ends, from its reason, since its final state is not visible yet."""
+    """Return why a job in state COMPLETING ends, from its reason, since its final state is not visible yet."""
     if reason == _SCRIPT_FAILED:
         return Cause.KILLED, f"its batch script ended before it (Slurm: FAILED, {reason})"
     failed = cause_of_end("FAILED", reason, has_begun=True)
@@ -344,7 +344,7 @@ def _why_completing(reason: str) -> tuple[Cause, str]:
 
 
 def _is_of(mark: str, link: int, wanted: str, wanted_link: int) -> bool:
-    """Return whether a comment's mark and link match the wanted ones; 0: any link."""
+    """Return whether a comment's mark and link are the wanted ones; 0: any link."""
     return bool(wanted) and mark == wanted and wanted_link in (0, link)
 
 
@@ -359,7 +359,7 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Parse Slurm's `2-03:04:05`; infinite for UNLIMITED and invalid times."""
+    """Parse a duration like `2-03:04:05`; infinite for UNLIMITED and invalid ones."""
     match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9}):(\d{1,9}):(\d{1,9})", text)
     if match is None:
         return float("inf")
@@ -368,5 +368,5 @@ def _seconds(text: str) -> float:
 
 
 def _split_hosts(text: str) -> list[str]:
-    """Split a host list, leaving brackets as they are: `n[1-2],m3` is two."""
+    """Split a host list without expanding brackets: `n[1-2],m3` gives two items."""
     return re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text)

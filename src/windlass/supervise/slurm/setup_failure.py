@@ -1,4 +1,4 @@
-"""Failure of a link before its supervisor starts, such as modules that do not load.
+"""Handling of a link that fails before its supervisor starts, such as when modules do not load.
 
 The batch script reports it with `windlass.pyz failed JOB_FOLDER LINK CAUSE MESSAGE`. It counts as an attempt that
 failed before user code, and the retry policy decides what follows.
@@ -24,7 +24,7 @@ __all__ = ["end_link"]
 
 
 def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping[str, str]) -> int:
-    """Record that a link ended before any supervisor began, and queue or cancel the next links; 0 when done.
+    """Record that a link ended before its supervisor began, and queue or cancel the next links; return 0 when done.
 
     A late duplicate of the link, and a job that is over or superseded, record nothing.
     """

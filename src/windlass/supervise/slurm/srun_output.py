@@ -1,4 +1,4 @@
-"""srun's messages about killed tasks of a step, from the output of a batch job.
+"""srun's messages about killed tasks of a step, from a batch job's output.
 
 Slurm does not restart a task, and keeps the step alive until its other tasks end. So these messages are the earliest sign
 that all processes of a replica were killed on a live node.
@@ -31,7 +31,7 @@ def killed_tasks(text: str) -> set[int]:
 
 
 class SrunOutput:
-    """Output of one start of a batch job.
+    """Output of a batch job since one of its starts.
 
     Args:
         path: the file; it may be missing.

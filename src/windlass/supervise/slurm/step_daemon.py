@@ -1,4 +1,4 @@
-"""Slurm's daemons above a replica: that of its step and, on the first node, that of the batch script.
+"""Slurm's daemons above a replica: the step's, and on the first node also the batch script's.
 
 They report the end of a task to Slurm, and pass Slurm's signals to a task. If one of them is killed, Slurm assumes that
 the job still runs, and `srun` waits, until its walltime. So a replica that exits checks them, and cancels its job if
@@ -27,7 +27,7 @@ _GIVE_UP_AFTER_S = 1800.0
 
 
 class StepDaemons:
-    """Daemons that existed when this process, a task of a step, began; its children may also use this object.
+    """Slurm's daemons at the time this process, a task of a step, began; its children may also use this object.
 
     Args:
         environ: environment of the task.
@@ -39,16 +39,16 @@ class StepDaemons:
 
     @property
     def is_step_abandoned(self) -> bool:
-        """Return whether the daemon of this step is dead: the task has another parent."""
+        """Return whether this step's daemon is dead, so that the task has another parent."""
         return parent_of(self._task) not in (0, self._of_step)
 
     @property
     def is_batch_abandoned(self) -> bool:
-        """Return whether the daemon of the batch script is dead, if it was on this node."""
+        """Return whether the batch script's daemon was on this node and is dead."""
         return self._of_batch is not None and not is_alive(self._of_batch)
 
     def end_abandoned_job(self, folder: Path, rank: int, incarnation: str) -> None:
-        """Cancel this job if a daemon is dead; blocks until Slurm no longer has it, or gives up.
+        """Cancel this job if one of its daemons is dead; blocks until Slurm no longer has the job, or gives up.
 
         The task has ended, or the next link continues it.
         """
@@ -69,7 +69,7 @@ class StepDaemons:
 
 
 def _batch_daemon(mark: str) -> ProcessId | None:
-    """Return the daemon above the batch script; None on every other node."""
+    """Return the daemon above the batch script; None on all other nodes."""
     host, _, rest = mark.partition("/")
     number = rest.partition("/")[0]
     if host != os.uname().nodename or not number.isdigit():
