@@ -1,4 +1,4 @@
-"""Batch of token rows: what the loader returns and the language module trains on.
+"""Batch of token rows, which the loader returns and the language module trains on.
 
 Legend: B rows, T tokens of a row.
 """
@@ -19,7 +19,7 @@ IGNORE = -100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """This process's rows of a global batch, in the order of its microbatches.
+    """This process's rows of a global batch, ordered by microbatch.
 
     Attributes:
         tokens_BT: int64 token ids.

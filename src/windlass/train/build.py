@@ -62,7 +62,8 @@ def checkpoint_folder(folder: str, name: str) -> str:
 
 
 def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
-    """Create the folder and check that a checkpoint fits; URLs are left to the store. Collective, idempotent.
+    """Create the folder and check that a checkpoint fits into it. Collective, idempotent.
+    URLs are left to the store.
 
     Args:
         need_bytes: size of one checkpoint.
@@ -79,7 +80,9 @@ def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
 
 @contextmanager
 def removing_if_refused(folder: str, world: World) -> Iterator[None]:
-    """Remove the empty folders that this run created for `folder` if building fails; rank 0 only."""
+    """Remove the empty folders that this run created for `folder` if building the trainer fails.
+    Only rank 0 does so.
+    """
     place = Path(folder).expanduser().absolute()
     is_local = world.is_main and bool(folder) and "://" not in folder
     new = [path for path in (place, *place.parents) if not path.exists()] if is_local else []
@@ -116,7 +119,7 @@ def _problem(folder: Path, need_bytes: int) -> PreconditionError | None:
 
 @contextmanager
 def building(recipe: Recipe | ResolvedRecipe) -> Iterator[Trainer[Any]]:
-    """Build a recipe's trainer in torchrun's process group, and destroy the group at the end.
+    """Build a recipe's trainer within torchrun's process group, and destroy the group at the end.
 
         with train.building(recipe) as trainer:
             trainer.add_callback("mine", Mine())
@@ -187,7 +190,7 @@ def _built(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
 
 
 def _misfits(recipe: Recipe) -> Iterator[Problem]:
-    """Yield the parts of a recipe that conflict."""
+    """Yield a problem for each conflict between parts of a recipe."""
     strict, rows = recipe.parallel.strict, recipe.data.batch_tokens // recipe.data.sequence_length
     if strict is not None and rows % strict.shards:
         message = f"parallel.strict.shards: {rows} rows of a batch are not divisible into {strict.shards} shards"
@@ -262,7 +265,7 @@ def _module(recipe: Recipe, model: nn.Module, world: World, names: Sequence[str]
 
 
 def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
-    """Return the processes that hold identical whole parameters, so an optimiser can split its work."""
+    """Return the processes that hold identical, unsharded parameters, so that an optimizer can split its work."""
     names = () if world.mesh is None else world.mesh.mesh_dim_names or ()
     if world.mesh is None or "tp" in names or replicas_of(model) is None or "dp_replicate" not in names:
         return None
@@ -271,7 +274,7 @@ def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
 
 
 def _data(recipe: Recipe, data: DataConfig) -> DataConfig:
-    """Set the microbatch to one shard of the batch in strict mode, whatever the process count."""
+    """Return the data settings; in strict mode, a microbatch is one shard of the batch, whatever the process count."""
     strict = recipe.parallel.strict
     if strict is None:
         return data

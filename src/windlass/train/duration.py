@@ -1,4 +1,4 @@
-"""Length of training in steps, tokens or epochs."""
+"""Length of training, in steps, tokens or epochs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX = 10**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A length of training: `100steps`, `5e9 tokens`, `2 epochs`, or `{value: 100, unit: steps}`."""
+    """Length of training: `100steps`, `5e9 tokens`, `2 epochs`, or `{value: 100, unit: steps}`."""
 
     UNITS: ClassVar[tuple[str, ...]] = ("steps", "tokens", "epochs")
 
@@ -26,7 +26,7 @@ class Duration:
 
     @classmethod
     def from_shorthand(cls, value: str) -> Duration:
-        """Read `100steps`; raises ValueError naming the accepted forms."""
+        """Parse `100steps`; raise ValueError with the accepted forms."""
         match = _FORM.fullmatch(value)
         if match is not None:
             whole, part, power = match[1].replace("_", ""), (match[2] or "").rstrip("0"), int(match[3] or 0)
@@ -43,7 +43,7 @@ class Duration:
 
     @classmethod
     def tokens(cls, value: int) -> Duration:
-        """Return a length in tokens, padding included."""
+        """Return a length in tokens, including padding."""
         return cls(value=value, unit="tokens")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Errors of training, below those of core.errors.
+"""Errors in training, all below those of core.errors.
 
 PreconditionError
 +-- CheckpointError      a checkpoint is torn, changed, unfinished, or of another model
@@ -13,8 +13,8 @@ __all__ = ["CheckpointError", "TrainingError"]
 
 
 class CheckpointError(PreconditionError):
-    """A checkpoint is torn, changed, unfinished, or of another model."""
+    """Error for a checkpoint that is incomplete, damaged, changed, or made from another model."""
 
 
 class TrainingError(PreconditionError):
-    """Training cannot continue."""
+    """Error that prevents training from continuing."""

@@ -1,4 +1,4 @@
-"""Help on every recipe field: accepted values, value and purpose, from the dataclasses, without torch."""
+"""Help on every field of a recipe: accepted values, value and purpose, read from the dataclasses, without torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["FieldHelp", "field_help"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldHelp:
-    """Help of a field.
+    """Help on one field.
 
     Attributes:
         path: dotted; NAME and 0 stand for a name and a position of the user's choice.
@@ -52,7 +52,7 @@ class FieldHelp:
 
 
 def field_help(recipe: Recipe | None = None) -> list[FieldHelp]:
-    """Return all fields in the order of the dataclasses, including every kind of a union.
+    """Return the help on all fields, in the order of the dataclasses, including every kind of a union.
 
     Args:
         recipe: recipe whose values are shown; None: the defaults.
@@ -66,7 +66,7 @@ def field_help(recipe: Recipe | None = None) -> list[FieldHelp]:
 
 
 def _of_target(where: str, part: str, config: TargetConfig) -> Iterator[FieldHelp]:
-    """Yield the arguments of the user's own code."""
+    """Yield the arguments that the user's own code takes."""
     for name, field in fields_of(read_signature(config.target, OFFERS[part]).schema).items():
         value = _shown(config.args[name]) if name in config.args else default_text(field)
         doc = field.doc or f"Of {config.target}."
@@ -95,7 +95,7 @@ def _of_record(
 
 
 def _inside(field_type: FieldType, path: tuple[str, ...], kinds: tuple[str, ...], data: object) -> Iterator[FieldHelp]:
-    """Yield the fields of the mappings that a field holds."""
+    """Yield the fields inside a field's mappings."""
     match field_type:
         case RecordType():
             yield from _of_record(field_type.cls, path, kinds, data if isinstance(data, Mapping) else None)
@@ -115,7 +115,9 @@ def _inside(field_type: FieldType, path: tuple[str, ...], kinds: tuple[str, ...]
 def _of_union(
     options: list[RecordType], path: tuple[str, ...], kinds: tuple[str, ...], data: object
 ) -> Iterator[FieldHelp]:
-    """Yield the fields of a union; fields that several kinds share occur once, with the first kind."""
+    """Yield the fields of a union.
+    A field that several kinds have appears once, with the first of them.
+    """
     if len(options) < 2:
         for option in options:
             yield from _inside(option, path, kinds, data)
@@ -149,7 +151,7 @@ def _of_union(
 
 
 def _is_written_whole(field_type: FieldType) -> bool:
-    """Return whether a mapping may also be a single word: null, a preset's name, a length of training."""
+    """Return whether a mapping may also be written as one word: null, a preset's name, a training length."""
     options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)
     return _is_measure(field_type) or any(
         isinstance(option, NullType) or (isinstance(option, RecordType) and shorthand_type(option.cls) is not None)
@@ -158,7 +160,7 @@ def _is_written_whole(field_type: FieldType) -> bool:
 
 
 def _is_measure(field_type: FieldType) -> bool:
-    """Return whether a type is a training length or a list of these, usually written as one word."""
+    """Return whether a type is a training length, or a list of them, usually written as one word."""
     if isinstance(field_type, ListType):
         return _is_measure(field_type.item)
     options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)
@@ -193,12 +195,12 @@ def _bounds(field_type: IntegerType | FloatType) -> str:
 
 
 def default_text(field: Field) -> str:
-    """Return a field's default as written in a file."""
+    """Return the default of a field as it is written in a file."""
     return "required" if field.is_required else _shown(plain(field.default(), field.type, keep_defaults=True))
 
 
 def _shown(data: object) -> str:
-    """Return plain data in one or two short words."""
+    """Return plain data as one or two short words."""
     if isinstance(data, Mapping):
         if list(data) == ["value", "unit"]:
             return f"{data['value']} {data['unit']}"

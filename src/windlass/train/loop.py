@@ -1,4 +1,4 @@
-"""The training loop: fetch, agree, step; processes coordinate only at the boundary between two steps.
+"""The training loop: fetch, agree, step. Processes coordinate only at the boundary between two steps.
 
 Each boundary has one small host all-reduce: the weight and the tokens of the next batch, requests to stop or to save,
 and whether all recorded the same metrics. Metrics are collected, checkpoints written and stops performed only
@@ -43,7 +43,7 @@ class _Boundary:
 
 
 class Loop(Generic[T]):
-    """Running state of a trainer."""
+    """State of a trainer while it runs."""
 
     def __init__(self, trainer: Trainer[T]) -> None:
         self.trainer = trainer
@@ -55,7 +55,7 @@ class Loop(Generic[T]):
         self._step_s = 0.0
 
     def run(self) -> StopReason | None:
-        """Train until completion (returns None) or a stop (returns the reason). Collective."""
+        """Train until completion and return None, or until a stop and return the reason. Collective."""
         trainer = self.trainer
         self.agreed_stop = None
         if self._position is not None:
@@ -81,7 +81,7 @@ class Loop(Generic[T]):
 
     @property
     def position(self) -> Mapping[str, int | str]:
-        """Return the loader's state after the last step, even if more was fetched since."""
+        """Return the loader's state after the last step, even if more batches have been fetched since."""
         return self._position if self._position is not None else self.trainer.loader.state_dict()
 
     def request_save(self, *, is_permanent: bool) -> None:
@@ -92,7 +92,9 @@ class Loop(Generic[T]):
             self._wants_ephemeral = True
 
     def agree_on_stop(self) -> bool:
-        """Return whether any process has requested a stop; once true, it stays true. Collective."""
+        """Return whether any process has requested a stop. Collective.
+        Once true, it remains true.
+        """
         if self.agreed_stop is None:
             mine = self.trainer.stopper.reason()
             flags = [float(mine is reason) for reason in _REASONS]
@@ -100,7 +102,7 @@ class Loop(Generic[T]):
         return self.agreed_stop is not None
 
     def leave(self, error: BaseException | None) -> None:
-        """Run the final hooks of callbacks; their errors do not hide `error`."""
+        """Run the final hooks of callbacks; errors in them do not hide `error`."""
         trainer = self.trainer
         trainer.stopper.forget()
         if error is None:
@@ -110,7 +112,7 @@ class Loop(Generic[T]):
             _tell_end(callback, error)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the training position at this boundary. Collective."""
+        """Return the position in training at this boundary. Collective."""
         trainer = self.trainer
         return {
             "format": 1,
@@ -124,7 +126,7 @@ class Loop(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the training position."""
+        """Restore the position in training."""
         trainer = self.trainer
         trainer.loader.load_state_dict(state["loader"])
         self._position = dict(state["loader"])
@@ -135,7 +137,7 @@ class Loop(Generic[T]):
         restore_generators(state.get("random"), trainer.world)
 
     def _fetch(self, batches: Iterator[T]) -> T | None:
-        """Return the next batch; None if training is complete or the loader is exhausted."""
+        """Return the next batch, or None if training is complete or the loader is exhausted."""
         trainer = self.trainer
         if trainer.is_complete:
             return None
@@ -145,7 +147,7 @@ class Loop(Generic[T]):
         return batch
 
     def _agree(self, batch: T | None) -> _Boundary:
-        """All-reduce a few numbers on the host. Collective."""
+        """Agree with all processes on the next boundary, by one all-reduce of a few numbers on the host. Collective."""
         trainer = self.trainer
         module, world, checkpointer = trainer.module, trainer.world, trainer.checkpointer
         reason = self.agreed_stop or trainer.stopper.reason(self._step_s)
@@ -178,7 +180,7 @@ class Loop(Generic[T]):
         )
 
     def _settle(self, boundary: _Boundary) -> None:
-        """Collect metrics, save and stop, as agreed. Collective."""
+        """Collect metrics, save and stop, as agreed at the boundary. Collective."""
         trainer, checkpointer = self.trainer, self.trainer.checkpointer
         leaves = boundary.is_over or boundary.stop is not None
         saves = boundary.is_permanent_wanted or boundary.is_ephemeral_wanted or leaves
@@ -251,7 +253,7 @@ def _first_reason(counts: Sequence[float]) -> StopReason | None:
 
 
 def _epoch(step: int, batches_per_epoch: int | None, position: Mapping[str, int | str]) -> int:
-    """Return the completed passes: as the loader reports, else from its number of batches."""
+    """Return the number of completed passes, as the loader reports it or else from its number of batches."""
     said = position.get("epoch")
     if isinstance(said, int):
         return said

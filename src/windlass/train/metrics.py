@@ -1,4 +1,4 @@
-"""Values of steps: kept on the device until collected, then reduced over all processes at once.
+"""Metrics of steps, kept on the device until they are collected, then reduced over all processes at once.
 
 Legend: N values, P processes.
 """
@@ -28,7 +28,7 @@ DIGEST_RANGE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
-    """Metrics of a step, reduced."""
+    """Metrics of one step after reduction."""
 
     step: int
     values: Mapping[str, float]
@@ -36,7 +36,7 @@ class StepMetrics:
 
 @dataclass(slots=True)
 class MetricStore:
-    """Records of steps that have not been collected yet.
+    """Store for metrics of steps that have not been collected yet.
 
     Reductions: `mean`, `max` and `min` over all processes; `sum` over data-parallel ones (processes that share
     rows hold equal values or partial sums, and count once); `none` uses rank 0's value.
@@ -48,7 +48,9 @@ class MetricStore:
     _digest: int = 0
 
     def record(self, step: int, name: str, value: float | Tensor, reduce: Reduce = "mean") -> None:
-        """Record a value of a step; a tensor stays on its device, without a sync. A later value of a name replaces the earlier."""
+        """Record a value for a step.
+        A tensor stays on its device, without a sync. A later value under the same name replaces an earlier one.
+        """
         self._keys.append((step, name, reduce))
         self._values.append(value.detach() if isinstance(value, Tensor) else value)
         if self.world.size > 1:
@@ -56,7 +58,7 @@ class MetricStore:
 
     @property
     def digest(self) -> int:
-        """Return a digest of the recorded names; equal on processes with equal names."""
+        """Return a digest of the recorded names, which is equal on processes with equal names."""
         return self._digest % DIGEST_RANGE
 
     def __len__(self) -> int:
@@ -83,7 +85,7 @@ class MetricStore:
         return [StepMetrics(step=step, values=values) for step, values in sorted(steps.items())]
 
     def _stacked(self) -> Tensor:
-        """Stack all values in one vector, on the device if any value is; host values need one copy."""
+        """Stack all values in one vector, on the device if any value is there; host values need one copy."""
         device = self.world.device
         vector_N = torch.tensor([0.0 if isinstance(v, Tensor) else float(v) for v in self._values], dtype=torch.float64)
         places = [place for place, value in enumerate(self._values) if isinstance(value, Tensor)]
@@ -96,7 +98,7 @@ class MetricStore:
         return vector_N
 
     def _united(self, values_N: Tensor) -> tuple[list[tuple[int, str, Reduce]], Tensor, Tensor]:
-        """Return all processes' names, the values in that order, and which of them this process has."""
+        """Return the names from all processes, the values in that order, and which of them this process has."""
         everyone: list[list[tuple[int, str, Reduce]]] = [[] for _ in range(self.world.size)]
         dist.all_gather_object(everyone, self._keys)
         union = sorted({key for keys in everyone for key in keys})
@@ -110,7 +112,7 @@ class MetricStore:
     def _reduced(
         self, keys: Sequence[tuple[int, str, Reduce]], values_N: Tensor, present_N: Tensor | None
     ) -> list[float]:
-        """Gather once and reduce in float64, with the same arithmetic on every process."""
+        """Gather the values once and reduce them in float64, with the same arithmetic on every process."""
         mine_N = values_N if present_N is None else torch.cat((values_N, present_N))
         gathered = [torch.empty_like(mine_N) for _ in range(self.world.size)]
         dist.all_gather(gathered, mine_N)
@@ -136,7 +138,7 @@ def _reduce(column: Sequence[float], reduce: Reduce, replicas: int) -> float:
 
 
 def refuse_bad_loss(steps: Sequence[StepMetrics], name: str = "train/loss") -> None:
-    """Raise for the first step whose loss is not finite.
+    """Raise TrainingError for the first step whose loss is not finite.
 
     Raises:
         TrainingError: the loss of a step is nan or infinite.

@@ -1,1 +1,1 @@
-"""Callbacks of the trainer: console, speed, trackers, monitors, evaluations, schedules."""
+"""Callbacks of the trainer: console, speed, trackers, monitors, evaluations and schedules."""

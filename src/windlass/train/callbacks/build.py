@@ -40,7 +40,7 @@ HOMES = {
 
 
 def mandatory_kinds() -> tuple[str, ...]:
-    """Return the kinds of callbacks that every trainer has, except the checkpointer."""
+    """Return the kinds of the callbacks that every trainer has, except the checkpointer."""
     return ("console", "garbage", "speed", *(("report",) if report.is_active() else ()))
 
 
@@ -52,7 +52,7 @@ def mandatory_callbacks() -> dict[str, TrainerCallback]:
 def build_callbacks(
     configs: Mapping[str, CallbackConfig], makers: Mapping[str, Maker] | None = None
 ) -> dict[str, TrainerCallback | None]:
-    """Build a recipe's callbacks and the mandatory ones, by name; None means disabled.
+    """Build a recipe's callbacks and the mandatory ones, by name; None stands for a disabled callback.
 
     A mandatory callback is not added if the recipe has one of that kind, even a disabled one or one with another name.
 

@@ -25,7 +25,7 @@ _COMPILED = "compiled.bin"
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Position of training at a save."""
+    """Position in training at a save."""
 
     step: int = 0
     tokens: int = 0
@@ -33,7 +33,7 @@ class _Moment:
 
 
 class Checkpointer(TrainerCallback):
-    """Requests saves when they are due, and performs the saves that all processes agreed on.
+    """Callback that requests saves when they are due, and performs those that all processes agreed on.
 
     At most one save runs at a time: the next one waits for it.
 
@@ -63,7 +63,7 @@ class Checkpointer(TrainerCallback):
 
     @property
     def is_done(self) -> bool:
-        """Return whether a background save has finished and has not been collected yet."""
+        """Return whether a background save has finished but not been collected yet."""
         return self._pending is not None and self._pending.is_done()
 
     def on_load(self, path: str) -> None:
@@ -89,7 +89,7 @@ class Checkpointer(TrainerCallback):
             self.trainer.request_save(is_permanent=False)
 
     def save(self, *, is_permanent: bool) -> None:
-        """Save this step unless it is already saved. Collective; blocks until weights may change again.
+        """Save a checkpoint of this step unless there is one. Collective; blocks until the weights may change again.
 
         Raises:
             TrainingError: a weight is not finite, and `stop_on_nan` is set.
@@ -119,7 +119,7 @@ class Checkpointer(TrainerCallback):
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the running save, then remove the checkpoints past retention. Collective."""
+        """Wait for the running save, then remove checkpoints that retention does not keep. Collective."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -138,7 +138,9 @@ class Checkpointer(TrainerCallback):
         return {} if made is None else {_COMPILED: made}
 
     def _take_compiled(self, path: str) -> None:
-        """Load the compiler's cache before the first batch; only from this run's folder, since it is executed."""
+        """Load the compiler's cache before the first batch.
+        It is loaded only from this run's folder, since its content is executed.
+        """
         made = self.store.read_extra(path, _COMPILED) if self.keeps_compiled else None
         if made is not None:
             load_artifacts(made)
@@ -160,7 +162,7 @@ class Checkpointer(TrainerCallback):
         return False
 
     def _is_time(self) -> bool:
-        """Return whether rank 0's clock or windlass requests a save; a running save satisfies both."""
+        """Return whether a save is due by rank 0's clock or windlass's request; a running save satisfies both."""
         if not self.trainer.world.is_main or self._pending is not None:
             return False
         every_s = self.config.every_time

@@ -1,4 +1,4 @@
-"""Settings of callbacks in a recipe, as data; importable without torch.
+"""Callback settings in a recipe, as data; importable without torch.
 
 A recipe's `callbacks` maps names that the user chooses to one of these. The mandatory ones (console, speed,
 garbage, checkpointer) are always added; list one to change its settings.
@@ -62,7 +62,7 @@ class ConsoleConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedConfig(_Common):
-    """Tokens per second, share of the device's peak (MFU), and time spent waiting for data."""
+    """Tokens per second, fraction of the device's peak (MFU), and time spent waiting for data."""
 
     kind: Literal["speed"] = "speed"
     peak_tflops: Annotated[
@@ -96,7 +96,7 @@ class MemoryConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerConfig(_Common):
-    """A trace file of some steps, for Perfetto."""
+    """Trace file that covers some steps, for viewing in Perfetto."""
 
     kind: Literal["profiler"] = "profiler"
     start: Annotated[int, Range(min=0), Doc("Steps before the trace, counted from the start of this process.")] = 5
@@ -120,7 +120,7 @@ class LMEvalConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownstreamConfig(_Common):
-    """Tasks of lm-evaluation-harness."""
+    """Evaluation on tasks from lm-evaluation-harness."""
 
     kind: Literal["downstream"] = "downstream"
     tasks: Annotated[tuple[str, ...], OneOrMany(), Doc("Names of tasks of lm-evaluation-harness.")]
@@ -160,7 +160,7 @@ class SequenceLengthConfig(_Common):
 
 
 def _moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Diagnostic]:
-    """Yield problems with the points and their values; `name` is the field of the values."""
+    """Yield problems with `at` and the values; `name` is the field that holds the values."""
     if len(at) != len(values):
         message = f"{count(len(at), 'moment')} for {len(values)} {name}"
         yield "at", message, "invalid-value", f"give `at` and `{name}` the same number of values"
@@ -204,7 +204,7 @@ class TensorBoardConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonLinesConfig(_Common):
-    """A file with a JSON object for each step; resumed runs continue it without duplicate steps."""
+    """File with one JSON object per step; resumed runs continue it without duplicate steps."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: Annotated[str, Doc("Empty: `metrics.jsonl` beside the checkpoints.")] = ""
@@ -212,19 +212,19 @@ class JsonLinesConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig(_Common):
-    """Metrics and progress for windlass, if windlass launched this run."""
+    """Metrics and progress for windlass, if the run was launched by it."""
 
     kind: Literal["report"] = "report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonConfig(_Common, TargetConfig):
-    """A custom callback."""
+    """Callback of your own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsentConfig:
-    """A disabled callback: a name whose only setting is `enabled: false`."""
+    """Disabled callback: a name whose only setting is `enabled: false`."""
 
     BARE: ClassVar[Mapping[str, object]] = {"enabled": False}
 

@@ -28,7 +28,7 @@ SHORT_NAMES = {
 
 
 class Console(TrainerCallback):
-    """Writes progress, metrics and the remaining time to standard error on rank 0.
+    """Callback that writes progress, metrics and the remaining time to standard error on rank 0.
 
     On a terminal, fields that do not fit the width are dropped; a file has whole lines. Steps with a shown `eval/`
     metric also get a line, and so does the last collected step.
@@ -54,7 +54,7 @@ class Console(TrainerCallback):
         self._waiting: list[str] = []
 
     def on_start(self) -> None:
-        """Print a start line; record the step and the time."""
+        """Print a start line, and record the step and the time."""
         self._begin_s, self._begin_share, self._is_first = self._now(), self._share(), True
         world = self.trainer.world
         if world.is_main:
@@ -73,7 +73,7 @@ class Console(TrainerCallback):
             self._waiting = fields
 
     def on_end(self) -> None:
-        """Print the last step's line, unless it was already printed."""
+        """Print the line of the last step, unless it was printed already."""
         if self._waiting:
             self._write(self._waiting)
             self._waiting = []
@@ -87,7 +87,7 @@ class Console(TrainerCallback):
         return f"step {step}" if last is None else f"step {step}/{last}"
 
     def _last_step(self) -> int | None:
-        """Return the last step of this run; None if it is unknown."""
+        """Return the last step of this run, or None if it is unknown."""
         steps = [self.trainer.step_at(end) for end in self._ends()]
         known = [step for step in steps if step is not None]
         return min(known) if len(known) == len(steps) else None
@@ -96,12 +96,12 @@ class Console(TrainerCallback):
         return [self.trainer.duration, *([self.trainer.stop] if self.trainer.stop is not None else [])]
 
     def _share(self) -> float:
-        """Return the completed share of the run, up to `stop` if it is set; 0 if unknown."""
+        """Return the completed fraction of the run, which ends at `stop` if that is set; 0 if unknown."""
         trainer = self.trainer
         return max(_share_done(end, trainer.step, trainer.tokens, trainer.step_at(end)) for end in self._ends())
 
     def _rest(self) -> str:
-        """Return the remaining time at this process's average speed."""
+        """Return the remaining time at the average speed of this process."""
         share = self._share()
         done, passed_s = share - self._begin_share, self._now() - self._begin_s
         if done <= 0.0 or share >= 1.0 or passed_s <= 0.0:
@@ -116,7 +116,7 @@ class Console(TrainerCallback):
 
 
 def format_metric(name: str, value: float) -> str:
-    """Format a metric briefly: `loss 3.214`, `tok/s 12.4k`, `mfu 38.2%`."""
+    """Format a metric in a short form: `loss 3.214`, `tok/s 12.4k`, `mfu 38.2%`."""
     short = SHORT_NAMES.get(name) or (name if name.startswith("eval/") else name.partition("/")[2] or name)
     if not math.isfinite(value):
         return f"{short} {value}"
@@ -151,7 +151,7 @@ def _number(value: float) -> str:
 
 
 def _fitting(fields: Sequence[str], width: int) -> str:
-    """Return as many whole fields as fit into `width` columns, at least one; 0 means all."""
+    """Return a line with as many whole fields as fit into `width` columns, at least one; with 0, all of them."""
     line = ""
     for field in fields:
         longer = f"{line}  {field}" if line else field
@@ -170,7 +170,7 @@ def _share_done(end: Duration, step: int, tokens: int, last_step: int | None) ->
 
 
 class Compiling(TrainerCallback):
-    """Reports the start of compilation and the duration of the first step.
+    """Callback that reports the start of compilation and the duration of the first step.
 
     Args:
         stream: None: the `sys.stderr` of the moment when a line is written.

@@ -9,7 +9,7 @@ __all__ = ["PEAKS", "Peak", "peak_flops"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Peak rate of a device.
+    """Peak rate of one kind of device.
 
     Attributes:
         words: lower-case words that must all occur in the driver's device name.
@@ -58,7 +58,7 @@ PEAKS = (
 
 
 def peak_flops(name: str) -> float | None:
-    """Return the operations per second of the device `name`; None if it is not in the table."""
+    """Return the peak operations per second of the device called `name`, or None if the table lacks it."""
     words = name.lower()
     found = next((peak for peak in PEAKS if all(word in words for word in peak.words)), None)
     return None if found is None else found.tflops * 1e12

@@ -1,4 +1,4 @@
-"""Python garbage collection at the same step on all processes, so that their pauses coincide."""
+"""Python garbage collection at the same step on all processes, so that the pauses coincide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Garbage"]
 
 
 class Garbage(TrainerCallback):
-    """Turns automatic collection off while training runs, and collects every `every` steps.
+    """Callback that replaces automatic garbage collection by one collection every `every` steps.
 
     Args:
         every: steps between collections, counted over all resumptions.
@@ -21,7 +21,7 @@ class Garbage(TrainerCallback):
         self._was_enabled = False
 
     def on_start(self) -> None:
-        """Freeze existing objects, mostly modules, and turn automatic collection off."""
+        """Freeze the existing objects, which are mostly modules, and turn automatic collection off."""
         self._was_enabled = gc.isenabled()
         gc.disable()
         gc.collect(1)

@@ -1,4 +1,4 @@
-"""Per-parameter norms of gradients and weights, and deviation of loss and gradient norm from recent steps.
+"""Norms of the gradient and weight of each parameter, and how far loss and gradient norm deviate from recent steps.
 
 Legend: N parameters.
 """
@@ -26,7 +26,8 @@ STRAYS = {"train/loss": "gradients/loss_stray", "optim/grad_norm": "gradients/no
 
 
 class Gradients(TrainerCallback):
-    """`gradients/NAME` and `weights/NAME` every `every` steps, before clipping; deviation scores at every step.
+    """Callback that records `gradients/NAME` and `weights/NAME` every `every` steps, before clipping.
+    Deviation scores are recorded at every step.
 
     Args:
         every: steps between norms.
@@ -42,7 +43,7 @@ class Gradients(TrainerCallback):
         self._watched: list[tuple[str, Tensor]] = []
 
     def on_attach(self) -> None:
-        """Find the parameters. Collective. Raises SpecError if no pipeline stage has a match."""
+        """Find the parameters. Collective. Raises SpecError if no pipeline stage has one that matches."""
         named = list(plain_parameters(self.trainer.module.model))
         self._watched = [(name, each) for name, each in named if any(fnmatchcase(name, glob) for glob in self.match)]
         if not self.trainer.world.sum_on_host([len(self._watched)])[0]:
@@ -51,7 +52,7 @@ class Gradients(TrainerCallback):
             raise SpecError([Problem(message, "unmatched-glob", None, hint)])
 
     def on_optim(self) -> None:
-        """Record the norms if they are due; no host sync. Collective if parameters are sharded."""
+        """Record the norms if they are due, without a host sync. Collective if parameters are sharded."""
         if (self.trainer.step + 1) % self.every:
             return
         finish_gradients(each for _, each in self._watched)
@@ -61,7 +62,7 @@ class Gradients(TrainerCallback):
             self._record("weights", [name for name, _ in self._watched], [each.detach() for _, each in self._watched])
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add the deviation scores, for later callbacks."""
+        """Add the deviation scores, so that later callbacks see them."""
         for name, score in STRAYS.items():
             value = metrics.get(name, math.nan)
             if isinstance(metrics, dict) and math.isfinite(value):
@@ -71,7 +72,7 @@ class Gradients(TrainerCallback):
                 self._past[name].append(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the history that scores are computed from; only rank 0 has it."""
+        """Return the history from which scores are computed; only rank 0 has it."""
         return {"past": {name: list(values) for name, values in self._past.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -88,7 +89,9 @@ class Gradients(TrainerCallback):
 
 
 def _stray(value: float, past: Sequence[float]) -> float | None:
-    """Return standard deviations above the mean; None for fewer than ten values or equal ones."""
+    """Return by how many standard deviations a value exceeds the mean.
+    Returns None if there are fewer than ten past values, or all are equal.
+    """
     if len(past) < 10:
         return None
     mean = math.fsum(past) / len(past)

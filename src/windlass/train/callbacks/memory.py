@@ -1,4 +1,4 @@
-"""Peak memory of the device, retries of its allocator, and resident memory of the process."""
+"""Peak memory of the device, retries by its allocator, and resident memory of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ GIB = 1024.0**3
 
 
 class Memory(TrainerCallback):
-    """Records the maximum over processes of resident memory; on a GPU also of peak, reserved and retries.
+    """Callback that records the maximum resident memory over all processes.
+    On a GPU it also records the peak, the reserved memory and the retries.
 
     The peak covers the last step only. A retry means that the allocator had to return memory to the driver: it is
     slow, and the next step may fail.
@@ -28,7 +29,7 @@ class Memory(TrainerCallback):
             torch.cuda.reset_peak_memory_stats(self.trainer.world.device)
 
     def on_step_end(self) -> None:
-        """Record the allocator's statistics; does not synchronize."""
+        """Record the allocator's statistics, without synchronizing with the device."""
         self.trainer.record("memory/resident_gib", resident_bytes() / GIB, "max")
         device = self.trainer.world.device
         if device.type == "cuda":
@@ -40,7 +41,7 @@ class Memory(TrainerCallback):
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process; without /proc, its maximum so far."""
+    """Return the resident memory of this process or, without /proc, its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

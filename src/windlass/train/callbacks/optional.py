@@ -1,4 +1,4 @@
-"""Import of optional packages when they are first used."""
+"""Import of optional packages on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def is_there(name: str) -> bool:
 
 
 def ensure_there(name: str, package: str, user: str) -> None:
-    """Raise if a package is missing, without importing it, for processes that do not use it.
+    """Raise if a package is missing, without importing it.
+    For processes that do not use the package themselves.
 
     Raises:
         PreconditionError: it is not installed.
@@ -27,7 +28,7 @@ def ensure_there(name: str, package: str, user: str) -> None:
 
 
 def require(name: str, package: str, user: str) -> ModuleType:
-    """Import a module.
+    """Import an optional module, or raise if its package is missing.
 
     Args:
         package: its name for `pip install`.

@@ -1,4 +1,4 @@
-"""Default output folder and default run name of callbacks."""
+"""Default output folder and default run name for callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["run_folder", "run_name"]
 
 
 def run_folder(trainer: Trainer[Any]) -> Path:
-    """Return the task's output folder, else the folder of local checkpoints, else the working directory."""
+    """Return the task's output folder, else the local checkpoint folder, else the working directory."""
     if report.is_active():
         return report.place().out
     path = str(getattr(trainer.store, "path", ""))
@@ -22,7 +22,7 @@ def run_folder(trainer: Trainer[Any]) -> Path:
 
 
 def run_name(trainer: Trainer[Any]) -> str:
-    """Return the recipe's name, else the name of windlass's run, else an empty string."""
+    """Return the name of the recipe, else the name of the windlass run, else an empty string."""
     recipe = trainer.config.get("recipe", {})
     name = recipe.get("name", "") if isinstance(recipe, dict) else ""
     return str(name) or report.place().run

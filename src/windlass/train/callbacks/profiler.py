@@ -1,4 +1,4 @@
-"""A trace of some steps, for Perfetto (https://ui.perfetto.dev)."""
+"""Trace of some steps, for Perfetto (https://ui.perfetto.dev)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["Profiler"]
 
 
 class Profiler(TrainerCallback):
-    """Writes `traces/step-<first>-rank-<n>.json.gz` in the task's output or beside the checkpoints, once per process.
+    """Callback that writes `traces/step-<first>-rank-<n>.json.gz`, once per process.
+    The folder is the task's output or beside the checkpoints.
 
     Args:
         start: steps before the trace, counted from the start of this process, as a warm-up.
@@ -63,7 +64,7 @@ class Profiler(TrainerCallback):
             self._write()
 
     def on_end(self) -> None:
-        """Write the trace if training ended during it."""
+        """Write the trace if training ends before it is complete."""
         if self._profile is not None:
             self._write()
 

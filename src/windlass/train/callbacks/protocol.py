@@ -12,7 +12,7 @@ __all__ = ["TrainerCallback"]
 
 
 class TrainerCallback:
-    """Base class of callbacks; hooks run on every process, by `priority` (high first), then by name.
+    """Base class for callbacks; hooks run on every process, by `priority` (high first), then by name.
 
     Attributes:
         trainer: set before the first hook.
@@ -23,43 +23,44 @@ class TrainerCallback:
     priority: int = 0
 
     def on_attach(self) -> None:
-        """Run when the trainer is built and nothing is loaded; may add callbacks, or raise for invalid settings."""
+        """Run when the trainer has been built but nothing is loaded; may add callbacks, or raise for invalid settings."""
 
     def on_load(self, path: str) -> None:
-        """Run after state was loaded from a checkpoint."""
+        """Run after state has been loaded from a checkpoint."""
 
     def on_start(self) -> None:
         """Run when training begins or resumes."""
 
     def on_epoch(self, epoch: int) -> None:
-        """Run when a pass over the data begins."""
+        """Run at the start of each pass over the data."""
 
     def on_step_start(self, batch: Any) -> None:
-        """Run when a batch has been fetched, before anything is computed."""
+        """Run when a batch has been fetched, before any computation."""
 
     def on_optim(self) -> None:
         """Run when gradients are complete, before the optimiser's step."""
 
     def on_step_end(self) -> None:
-        """Run after the optimiser's step; `trainer.step` includes this step."""
+        """Run after the optimizer's step; `trainer.step` counts this step."""
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Receive a step's metrics, reduced over processes; several steps may come at once, in order. Rank 0 only.
+        """Receive a step's metrics, reduced over processes. Rank 0 only.
+        Several steps may arrive at once, in order.
 
         All callbacks get the same dict, so a callback with a high priority can add to it.
         """
 
     def on_save(self, path: str, step: int) -> None:
-        """Run after a checkpoint is committed."""
+        """Run after a checkpoint has been committed."""
 
     def on_error(self, error: BaseException) -> None:
         """Run when training ends with an error."""
 
     def on_end(self) -> None:
-        """Run when training completes, stops or fails; on all processes unless one died."""
+        """Run when training completes, stops or fails, on all processes unless one died."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return JSON-safe state to save in checkpoints."""
+        """Return JSON-safe state to be saved in checkpoints."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

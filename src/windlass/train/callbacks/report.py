@@ -1,4 +1,4 @@
-"""Metrics and heartbeats for windlass, if windlass launched this run."""
+"""Metrics and heartbeats for windlass, if the run was launched by it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["Report"]
 
 
 class Report(TrainerCallback):
-    """Writes metrics to the run's journal, and progress at most every `every_s` seconds, under windlass only.
+    """Callback that writes metrics to the run's journal, and progress at most every `every_s` seconds.
+    It does nothing in runs that windlass did not launch.
 
     Args:
         every_s: seconds between heartbeats.
@@ -28,11 +29,11 @@ class Report(TrainerCallback):
         report.progress("init")
 
     def on_load(self, path: str) -> None:
-        """Report that state was loaded."""
+        """Report that state has been loaded."""
         report.progress("load", step=self.trainer.step)
 
     def on_start(self) -> None:
-        """Report the training position immediately."""
+        """Report the current position in training."""
         self._said_at = -float("inf")
 
     def on_step_end(self) -> None:

@@ -1,4 +1,4 @@
-"""Batch size and row length that change at given points of training."""
+"""Batch size and row length that change at given points in training."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["BatchSize", "SequenceLength", "current_value"]
 
 
 def current_value(first: int, at: Sequence[Duration], values: Sequence[int], progress: TrainingProgress) -> int:
-    """Return the value of the last point reached; `first` before the first point."""
+    """Return the value for the last point that has been reached, or `first` before any of them."""
     reached = [value for moment, value in zip(at, values, strict=True) if is_reached(moment, progress)]
     return reached[-1] if reached else first
 
 
 class BatchSize(TrainerCallback):
-    """Calls the loader's `set_batch(tokens)` at the given points, and again after a restart.
+    """Callback that calls the loader's `set_batch(tokens)` at the given points, and again after a restart.
 
     Args:
         at: moments of change; each is reached at the end of a step, so the next batch is the first of the new size.
@@ -34,7 +34,7 @@ class BatchSize(TrainerCallback):
         self._first = self._now = 0
 
     def on_attach(self) -> None:
-        """Test all sizes. Raises SpecError if the loader cannot change its batch size, or rejects a size."""
+        """Test all sizes. Raises SpecError if the loader cannot change its batch size or rejects one of them."""
         loader = self.trainer.loader
         set_batch = getattr(loader, "set_batch", None)
         self._first = self._now = int(getattr(loader, "batch_tokens", 0))
@@ -52,7 +52,7 @@ class BatchSize(TrainerCallback):
         self._set()
 
     def on_step_end(self) -> None:
-        """Change the next batch when it is due."""
+        """Change the size of the next batch when that is due."""
         self.trainer.record("train/batch_tokens", float(self.trainer.step_tokens), "none")
         self._set()
 
@@ -67,7 +67,7 @@ class BatchSize(TrainerCallback):
 
 
 class SequenceLength(TrainerCallback):
-    """Calls the loader's `set_length(tokens)` at the given points, and again after a restart.
+    """Callback that calls the loader's `set_length(tokens)` at the given points, and again after a restart.
 
     Args:
         at: moments of change; `0 steps` sets the initial length.
@@ -79,7 +79,7 @@ class SequenceLength(TrainerCallback):
         self._first = self._now = 0
 
     def on_attach(self) -> None:
-        """Test all lengths. Raises SpecError if the loader cannot cut rows, or rejects a length."""
+        """Test all lengths. Raises SpecError if the loader cannot cut rows or rejects one of them."""
         loader = self.trainer.loader
         set_length = getattr(loader, "set_length", None)
         self._first = self._now = int(getattr(loader, "length", 0))
@@ -95,7 +95,7 @@ class SequenceLength(TrainerCallback):
         self._set()
 
     def on_step_end(self) -> None:
-        """Change the next rows when it is due."""
+        """Change the length of the next rows when that is due."""
         self._set()
 
     def _set(self) -> None:

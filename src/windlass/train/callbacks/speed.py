@@ -1,4 +1,4 @@
-"""Tokens per second, share of the device's peak, and time spent waiting for data."""
+"""Tokens per second, fraction of the device's peak, and time spent waiting for data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Speed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """Totals at the end of a step, since this process started."""
+    """Totals since this process started, taken at the end of a step."""
 
     at_s: float
     tokens: int
@@ -26,7 +26,7 @@ class _Mark:
 
 
 class Speed(TrainerCallback):
-    """Records rates over the last steps; `speed/mfu` only if the device's peak is known.
+    """Callback that records rates over the last steps, and `speed/mfu` if the device's peak is known.
 
     A GPU lags behind the host, so timing a single step is inaccurate: rates cover the steps of one metrics collection, or
     `window` steps. They exclude a process's first step, which compiles and allocates, but include evaluations and saves
@@ -47,14 +47,14 @@ class Speed(TrainerCallback):
         self._tokens, self._flops, self._wait_s = 0, 0.0, 0.0
 
     def on_start(self) -> None:
-        """Look up the peak and reset the rates."""
+        """Look up the device's peak and reset the rates."""
         named = peak_flops(_device_name(self.trainer.world.device))
         self._peak = named if self.peak_tflops is None else self.peak_tflops * 1e12
         self._marks = deque(maxlen=1 + (self.window or self.trainer.collect_every))
         self._tokens, self._flops, self._wait_s = 0, 0.0, 0.0
 
     def on_step_end(self) -> None:
-        """Record the rates up to now."""
+        """Record the rates for the steps up to this one."""
         trainer = self.trainer
         self._tokens += trainer.step_tokens
         self._flops += self._own_flops() if self._peak is not None else 0.0
@@ -73,7 +73,9 @@ class Speed(TrainerCallback):
             trainer.record("speed/mfu", (mark.flops - first.flops) / passed_s / self._peak, "mean")
 
     def _own_flops(self) -> float:
-        """Return the operations of this process; tensor-parallel processes share the work of their rows."""
+        """Return the operations that this process performs.
+        Tensor-parallel processes share the work on their rows.
+        """
         world = self.trainer.world
         flops: float = self.trainer.module.flops(self.trainer.batch)
         return flops * world.share.world / world.size

@@ -1,1 +1,1 @@
-"""Training state on disk: sharded, hashed, committed, resharded on load."""
+"""Training state on disk: sharded, hashed, committed as a whole, and resharded on load."""

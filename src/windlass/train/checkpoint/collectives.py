@@ -44,7 +44,7 @@ class Collectives:
         return self.rank == 0
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Gather all processes' JSON-safe values, by rank; None except on rank 0. Collective."""
+        """Return the JSON-safe values of all processes by rank, on rank 0 only; None elsewhere. Collective."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
@@ -60,11 +60,11 @@ class Collectives:
         return [decode_json(_bytes(part).rstrip(b"\0")) for part in parts]
 
     def share(self, value: Any) -> Any:
-        """Broadcast rank 0's JSON-safe value. Collective."""
+        """Broadcast a JSON-safe value from rank 0. Collective."""
         return decode_json(self.share_bytes(json.dumps(value).encode() if self.is_main else b""))
 
     def share_bytes(self, content: bytes) -> bytes:
-        """Broadcast rank 0's bytes. Collective."""
+        """Broadcast bytes from rank 0. Collective."""
         if self.size == 1:
             return content
         import torch.distributed as dist
@@ -78,7 +78,7 @@ class Collectives:
         return content if self.is_main else _bytes(message)
 
     def everyone(self, is_true: bool) -> bool:
-        """Return whether `is_true` holds on all processes. Collective."""
+        """Return whether `is_true` is true on all processes. Collective."""
         if self.size == 1:
             return is_true
         import torch.distributed as dist
@@ -86,7 +86,7 @@ class Collectives:
         return self._reduce(int(is_true), dist.ReduceOp.MIN) == 1
 
     def together(self, action: Callable[[], T], *, on_all: bool = True) -> T | None:
-        """Run `action` on all processes or on rank 0 alone, and raise on all if any failed. Collective.
+        """Run `action` on all processes or only on rank 0; if it fails on any, raise on all. Collective.
 
         Returns:
             The result of `action`; None if it was not called.

@@ -1,4 +1,4 @@
-"""Settings of checkpoints: when they are saved, where, and for how long; importable without torch."""
+"""Settings for checkpoints: when and where to save them, and how long to keep them; importable without torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CheckpointerConfig", "LoadConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadConfig:
-    """Source of the initial state if the folder has no checkpoint."""
+    """Source of the initial state, used if the folder has no checkpoint."""
 
     path: Annotated[
         str,
@@ -38,7 +38,7 @@ class LoadConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointerConfig:
-    """Folder, intervals and retention of checkpoints."""
+    """Folder, save intervals and retention of checkpoints."""
 
     folder: Annotated[
         str, Doc("Local path or fsspec URL; empty: the task's checkpoint folder, else `checkpoints/NAME`.")

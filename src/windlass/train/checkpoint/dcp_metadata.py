@@ -1,4 +1,5 @@
-"""Parser of the pickled `.metadata` of torch's distributed checkpoints that imports and calls nothing named in it.
+"""Parser for the pickled `.metadata` of torch's distributed checkpoints.
+It imports and calls nothing that the pickle names.
 
 This module executes the few opcodes that such a file uses. Classes become `PickledObject`s, only the four calls
 that torch's metadata needs are allowed, and everything else is rejected. Source: pickletools; torch.distributed.checkpoint
@@ -55,7 +56,7 @@ _DTYPES = frozenset(
 
 
 class UnsafeMetadataError(ValueError):
-    """Error for a file with content that metadata never has; nothing in it was executed."""
+    """Error for a file whose content is not metadata; nothing in it was executed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -93,7 +94,7 @@ _CALLS: dict[tuple[str, str], Callable[[tuple[Any, ...]], Any]] = {
 
 
 def parse_metadata(content: bytes) -> Any:
-    """Parse a pickle that contains only torch's metadata.
+    """Parse a pickle that contains nothing but torch's metadata.
 
     Cost: a few microseconds per opcode; memory in proportion to the file.
 
@@ -117,7 +118,7 @@ def parse_metadata(content: bytes) -> Any:
 
 
 class _Machine:
-    """Stack, marks and memo of the pickle machine."""
+    """Pickle machine with its stack, marks and memo."""
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
@@ -125,7 +126,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def end(self) -> Any:
-        """Return the resulting object."""
+        """Return the object that was built."""
         (result,) = self._stack
         return result
 

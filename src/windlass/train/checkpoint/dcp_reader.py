@@ -1,4 +1,4 @@
-"""Reader of torch's distributed checkpoints (DCP), such as OLMo-core's: named tensors, read on demand.
+"""Reader for torch's distributed checkpoints (DCP), such as OLMo-core's: named tensors, read on demand.
 
     found = read_dcp("gs://bucket/step1000/model_and_optim")
     found["model.embeddings.weight"].read()
@@ -31,7 +31,7 @@ _MAX_DIMS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blob:
-    """Return the size of a file in bytes."""
+    """Location of a value's bytes: a file, an offset and a length."""
 
     file: str
     offset: int
@@ -40,7 +40,7 @@ class _Blob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcpTensor:
-    """A tensor that can be read, whole or in part.
+    """Tensor that can be read as a whole or in part.
 
     Attributes:
         pieces: boxes that fill the tensor, and the location of each box's bytes.
@@ -53,7 +53,7 @@ class DcpTensor:
     pieces: tuple[tuple[Box, _Blob], ...]
 
     def read(self, box: Box | None = None) -> Tensor:
-        """Read the tensor, or a box of it, onto the host; reads one piece at a time.
+        """Read the tensor, or a box of it, into host memory, one piece at a time.
 
         Raises:
             CheckpointError: a piece is missing, damaged, of another shape, or not a plain tensor.
@@ -87,7 +87,7 @@ class DcpTensor:
 
 
 class DcpCheckpoint(Mapping[str, DcpTensor]):
-    """Tensors of a checkpoint by name, and its other values.
+    """Tensors in a checkpoint by name, and its other values.
 
     Attributes:
         value_names: names of other values, such as settings of the optimiser.
@@ -108,7 +108,7 @@ class DcpCheckpoint(Mapping[str, DcpTensor]):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Names of values that are not tensors."""
+        """Return the names of the values that are not tensors."""
         return tuple(self._values)
 
     def value(self, name: str) -> Any:
@@ -122,7 +122,7 @@ class DcpCheckpoint(Mapping[str, DcpTensor]):
 
 
 def read_dcp(folder: str) -> DcpCheckpoint:
-    """Open a folder or URL with torch's `.metadata`; tensors are read later, one by one.
+    """Open a folder or URL that has torch's `.metadata`; tensors are read later, one by one.
 
     Raises:
         CheckpointError: there is none, it is damaged, or it holds more than metadata (`foreign-checkpoint`).
@@ -186,7 +186,7 @@ def _blob(info: PickledObject) -> _Blob:
 
 
 def _content(files: Files, blob: _Blob, size: int) -> bytes:
-    """Read a blob's bytes, bounded by the size of its file."""
+    """Read the bytes of a value, at most as many as the file holds."""
     try:
         held = files.size(blob.file)
         if blob.offset + blob.length > held:
@@ -197,7 +197,7 @@ def _content(files: Files, blob: _Blob, size: int) -> bytes:
 
 
 def _torch_load(files: Files, blob: _Blob, content: bytes) -> Any:
-    """Load the content of a `torch.save` file, tensors and plain containers only."""
+    """Load the content of a `torch.save` file that has only tensors and plain containers."""
     try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds of errors for a broken file

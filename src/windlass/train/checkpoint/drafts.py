@@ -1,4 +1,4 @@
-"""Drafts of checkpoints, and cleanup after killed saves."""
+"""Unfinished checkpoints, and cleanup after saves that were killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAVING, _REPLACED, _DROPPED = ".saving", ".replaced", ".dropped"
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """A checkpoint that is being written.
+    """Checkpoint that is being written.
 
     Attributes:
         parent: folder of the checkpoints.
@@ -34,12 +34,14 @@ class Draft:
 
     @classmethod
     def of(cls, parent: Files, name: str, token: str) -> Draft:
-        """Return the draft for a token that rank 0 created."""
+        """Return the draft for a token created by rank 0."""
         files = parent.at(token if parent.can_rename else name)
         return cls(parent=parent, name=name, token=token, files=files)
 
     def begin(self) -> None:
-        """Create its folder and lock it against `sweep`; on rank 0, before any process writes."""
+        """Create the draft's folder and lock it against `sweep`.
+        Call this on rank 0, before any process writes.
+        """
         if self.parent.can_rename:
             os.makedirs(self.files.path)
             self._lock = _hold(self.files.path)
@@ -66,7 +68,7 @@ class Draft:
         self._let_go()
 
     def discard(self) -> None:
-        """Remove the draft with all its files."""
+        """Remove the draft and all its files."""
         self.parent.remove(self.name if not self.parent.can_rename else self.token)
         self.parent.remove(self.token)
         self._let_go()
@@ -78,14 +80,14 @@ class Draft:
 
 
 def begin_draft(parent: Files, name: str, owner: str) -> Draft:
-    """Begin a checkpoint. On rank 0."""
+    """Begin writing a checkpoint. Call this on rank 0."""
     draft = Draft.of(parent, name, f"{_SAVING}-{owner}-{os.urandom(4).hex()}-{name}")
     draft.begin()
     return draft
 
 
 def drop(parent: Files, name: str, owner: str) -> None:
-    """Remove a checkpoint: it becomes invalid at once, then its files are deleted. Idempotent."""
+    """Remove a checkpoint, which becomes invalid before its files are deleted. Idempotent."""
     aside = f"{_DROPPED}-{owner}-{os.urandom(4).hex()}-{name}"
     if parent.can_rename:
         try:
@@ -101,7 +103,7 @@ def drop(parent: Files, name: str, owner: str) -> None:
 
 
 def sweep(parent: Files, owner: str) -> list[str]:
-    """Remove the files of this owner's killed saves; returns their hidden names.
+    """Remove the files of this owner's saves that were killed; return their hidden names.
 
     Keeps other owners' drafts, and drafts locked by a running process on this machine.
     """
@@ -117,7 +119,7 @@ def sweep(parent: Files, owner: str) -> list[str]:
 
 
 def recover(parent: Files, owner: str) -> None:
-    """Restore a checkpoint whose replacement was killed between two renames."""
+    """Restore a checkpoint if its replacement was killed between two renames."""
     for name, kind, final in _hidden(parent, owner) if parent.can_rename else []:
         if kind == _REPLACED and FOLDER_MANIFEST in parent.at(name).names() and final not in parent.names():
             parent.rename(name, final)
@@ -125,7 +127,7 @@ def recover(parent: Files, owner: str) -> None:
 
 
 def _hidden(parent: Files, owner: str) -> list[tuple[str, str, str]]:
-    """Yield (name, kind, final name) of this owner's hidden entries."""
+    """Return (name, kind, final name) for each of this owner's hidden entries."""
     found = []
     for name in parent.names():
         kind, _, rest = name.partition("-")
@@ -154,7 +156,9 @@ def _sweep_objects(parent: Files, name: str, final: str) -> None:
 
 
 def _hold(folder: str) -> int | None:
-    """Lock a folder until this process ends; None if it is locked by another process or gone."""
+    """Lock a folder until this process ends.
+    Returns None if the folder no longer exists or another process has locked it.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

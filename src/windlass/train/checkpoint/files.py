@@ -1,4 +1,4 @@
-"""Common interface to checkpoint folders on a file system or, through fsspec, in a bucket."""
+"""Common interface to checkpoint folders in a file system or, through fsspec, in a bucket."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ __all__ = ["BucketFolder", "Files", "LocalFolder", "open_files"]
 
 
 class Files(Protocol):
-    """A folder. Names are relative, with `/`. All methods block; missing files raise FileNotFoundError."""
+    """Folder with files. Names are relative and use `/`. All methods block; missing files raise FileNotFoundError."""
 
     @property
     def path(self) -> str:
-        """Absolute path, or URL."""
+        """Absolute path or URL."""
 
     @property
     def can_rename(self) -> bool:
-        """Return whether a whole folder can be renamed atomically."""
+        """Return whether whole folders can be renamed atomically."""
 
     def at(self, name: str) -> Files:
-        """Return a subfolder; it need not exist."""
+        """Return a subfolder, which need not exist."""
 
     def names(self) -> list[str]:
-        """Return the sorted names directly in the folder; an empty list if the folder is missing."""
+        """Return the sorted names directly in the folder, or an empty list if the folder is missing."""
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Read bytes of a file; returns fewer at its end."""
+        """Read bytes from a file; return fewer at its end."""
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> int:
-        """Fill a buffer with the bytes of a file from `start` on; returns the number of bytes read."""
+        """Fill a buffer with the bytes of a file from `start` on; return the number of bytes read."""
 
     def create(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Write a new file, complete and durable when the block ends without an error. Creates folders."""
+        """Write a new file, complete and durable once the block ends without an error. Creates folders."""
 
     def sync(self, *, is_deep: bool = False) -> None:
-        """Make the folder's entries durable; with `is_deep` also those of its subfolders."""
+        """Make the folder's entries durable; with `is_deep`, also those of its subfolders."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a folder, if `can_rename`."""
+        """Rename a folder. Requires `can_rename`."""
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with its content; idempotent."""
+        """Remove a file, or a folder with its contents. Idempotent."""
 
 
 def open_files(path: str) -> Files:
@@ -66,7 +66,7 @@ def open_files(path: str) -> Files:
 
 
 class LocalFolder:
-    """A folder in a file system that all processes share."""
+    """Folder in a file system that all processes share."""
 
     can_rename = True
 
@@ -134,7 +134,7 @@ class LocalFolder:
 
 
 class _Whole:
-    """Raw file whose `write` writes everything or raises."""
+    """Raw file whose `write` either writes everything or raises."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -147,7 +147,7 @@ class _Whole:
 
 
 class BucketFolder:
-    """A folder in an fsspec store: a file exists once it is closed, and folders are never renamed."""
+    """Folder in an fsspec store, where a file exists once it is closed and folders are never renamed."""
 
     can_rename = False
 
@@ -217,7 +217,7 @@ class BucketFolder:
         file.close()
 
     def sync(self, *, is_deep: bool = False) -> None:
-        """Do nothing: an object is durable when its upload has been acknowledged."""
+        """Do nothing, because an object is durable once its upload has been acknowledged."""
 
     def rename(self, old: str, new: str) -> None:
         raise NotImplementedError(f"{self.path} cannot rename {old} to {new}")

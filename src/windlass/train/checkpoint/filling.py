@@ -1,4 +1,4 @@
-"""In-place load of a state from a checkpoint, resharded as needed, after checks of names and shapes."""
+"""In-place loading of a state from a checkpoint, resharded as needed, after names and shapes are checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_match(
     is_strict: bool,
     elsewhere: Collection[tuple[str, str]] = (),
 ) -> None:
-    """Compare a state's names and shapes with a checkpoint's, in the state's sections.
+    """Compare the names and shapes in a state with those in a checkpoint, within the state's sections.
 
     Args:
         wanted: the state's shapes by section and name; None for values that are not tensors.
@@ -57,7 +57,7 @@ def check_match(
 
 
 def _what(sections: Collection[str]) -> tuple[str, str]:
-    """Return a description of the difference and a hint, for the sections that differ."""
+    """Return a description of the difference and a hint, given the sections that differ."""
     compare = "compare `config.json` in the checkpoint with this recipe's"
     if sections == {"optim"}:
         other = (
@@ -136,7 +136,7 @@ def fill(
 
 
 def plain_values(loose: LooseState) -> dict[str, dict[str, Any]]:
-    """Return the current values that are not tensors, by section."""
+    """Return the current values other than tensors, by section."""
     values: dict[str, dict[str, Any]] = {}
     for (section, name), (parent, key) in loose.values.items():
         values.setdefault(section, {})[name] = _copy(parent[key])

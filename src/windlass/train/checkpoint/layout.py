@@ -1,4 +1,4 @@
-"""Layout of a checkpoint: the file and offset of each piece of each tensor; importable without torch.
+"""Layout of a checkpoint: the file and offset of every piece of every tensor; importable without torch.
 
 `layout.json` lists every tensor with its type and shape and, for each piece, the box that it fills and its bytes in a
 file. Any process can therefore read any box, whatever the number of processes that wrote the checkpoint.
@@ -23,24 +23,24 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangular part of a tensor: its start and size in each dimension; both empty for a scalar."""
+    """Rectangular part of a tensor: its start and size in each dimension; both are empty for a scalar."""
 
     offsets: tuple[int, ...]
     shape: tuple[int, ...]
 
     @property
     def num_elements(self) -> int:
-        """Number of elements; 1 for a scalar."""
+        """Number of elements, which is 1 for a scalar."""
         return math.prod(self.shape)
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> Box:
-        """Return the box of a whole tensor."""
+        """Return the box that covers a whole tensor."""
         return cls((0,) * len(shape), tuple(shape))
 
 
 def overlap(left: Box, right: Box) -> Box | None:
-    """Return the intersection of two boxes, in coordinates of the tensor; None if it is empty."""
+    """Return the intersection of two boxes, in coordinates of the tensor, or None if it is empty."""
     begins = tuple(max(a, b) for a, b in zip(left.offsets, right.offsets, strict=True))
     ends = tuple(
         min(a + n, b + m) for a, n, b, m in zip(left.offsets, left.shape, right.offsets, right.shape, strict=True)
@@ -52,7 +52,7 @@ def overlap(left: Box, right: Box) -> Box | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A box of a tensor in a file: bytes `start` to `start + its size`, row-major and little-endian."""
+    """Box of a tensor as stored in a file, row-major and little-endian, from byte `start` on."""
 
     box: Box
     file: str
@@ -61,7 +61,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorEntry:
-    """A tensor of a checkpoint.
+    """Entry for one tensor of a checkpoint.
 
     Attributes:
         dtype: type name of safetensors, such as `F32`.
@@ -75,14 +75,14 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSums:
-    """CRC-32 of each block of a file; the last block may be shorter."""
+    """CRC-32 of each block in a file; the last block may be shorter."""
 
     crc32: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """All tensors and plain values of a checkpoint, by section (`model`, `optim`) and name.
+    """All tensors and plain values in a checkpoint, by section (`model`, `optim`) and name.
 
     Attributes:
         world: number of processes that wrote it.
@@ -113,7 +113,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, content: bytes) -> Layout:
-        """Parse the output of `to_json`.
+        """Parse what `to_json` returns.
 
         Raises:
             ValueError: the layout is invalid, or of another schema.

@@ -30,17 +30,17 @@ _STEP = re.compile(r"step-([0-9]+)")
 
 
 def folder_name(step: int) -> str:
-    """Return the folder name of a step's checkpoint."""
+    """Return the name of the folder for a step's checkpoint."""
     return f"step-{step}"
 
 
 def list_committed(files: Files) -> list[Committed]:
-    """List the checkpoints in a folder with a valid marker, oldest first; damaged ones are omitted."""
+    """Return the checkpoints in a folder that have a valid marker, oldest first; damaged ones are left out."""
     return _listed(files)[0]
 
 
 def list_damaged(files: Files) -> list[tuple[int, CheckpointError]]:
-    """Return committed but damaged checkpoints newer than every undamaged one, by step."""
+    """Return the committed but damaged checkpoints that are newer than every undamaged one, sorted by step."""
     found, lost = _listed(files)
     newest = found[-1].step if found else -1
     return sorted((item for item in lost if item[0] > newest), key=lambda item: item[0])
@@ -61,7 +61,7 @@ def _listed(files: Files) -> tuple[list[Committed], list[tuple[int, CheckpointEr
 
 
 def _read(folder: Files) -> Committed | None:
-    """Read a checkpoint's metadata; None if it holds no trainer state."""
+    """Read a checkpoint's metadata; return None if it has no trainer state."""
     try:
         if all(entry.path != TRAINER_FILE for entry in read_marker(folder).entries):
             return None
@@ -79,7 +79,7 @@ def _read(folder: Files) -> Committed | None:
 def small_files(
     committed: Committed, trainer: Mapping[str, Any], config: Mapping[str, Any], extra: Mapping[str, bytes]
 ) -> dict[str, bytes]:
-    """Return the content of a checkpoint's small files, except layout and marker."""
+    """Return the contents of a checkpoint's small files, except layout and marker."""
     told = {
         "schema": 1,
         "step": committed.step,
@@ -117,7 +117,7 @@ _PIECE_BYTES = 16 << 20
 
 
 def find_checkpoint(files: Files) -> Files:
-    """Return the checkpoint itself, or the newest one in a folder of them.
+    """Return the folder itself if it is a checkpoint, or the newest checkpoint in it.
 
     Raises:
         CheckpointError: the newest one is damaged; the message names the file.
@@ -129,7 +129,7 @@ def find_checkpoint(files: Files) -> Files:
 
 
 def verify_files(files: Files) -> dict[str, int]:
-    """Verify the sha256 of every file of a checkpoint; returns sizes in bytes by name.
+    """Verify the sha256 of every file in a checkpoint; return the size of each file in bytes.
 
     Costs one pass over all bytes, and 16 MiB of memory.
 

@@ -1,4 +1,4 @@
-"""Lock of a folder of checkpoints, released when the process that holds it ends."""
+"""Lock on a checkpoint folder, released when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def sole_trainer(store: CheckpointStore | None, world: World) -> Iterator[None]:
 
 
 def _take(folder: Path) -> int | None:
-    """Take the lock, held until it is closed; None if the file system has no locks."""
+    """Take the lock and return its descriptor, or None if the file system has no locks.
+    The lock is held until the descriptor is closed.
+    """
     path = folder / LOCK_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,9 @@ def _take(folder: Path) -> int | None:
 
 
 def _lock_in_time(descriptor: int, path: Path) -> bool:
-    """Wait briefly for a holder that is ending; prints a message and returns False to continue without the lock."""
+    """Take the lock, waiting briefly for a holder that is ending.
+    If that is not possible but training may continue, print a message and return False.
+    """
     began_at, is_told = time.monotonic(), False
     while True:
         try:
@@ -119,7 +123,7 @@ def _busy(folder: Path, holder: Mapping[str, Any]) -> PreconditionError:
 
 
 def _sign(descriptor: int) -> None:
-    """Write the holder into the lock file."""
+    """Write this process's identity into the lock file."""
     place = report.place()
     signature = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     text = json.dumps({**signature, "run": place.run, "task": place.task, "rank": place.global_rank}) + "\n"
@@ -129,7 +133,7 @@ def _sign(descriptor: int) -> None:
 
 
 def _holder(path: Path) -> Mapping[str, Any]:
-    """Return the holder's signature; empty until it has been written."""
+    """Return the identity of the holder, which is empty until written."""
     try:
         found = read_json(path)
     except (OSError, ValueError):
@@ -144,7 +148,7 @@ def _named(holder: Mapping[str, Any]) -> str:
 
 
 def _is_of_this_task(holder: Mapping[str, Any]) -> bool:
-    """Return whether the holder is an earlier attempt of the same task, which is ending or fenced off."""
+    """Return whether the holder is an earlier attempt at the same task, which is ending or fenced off."""
     place = report.place()
     mine = {"run": place.run, "task": place.task, "rank": place.global_rank}
     return bool(place.run) and all(holder.get(key) == value for key, value in mine.items())

@@ -1,4 +1,4 @@
-"""Interfaces between the trainer and a store of checkpoints."""
+"""Interfaces between the trainer and a checkpoint store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["CheckpointStore", "Committed", "PendingSave"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A complete checkpoint.
+    """Complete checkpoint.
 
     Attributes:
         path: folder or URL.
@@ -25,20 +25,20 @@ class Committed:
 
 
 class PendingSave(Protocol):
-    """A save in progress."""
+    """Save in progress."""
 
     def is_done(self) -> bool:
-        """Return whether the save has finished or failed; costs microseconds, not collective."""
+        """Return whether the save has finished or failed. Takes microseconds; not collective."""
 
     def wait(self) -> Committed:
-        """Block until the save is committed. Collective. Raises its error on every process."""
+        """Block until the save is committed. Collective. Raises the save's error on every process."""
 
 
 class CheckpointStore(Protocol):
-    """A folder or URL of checkpoints. All processes call every method together."""
+    """Folder or URL that holds checkpoints. All processes call every method together."""
 
     def committed(self) -> Sequence[Committed]:
-        """Return the checkpoints with a valid marker, oldest first."""
+        """Return the checkpoints that have a valid marker, oldest first."""
 
     def save(
         self,
@@ -59,14 +59,14 @@ class CheckpointStore(Protocol):
         """
 
     def load(self, path: str, state: Mapping[str, Any], *, is_strict: bool = True) -> Mapping[str, Any]:
-        """Fill `state` in place, resharded as needed; returns the trainer's state.
+        """Fill `state` in place, resharded as needed; return the trainer's state.
 
         Raises:
             CheckpointError: damaged, unfinished, or of another model; the message names the file or weight.
         """
 
     def read_extra(self, path: str, name: str) -> bytes | None:
-        """Return one of a checkpoint's `extra` files; None if there is no such file. Not collective."""
+        """Return one of a checkpoint's `extra` files, or None if there is no such file. Not collective."""
 
     def drop(self, path: str) -> None:
-        """Remove a checkpoint; its marker goes first. Idempotent."""
+        """Remove a checkpoint, beginning with its marker. Idempotent."""

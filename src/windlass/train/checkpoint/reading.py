@@ -1,4 +1,4 @@
-"""Reading a checkpoint: marker, layout, and any box of any tensor, with verified checksums."""
+"""Reading of a checkpoint: marker, layout, and any box of any tensor, with verified checksums."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_READ_BYTES = 32 * BLOCK_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Rows of a piece in a file, and the destination of some of their columns.
+    """Rows of a piece in a file, and the destination for some of their columns.
 
     Attributes:
         start, end: bytes of the file.
@@ -57,7 +57,7 @@ class Cut:
     target: Tensor
 
     def copy(self, content: bytearray, start: int) -> None:
-        """Copy the values out of a read that began at byte `start` of the file."""
+        """Copy the values out of data that was read from byte `start` of the file on."""
         count = math.prod(self.shape)
         rows = torch.frombuffer(content, dtype=torch.uint8, count=self.end - self.start, offset=self.start - start)
         if rows.storage_offset() % self.dtype.itemsize or rows.data_ptr() % self.dtype.itemsize:
@@ -69,7 +69,7 @@ class Cut:
 
 
 def cuts_of(entry: TensorEntry, box: Box, target: Tensor) -> Iterator[Cut]:
-    """Yield the reads that fill `target`, a box of a tensor: whole rows of pieces, up to `MAX_READ_BYTES` each."""
+    """Yield the reads that fill `target`, a box of a tensor; each reads whole rows of a piece, up to `MAX_READ_BYTES`."""
     for piece in entry.pieces:
         shared = overlap(piece.box, box)
         if shared is not None:
@@ -114,7 +114,7 @@ def _rows(entry: TensorEntry, piece: Piece, shared: Box, target: Tensor) -> Iter
 
 
 def runs_of(cuts: Iterable[Cut]) -> list[Sequence[Cut]]:
-    """Group cuts into reads: neighbours in a file, up to `MAX_READ_BYTES`; small gaps are read too."""
+    """Group cuts that are neighbours in a file into reads of up to `MAX_READ_BYTES`, including small gaps."""
     runs: list[list[Cut]] = []
     for cut in sorted(cuts, key=lambda cut: (cut.file, cut.start)):
         last = runs[-1] if runs else None
@@ -170,7 +170,7 @@ def damaged(files: Files, name: str, problem: str) -> CheckpointError:
 
 
 class CheckpointReader:
-    """A committed checkpoint.
+    """Reader for a committed checkpoint.
 
     Attributes:
         manifest: all its files.
@@ -183,7 +183,7 @@ class CheckpointReader:
 
     @classmethod
     def open(cls, files: Files, *, verifies: bool = True) -> CheckpointReader:
-        """Open a checkpoint: check its marker, the size of each file, its layout.
+        """Open a checkpoint after checking its marker, the size of each file, and its layout.
 
         Args:
             verifies: whether to compare tensors' checksums as they are read; sizes are always compared.
@@ -202,7 +202,7 @@ class CheckpointReader:
         return reader
 
     def read_file(self, name: str) -> bytes:
-        """Read a small file and compare it with its sha256.
+        """Read a small file and verify its sha256.
 
         Raises:
             CheckpointError: it is not part of the checkpoint, or damaged.
@@ -215,7 +215,7 @@ class CheckpointReader:
         return content
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """Read the JSON object in a small file.
+        """Read the JSON object from a small file.
 
         Raises:
             CheckpointError: it is not part of the checkpoint, or damaged.
@@ -226,18 +226,18 @@ class CheckpointReader:
             raise damaged(self.files, name, str(error)) from error
 
     def read_trainer(self) -> dict[str, Any]:
-        """Read the trainer's file, whose `state` is an object; raises CheckpointError like `read_object`."""
+        """Read the trainer's file, which has an object as `state`; raises CheckpointError like `read_object`."""
         found = self.read_object(TRAINER_FILE)
         if not isinstance(found.get("state"), dict):
             raise damaged(self.files, TRAINER_FILE, "it has no `state`")
         return found
 
     def names(self) -> list[str]:
-        """Return all files of the checkpoint except the marker."""
+        """Return the names of all files in the checkpoint except the marker."""
         return list(self._entries)
 
     def fill(self, entry: TensorEntry, box: Box, target: Tensor) -> None:
-        """Copy a box of a tensor into `target` of the same shape; its type and device may differ.
+        """Copy a box of a tensor into `target`, which has the same shape but may differ in type and device.
 
         Raises:
             CheckpointError: a file is damaged, or the pieces do not fill the box.
@@ -245,7 +245,7 @@ class CheckpointReader:
         self.fill_all([(entry, box, target)])
 
     def fill_all(self, wanted: Iterable[tuple[TensorEntry, Box, Tensor]]) -> None:
-        """Copy boxes of tensors into targets, with concurrent reads; uses at most 128 MiB of memory.
+        """Copy boxes of tensors into targets with concurrent reads, using at most 128 MiB of memory.
 
         Raises:
             CheckpointError: a file is damaged, or the pieces do not fill a box.
@@ -272,7 +272,9 @@ class CheckpointReader:
             cut.copy(content, place)
 
     def _bytes(self, name: str, start: int, end: int) -> tuple[bytearray, int]:
-        """Read bytes of a file; returns them and their start. Reads whole blocks if it verifies them."""
+        """Read bytes from a file; return them and the offset of the first.
+        Reads whole blocks if it verifies them.
+        """
         if not self.verifies:
             return self._exactly(name, start, end), start
         first, last = start // BLOCK_BYTES, -(-end // BLOCK_BYTES)
@@ -301,7 +303,7 @@ class CheckpointReader:
                 raise damaged(self.files, entry.path, f"it has {size} bytes instead of {entry.size}")
 
     def _check_layout(self) -> None:
-        """Check that every piece lies within its tensor and within a file of this checkpoint."""
+        """Check that every piece lies within its tensor and within one of the checkpoint's files."""
         for name, sums in self.layout.files.items():
             if name not in self._entries or len(sums.crc32) != -(-self._entries[name].size // BLOCK_BYTES):
                 raise damaged(self.files, LAYOUT_FILE, f"its checksums do not match {name!r}")
@@ -319,7 +321,7 @@ class CheckpointReader:
 
 
 def _fills(entry: TensorEntry) -> bool:
-    """Return whether the pieces lie within the tensor and have the same number of elements in total."""
+    """Return whether the pieces lie within the tensor and together have as many elements as it has."""
     for piece in entry.pieces:
         places = (piece.box.offsets, piece.box.shape, entry.shape)
         if len({len(place) for place in places}) != 1:

@@ -1,4 +1,5 @@
-"""A save: divide the work between processes, stage, write, agree, commit; in a thread if asynchronous.
+"""Saving of a checkpoint: divide the work between processes, stage, write, agree, commit.
+An asynchronous save does this in a thread.
 
 A partial checkpoint is never visible. On a file system, everything is written to a hidden folder, which is then renamed.
 A bucket cannot rename, so the marker, which is written last, makes the checkpoint valid.
@@ -36,7 +37,7 @@ __all__ = ["AsyncSave", "Holding", "Save", "Staging", "assemble", "share_out"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
-    """State of a save once the tensors may change again; what remains uses only files and messages.
+    """State of a save once the tensors may change again; the rest of the save needs only files and messages.
 
     Attributes:
         parts: tensors that this process writes, by section, with their index in its table.
@@ -55,7 +56,7 @@ class Save:
     saving: Saving
 
     def run(self) -> Committed:
-        """Write this process's shards, agree, commit. Collective, blocking; may run in a thread.
+        """Write this process's shards, agree with the others, and commit. Collective, blocking; may run in a thread.
 
         Raises:
             CheckpointError: any process failed; raised on every process, and nothing was committed.
@@ -120,7 +121,7 @@ class Save:
 
 
 def _merged(values: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Merge the plain values of all processes; for equal names, the lowest rank's value is used."""
+    """Merge the plain values from all processes; where names are equal, the lowest rank's value is used."""
     merged: dict[str, dict[str, Any]] = {}
     for found in values:
         for section, part in found.items():
@@ -142,13 +143,14 @@ def _describe(error: Exception) -> str:
 
 
 class Staging:
-    """Host buffers reused between saves: as many bytes as this process writes, pinned if there is a GPU."""
+    """Host buffers that saves reuse, as large as what this process writes, and pinned if there is a GPU."""
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, str, tuple[int, ...]], Tensor] = {}
 
     def take(self, tensors: Sequence[StateTensor], *, is_async: bool) -> list[StagedTensor]:
-        """Copy the tensors to write. They may change afterwards; with `is_async` false, only after the write.
+        """Copy the tensors to write, so that they may change afterwards.
+        With `is_async` false, they may change only after the write.
 
         Cost: one copy; none for contiguous host tensors in a synchronous save. All copies from a GPU are queued, then
         waited for together.
@@ -174,7 +176,7 @@ class Staging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A box of a tensor that a process holds.
+    """Box of a tensor as held by a process.
 
     Attributes:
         num_bytes: size of the box.
@@ -193,14 +195,14 @@ class Holding:
 
     @classmethod
     def from_data(cls, data: Sequence[Any]) -> Holding:
-        """Parse the output of `to_data`."""
+        """Parse what `to_data` returns."""
         section, name, dtype, shape, offsets, held, num_bytes = data
         box = Box(tuple(offsets), tuple(held))
         return cls(section=section, name=name, dtype=dtype, shape=tuple(shape), box=box, num_bytes=num_bytes)
 
 
 def share_out(tables: Sequence[Sequence[Holding]]) -> list[list[int]]:
-    """Assign to each process the entries of its table that it writes.
+    """Assign to each process the entries in its table that it writes.
 
     If several processes hold a box, the least loaded one writes it; large boxes are assigned first.
 
@@ -255,7 +257,7 @@ def _kind(kind: tuple[str, tuple[int, ...]]) -> str:
 def assemble(
     tables: Sequence[Sequence[Holding]], written: Sequence[Sequence[tuple[int, str, int]]]
 ) -> dict[str, dict[str, TensorEntry]]:
-    """Build the layout's tensors from the tables and each process's writes: (index in its table, file, start)."""
+    """Build the tensors of the layout from the tables and each process's writes: (index in its table, file, start)."""
     pieces: dict[tuple[str, str], list[Piece]] = {}
     kinds: dict[tuple[str, str], Holding] = {}
     for table, places in zip(tables, written, strict=True):
@@ -273,7 +275,7 @@ def assemble(
 
 
 class AsyncSave:
-    """A save in progress; its thread keeps the process alive until it ends.
+    """Save in progress, whose thread keeps the process alive until it ends.
 
     Hashing, writing and waiting for other processes release the GIL, so a thread is
     enough: benches/bench_train_checkpoints.py measures how much it slows the steps.
@@ -296,7 +298,7 @@ class AsyncSave:
         return self._thread is None or not self._thread.is_alive()
 
     def wait(self) -> Committed:
-        """Block until the save is committed; raises its error on every process."""
+        """Block until the save is committed; raise the save's error on every process."""
         if self._thread is not None:
             self._thread.join()
         self._is_told = True
@@ -306,7 +308,7 @@ class AsyncSave:
         return self._result
 
     def settle(self) -> None:
-        """Wait like `wait`, but do not raise an error a second time."""
+        """Wait like `wait`, but do not raise an error that has already been raised."""
         if self._thread is not None:
             self._thread.join()
         if not self._is_told:

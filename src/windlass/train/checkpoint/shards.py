@@ -1,4 +1,4 @@
-"""A process's shard: a safetensors file, checksummed as it is written, and read by ranges.
+"""One process's shard: a safetensors file, checksummed while it is written, and read in ranges.
 
 A shard is an ordinary safetensors file. Its header also has the offsets of each piece in its tensor, as
 torch's HuggingFaceStorageReader expects. Source: safetensors, "Format"; torch.distributed.checkpoint.hf_storage.
@@ -29,7 +29,7 @@ _ALIGN = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTensor:
-    """A piece to write: on the host, contiguous."""
+    """Piece to write, contiguous and in host memory."""
 
     name: str
     box: Box
@@ -38,7 +38,7 @@ class StagedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A written file: its entry in the manifest, its checksums, and where each part begins."""
+    """Written file, with its entry in the manifest, its checksums, and the start of each part."""
 
     entry: ManifestEntry
     sums: FileSums
@@ -46,7 +46,7 @@ class Shard:
 
 
 class Sums:
-    """sha256 of a stream and CRC-32 of each of its blocks."""
+    """sha256 of a stream, and CRC-32 of each block in it."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -67,17 +67,17 @@ class Sums:
                 self._crc32 = 0
 
     def entry(self, name: str) -> ManifestEntry:
-        """Return the file's entry of the manifest."""
+        """Return the manifest entry for the file."""
         return ManifestEntry(name, self.size, self._sha256.hexdigest())
 
     def blocks(self) -> FileSums:
-        """Return the checksums of its blocks."""
+        """Return the checksums of the blocks."""
         last = (self._crc32,) if self.size % BLOCK_BYTES else ()
         return FileSums(crc32=(*self._blocks, *last))
 
 
 def write_shard(files: Files, name: str, parts: Sequence[StagedTensor]) -> Shard:
-    """Write a file of pieces, hashing every byte. Blocking; durable when it returns.
+    """Write pieces to a file, hashing every byte. Blocks; the file is durable on return.
 
     Raises:
         OSError: the disk is full, or the store does not respond.
@@ -94,14 +94,14 @@ def write_shard(files: Files, name: str, parts: Sequence[StagedTensor]) -> Shard
 
 
 def write_bytes(files: Files, name: str, content: bytes) -> ManifestEntry:
-    """Write a small file. Blocking; durable when it returns."""
+    """Write a small file. Blocks; the file is durable on return."""
     with files.create(name) as file:
         file.write(content)
     return ManifestEntry(name, len(content), hashlib.sha256(content).hexdigest())
 
 
 def _header(parts: Sequence[StagedTensor]) -> tuple[bytes, list[int]]:
-    """Return the file's header and the start of each part; the format allows no gaps."""
+    """Return the file's header and the start of each part, since the format allows no gaps."""
     ends = list(itertools.accumulate(part.tensor.numel() * part.tensor.element_size() for part in parts))
     begins = [0, *ends[:-1]]
     keys = _keys(parts)
@@ -117,7 +117,7 @@ def _header(parts: Sequence[StagedTensor]) -> tuple[bytes, list[int]]:
 
 
 def _keys(parts: Sequence[StagedTensor]) -> list[str]:
-    """Return the names in the file; a tensor's second and later pieces include their offsets."""
+    """Return the names to use in the file; the second and later pieces of a tensor include their offsets."""
     keys: dict[str, None] = {}
     for part in parts:
         key = part.name if part.name not in keys else f"{part.name}@{','.join(map(str, part.box.offsets))}"

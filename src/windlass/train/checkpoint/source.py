@@ -1,4 +1,4 @@
-"""Source of a run's initial state: its newest undamaged checkpoint, or the recipe's source."""
+"""Source of a run's initial state: the run's newest undamaged checkpoint, or the source in the recipe."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class LoadedCheckpoint:
 
 
 def resolve_load(config: LoadConfig, store: FolderStore | None) -> CheckpointSource | None:
-    """Return the source to load; None to start from scratch. Collective with a store; reads only names and markers.
+    """Return the source to load, or None to start from scratch. Reads only names and markers.
+    Collective if there is a store.
 
     Raises:
         CheckpointError: there is none and the strategy is `always`, or all checkpoints of the run are damaged.
@@ -95,7 +96,7 @@ def _elsewhere(config: LoadConfig) -> CheckpointSource | None:
 
 
 def _dcp_folder(files: Files, names: Sequence[str]) -> str:
-    """Return the folder with torch's `.metadata`: this one or OLMo-core's subfolder; empty if neither has it."""
+    """Return the folder that has torch's `.metadata`: this one or OLMo-core's subfolder; empty if neither has it."""
     if ".metadata" in names:
         return files.path
     inner = files.at("model_and_optim")

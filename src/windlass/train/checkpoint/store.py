@@ -1,4 +1,4 @@
-"""Checkpoint store in a folder or bucket, used by all processes of a job together."""
+"""Checkpoint store in a folder or bucket, which all processes of a job use together."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _default_owner() -> str:
 
 
 class FolderStore:
-    """Checkpoints in a folder, `step-N` each; see `windlass.train.checkpoint.protocol.CheckpointStore`.
+    """Checkpoints in a folder, each named `step-N`; implements `windlass.train.checkpoint.protocol.CheckpointStore`.
 
     At most one save runs at a time. Every call waits for it first, and raises its error on all processes, unless
     `wait` already raised it.
@@ -87,7 +87,9 @@ class FolderStore:
         ]
 
     def damaged(self) -> Sequence[str]:
-        """Return the problems of damaged checkpoints newer than the newest whole one, newest first. Collective."""
+        """Return the problems of damaged checkpoints that are newer than the newest undamaged one. Collective.
+        Newest first.
+        """
         lost = self.collectives.together(lambda: list_damaged(self.files), on_all=False) or []
         told: Sequence[str] = self.collectives.share([error.message for _, error in reversed(lost)])
         return told
@@ -104,7 +106,7 @@ class FolderStore:
         is_async: bool,
         extra: Mapping[str, bytes] | None = None,
     ) -> AsyncSave:
-        """Write a checkpoint; see the protocol. Blocks while this process copies what it writes.
+        """Write a checkpoint; see `CheckpointStore.save`. Blocks while this process copies what it writes.
 
         Args:
             extra: small files of rank 0 that are saved with it, such as the compiler's cache.
@@ -136,7 +138,7 @@ class FolderStore:
         return self._pending
 
     def load(self, path: str, state: Mapping[str, Any], *, is_strict: bool = True) -> Mapping[str, Any]:
-        """Fill `state` in place; see the protocol. Returns the trainer's part."""
+        """Fill `state` in place and return the trainer's state; see `CheckpointStore.load`."""
         self.settle()
         reader = self.open(path)
         loose = self.collectives.together(lambda: flatten(state))
@@ -151,7 +153,7 @@ class FolderStore:
         return self.collectives.together(take) or {}
 
     def drop(self, path: str) -> None:
-        """Remove a checkpoint of this folder; see the protocol."""
+        """Remove a checkpoint from this folder; see `CheckpointStore.drop`."""
         self.settle()
         name = path.rstrip("/").rpartition("/")[2]
         self.collectives.together(lambda: drop(self.files, name, self.owner), on_all=False)
@@ -171,18 +173,18 @@ class FolderStore:
         return CheckpointReader(files, Manifest.from_data(manifest), Layout.from_json(layout), verifies=self.verifies)
 
     def read_extra(self, path: str, name: str) -> bytes | None:
-        """Read a small file of a checkpoint; None if there is no such file. Not collective."""
+        """Read a small file of a checkpoint; return None if there is no such file. Not collective."""
         reader = CheckpointReader.open(open_files(path))
         return reader.read_file(EXTRA_FOLDER + name) if EXTRA_FOLDER + name in reader.names() else None
 
     def settle(self) -> None:
-        """Wait for the running save; raises its error unless already raised."""
+        """Wait for the running save, and raise its error unless it has already been raised."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.settle()
 
     def _names_of_all(self, loose: LooseState) -> set[tuple[str, str]]:
-        """Return the names that any process fills; pipeline stages have different names."""
+        """Return the names that any process fills, because pipeline stages have different names."""
         names = sorted([*loose.tensors, *loose.values])
         digest = hashlib.sha256(repr(names).encode()).hexdigest()
         if self.collectives.everyone(digest == self.collectives.share(digest)):
@@ -196,7 +198,7 @@ class FolderStore:
         return list_committed(self.files)
 
     def _plan(self, state: Mapping[str, Any]) -> LooseState:
-        """Plan the writes of each process; exchanged again only if the state's tensors changed."""
+        """Plan what each process writes; processes exchange tables again only if the state's tensors have changed."""
         loose = self.collectives.together(lambda: flatten(state))
         assert loose is not None
         table = [_holding(tensor) for tensor in loose.tensors.values()]
@@ -210,7 +212,7 @@ class FolderStore:
         return loose
 
     def _begin(self, name: str) -> Draft:
-        """Remove stale saves and begin a draft on rank 0, and share the draft."""
+        """Remove saves that were killed and begin a draft on rank 0; return the draft on all processes."""
         draft = self.collectives.together(lambda: self._begin_here(name), on_all=False)
         token = self.collectives.share(draft.token if draft else "")
         return draft or Draft.of(self.files, name, token)
@@ -227,7 +229,7 @@ class FolderStore:
             ) from error
 
     def _stage(self, loose: LooseState, *, is_async: bool) -> dict[str, list[tuple[int, StagedTensor]]]:
-        """Stage this process's parts by section, with their index in the table; larger element sizes first."""
+        """Stage this process's parts by section, with their indices in the table, largest element size first."""
         tensors = list(loose.tensors.values())
         mine = [(place, tensors[place]) for place in self._places]
         mine.sort(key=lambda item: (item[1].section, -item[1].dtype.itemsize, item[1].name))

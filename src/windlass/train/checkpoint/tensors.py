@@ -42,7 +42,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTensor:
-    """A tensor of a state, as this process holds it.
+    """Tensor of a state, as held by this process.
 
     Attributes:
         shape: of the whole tensor.
@@ -60,7 +60,7 @@ class StateTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LooseState:
-    """A nested state, flattened by section and name.
+    """Nested state, flattened by section and name.
 
     Attributes:
         values: values that are not tensors, with the mapping and the key that hold them.
@@ -71,7 +71,7 @@ class LooseState:
 
 
 def flatten(state: Mapping[str, Any]) -> LooseState:
-    """Name every tensor and value of a nested state: the first key is the section, the rest joined by dots the name.
+    """Flatten a nested state: the first key is the section, and the other keys, joined by dots, are the name.
 
     Raises:
         CheckpointError: two have the same name, or a value is neither tensor, number, string, boolean nor None.
@@ -149,7 +149,7 @@ def _box_of(tensor: Any, name: str) -> Box:
 
 
 def dtype_name(dtype: torch.dtype) -> str | None:
-    """Return the safetensors name of a type; None if it has none."""
+    """Return the safetensors name of a type, or None if it has none."""
     return _NAMES.get(dtype)
 
 
@@ -167,7 +167,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def set_value(place: tuple[Mapping[str, Any], str], value: Any) -> None:
-    """Write a plain value back to its mapping."""
+    """Write a plain value back into the mapping that holds it."""
     parent, key = place
     if not isinstance(parent, MutableMapping):
         raise CheckpointError(f"cannot set `{key}`: its {type(parent).__name__} is immutable", code="checkpoint-state")

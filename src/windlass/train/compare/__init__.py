@@ -1,1 +1,1 @@
-"""Comparison of checkpoints and of losses of two runs."""
+"""Comparison of two checkpoints, and of the losses of two runs."""

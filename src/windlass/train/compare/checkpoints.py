@@ -1,4 +1,4 @@
-"""`windlass ckpt diff A B`: differences between two models, and where they begin."""
+"""Comparison for `windlass ckpt diff A B`: how two models differ, and where the difference begins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting, or a part of the trainer's state, that differs.
+    """Setting, or part of the trainer's state, that differs.
 
     Attributes:
         before, after: the values; `windlass.config.difference.ABSENT` if a side has none.
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightDiff:
-    """A weight that differs.
+    """Weight that differs.
 
     Attributes:
         difference: largest absolute difference; infinite if only one value is finite; None if
@@ -94,12 +94,12 @@ class CheckpointDiff:
 
     @property
     def is_equal(self) -> bool:
-        """Return whether there is no difference."""
+        """Return whether the checkpoints are equal."""
         return not (self.settings or self.trainer or self.weights)
 
     @property
     def first_block(self) -> str:
-        """First part of the model with a differing weight, such as `blocks.3` or `norm`; empty: none."""
+        """First part of the model with a weight that differs, such as `blocks.3` or `norm`; empty if none differs."""
         return _part(self.weights[0].name) if self.weights else ""
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class CheckpointDiff:
             yield f"  and {len(self.weights) - _MAX_SHOWN} more"
 
     def to_data(self) -> dict[str, Any]:
-        """Return the JSON form; absent values are omitted, NaN and infinities are strings."""
+        """Return the JSON form. Absent values are omitted; NaN and infinities are strings."""
         return {
             "a": self.a,
             "b": self.b,
@@ -136,7 +136,7 @@ class CheckpointDiff:
 
 
 def diff_checkpoints(a: str, b: str) -> CheckpointDiff:
-    """Compare two models from any source; reads all their weights, one at a time.
+    """Compare two models from any sources, reading all weights of both, one at a time.
 
     Args:
         a, b: paths that `windlass.train.hf.sources.open_model` accepts.
@@ -157,7 +157,7 @@ def diff_checkpoints(a: str, b: str) -> CheckpointDiff:
 
 
 def _weights(left: ModelSource, right: ModelSource) -> Iterator[WeightDiff | None]:
-    """Yield the difference of each weight; None if it is equal."""
+    """Yield the difference for each weight, or None if it is equal."""
     before, after = left.shapes(), right.shapes()
     for name in sorted({**before, **after}, key=_order):
         shapes = before.get(name), after.get(name)
@@ -180,7 +180,7 @@ def _compared(name: str, left: Tensor, right: Tensor) -> WeightDiff | None:
 
 
 def _order(name: str) -> tuple[int, int, str]:
-    """Return a sort key in the order of computation: embedding, blocks by number, the rest."""
+    """Return a sort key for the order of computation: embedding, blocks by number, the rest."""
     match = _BLOCK.match(name)
     if match is not None:
         return 1, int(match[1].partition(".")[2]), name
@@ -193,7 +193,7 @@ def _part(name: str) -> str:
 
 
 def _configs(left: ModelSource, right: ModelSource) -> Iterator[Setting]:
-    """Yield differing settings: of the recipes, or of the models alone if one side has no recipe."""
+    """Yield the settings that differ: those of the recipes or, if one side has no recipe, of the models."""
     records = [_recipe(source) for source in (left, right)]
     if records[0] is not None and records[1] is not None:
         (before, before_origins), (after, after_origins) = records[0], records[1]
@@ -204,7 +204,7 @@ def _configs(left: ModelSource, right: ModelSource) -> Iterator[Setting]:
 
 
 def _recipe(source: ModelSource) -> tuple[Mapping[str, object], Mapping[str, str]] | None:
-    """Return all settings by path, and the known origins."""
+    """Return all settings by path and their known origins, or None if there is no recipe."""
     recipe = source.record.get("recipe") if isinstance(source, StoredCheckpoint) else None
     if not isinstance(source, StoredCheckpoint) or not isinstance(recipe, Mapping):
         return None
@@ -212,7 +212,7 @@ def _recipe(source: ModelSource) -> tuple[Mapping[str, object], Mapping[str, str
 
 
 def _trainers(left: ModelSource, right: ModelSource) -> Iterator[Setting]:
-    """Yield differing parts of the trainers' states, if both sides have one."""
+    """Yield the parts of the trainers' states that differ, if both sides have a state."""
     states = [source.trainer if isinstance(source, StoredCheckpoint) else {} for source in (left, right)]
     if states[0] and states[1]:
         yield from _settings(_leaves(states[0]), _leaves(states[1]))

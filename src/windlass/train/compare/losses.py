@@ -1,4 +1,4 @@
-"""`windlass ckpt compare-loss A B`: the first step at which two runs' metrics differ; importable without torch."""
+"""Comparison for `windlass ckpt compare-loss A B`: the first step at which metrics differ; importable without torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRICS_FILE = "metrics.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricComparison:
-    """Comparison of a metric in two runs, over their common steps.
+    """Comparison of one metric in two runs, over the steps they have in common.
 
     Attributes:
         num_steps: steps compared.
@@ -49,7 +49,7 @@ class MetricComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossComparison:
-    """All compared metrics, earliest difference first.
+    """All compared metrics, sorted so that the earliest difference comes first.
 
     Attributes:
         only_a, only_b: ranges of steps that only that run has, such as `(101, 200)`.
@@ -69,7 +69,7 @@ class LossComparison:
 
     @property
     def first_step(self) -> int | None:
-        """The first step at which any metric differs."""
+        """First step at which any metric differs."""
         return self.metrics[0].first_step if self.metrics else None
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class LossComparison:
 def compare_losses(
     a: str | Path, b: str | Path, *, names: Sequence[str] = ("train/loss",), tolerance: float = 0.0
 ) -> LossComparison:
-    """Compare the metrics of two runs, step by step.
+    """Compare the metrics of two runs step by step.
 
     Args:
         a, b: a file of metrics, a folder that holds `metrics.jsonl`, the folder of a run, or a checkpoint `step-N` beside one.
@@ -133,7 +133,7 @@ def compare_losses(
 
 
 def read_metrics(path: str | Path) -> dict[int, dict[str, float]]:
-    """Read metrics by step. If a resumed run repeats steps, the later line is used.
+    """Read metrics by step. If a resumed run has repeated steps, the later line is used.
 
     Raises:
         NotFoundError: there is no such file.
@@ -219,7 +219,7 @@ def _compare(
 
 
 def _gap(left: float, right: float) -> float:
-    """Return the absolute difference; 0 if both are NaN, infinite if one is."""
+    """Return the absolute difference: 0 if both are NaN, infinity if only one is."""
     if left == right or (math.isnan(left) and math.isnan(right)):
         return 0.0
     gap = abs(left - right)

@@ -1,4 +1,4 @@
-"""Tokens on disk, mixtures of sources, rows, and their order."""
+"""Tokens on disk, mixtures of sources, and rows in their order."""
 
 from __future__ import annotations
 

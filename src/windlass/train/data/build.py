@@ -1,4 +1,4 @@
-"""Building a loader from a data config."""
+"""Construction of a loader from a data config."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def build_loader(
     is_pinned: bool = False,
     on_progress: Progress | None = None,
 ) -> TokenLoader:
-    """Build a config's loader; first tokenizes text that is not cached, which can take long.
+    """Build the loader for a config.
+    Text that is not cached is tokenized first, which can take long.
 
     Call it on every process: one per machine tokenizes while the others wait for it.
 
@@ -98,7 +99,7 @@ def _order(config: DataConfig, tables: Sequence[RowTable], counts: Sequence[int]
 
 
 def _fingerprint(config: DataConfig, corpora: Sequence[Corpus], counts: Sequence[int]) -> dict[str, str]:
-    """Return the settings that determine the tokens of row N of the run."""
+    """Return the settings that determine which tokens are in the run's row N."""
     names = ["layout", "sequence_length", "is_shuffled"]
     names += [] if config.layout == "chunk" else ["long_documents"]
     names += ["batch_tokens"] if config.layout == "bucket" else []

@@ -21,7 +21,7 @@ __all__ = ["Collator", "RowPlace"]
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """A full row: its index in the epoch, its source, and its index in the source."""
+    """Full row, by its index in the epoch, its source, and its index in the source."""
 
     index: int
     source: int
@@ -30,7 +30,7 @@ class RowPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collator:
-    """Fills batches from the corpora of all sources.
+    """Builder of batches from the corpora of all sources.
 
     Attributes:
         length: tokens of a full row.
@@ -104,7 +104,7 @@ class Collator:
         return tokens_BS, labels_BS, documents_BS
 
     def _number(self, corpus: Corpus, start: int, documents_T: np.ndarray, first: int) -> int:
-        """Number the documents of a piece from `first`; returns the next free number."""
+        """Number the documents in a piece, starting with `first`; return the next free number."""
         ends_D = corpus.ends
         low = int(np.searchsorted(ends_D, start, side="right"))
         high = int(np.searchsorted(ends_D, start + len(documents_T), side="left"))
@@ -132,7 +132,7 @@ class Collator:
 
 
 def _left_out(corpus: Corpus, start: int, count: int) -> np.ndarray:
-    """Return the positions of a piece that are excluded from the loss."""
+    """Return the positions in a piece that are excluded from the loss."""
     counts_T: np.ndarray = np.empty(count, dtype=bool)
     corpus.read_mask(start, counts_T)
     return np.flatnonzero(~counts_T)

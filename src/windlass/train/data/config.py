@@ -1,4 +1,4 @@
-"""Data settings: sources of tokens and how to cut them into rows; importable without torch."""
+"""Data settings: sources of tokens, and how to cut them into rows; importable without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["AnyData", "AnySource", "DataConfig", "LoaderTarget", "SourceConfig",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerConfig:
-    """The tokenizer that created the tokens, or is to create them."""
+    """Tokenizer that created the tokens, or is to create them."""
 
     path: Annotated[str, Doc("A `tokenizer.json`, a folder with one, `bytes`, or a name on the Hugging Face hub.")] = ""
     eos_id: Annotated[int | None, Range(min=0), Doc("Id of the token that ends a document; null: the tokenizer's.")] = (
@@ -38,7 +38,7 @@ _Repeats: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
-    """A source of text or tokens, and its share of the mixture."""
+    """Source of text or tokens, and its weight in the mixture."""
 
     IS_ASSUMED: ClassVar[bool] = True
 
@@ -81,7 +81,7 @@ class SourceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTarget(TargetConfig):
-    """Documents from your own code: texts, or lists of token ids; converted into token files once."""
+    """Documents from your own code, as texts or lists of token ids; converted to token files once."""
 
     ratio: _Ratio = None
     max_repeats: _Repeats = 4.0
@@ -101,7 +101,7 @@ AnySource: TypeAlias = SourceConfig | SourceTarget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """The mixture of sources, and the rows cut from it."""
+    """Mixture of sources, and the rows that are cut from it."""
 
     IS_ASSUMED: ClassVar[bool] = True
 
@@ -167,7 +167,7 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderTarget(TargetConfig):
-    """Your own loader, which returns the batches; replaces sources, tokenizer and rows."""
+    """Your own loader, which returns the batches, and replaces sources, tokenizer and rows."""
 
     batch_tokens: Annotated[
         int, Range(min=1), Doc("Tokens (or samples) per step over all processes; used to convert lengths.")

@@ -1,4 +1,4 @@
-"""Tokens of a source as one sequence over several files.
+"""Tokens of a source as one sequence that spans several files.
 
 Legend: T tokens, D documents.
 """
@@ -18,7 +18,7 @@ __all__ = ["Corpus", "CorpusPart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPart:
-    """A file of tokens, mapped into memory.
+    """File of tokens, mapped into memory.
 
     Attributes:
         name: name in errors.
@@ -34,7 +34,7 @@ class CorpusPart:
 
 
 class Corpus:
-    """Tokens of a source: its parts, end to end.
+    """Tokens of a source: its parts in sequence.
 
     Attributes:
         name: name in errors and reports.
@@ -50,22 +50,22 @@ class Corpus:
         self.has_mask = any(part.mask_T is not None for part in self.parts)
 
     def read(self, start: int, out_T: np.ndarray) -> None:
-        """Fill `out_T` (int64) with the tokens from `start`; costs one copy."""
+        """Fill `out_T` (int64) with the tokens from `start` on, at the cost of one copy."""
         for part, begin, place, count in self._pieces(start, len(out_T)):
             out_T[place : place + count] = part.tokens_T[begin : begin + count]
 
     def read_mask(self, start: int, out_T: np.ndarray) -> None:
-        """Set `out_T` (bool) to True for each token from `start` that counts as a label."""
+        """Set `out_T` (bool), for the tokens from `start` on, to whether each counts as a label."""
         for part, begin, place, count in self._pieces(start, len(out_T)):
             out_T[place : place + count] = True if part.mask_T is None else part.mask_T[begin : begin + count]
 
     def where(self, position: int) -> str:
-        """Return the file of a token, for errors."""
+        """Return the file that contains a token, for error messages."""
         return self.parts[self._part_of(position)].name
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Return the ends of all documents, int64, rising; computed once, 8 bytes per document."""
+        """Return the ends of all documents, int64, ascending; computed once, 8 bytes per document."""
         found: list[np.ndarray] = [
             part.find_ends() + start for part, start in zip(self.parts, self._starts, strict=False)
         ]
@@ -75,7 +75,7 @@ class Corpus:
         return bisect_right(self._starts, position) - 1
 
     def _pieces(self, start: int, count: int) -> list[tuple[CorpusPart, int, int, int]]:
-        """Return the pieces of a range: (part, start in it, position in the output, tokens)."""
+        """Return (part, start in the part, position in the output, number of tokens) for each piece of a range."""
         found: list[tuple[CorpusPart, int, int, int]] = []
         number, place = self._part_of(start), 0
         while place < count:

@@ -1,4 +1,4 @@
-"""Size of the configured data before it is read, for plans and first log lines. No torch, no numpy."""
+"""Size of the configured data before it is read, for plans and the first log lines. No torch, no numpy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """Size of the mixture; `is_exact` is false if any source is estimated."""
+    """Size of the mixture; `is_exact` is false if the size of any source is an estimate."""
 
     sources: tuple[SourceFacts, ...]
     rows_per_epoch: int
@@ -63,12 +63,12 @@ class DataFacts:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of all sources, each counted once."""
+        """Number of tokens in all sources, each counted once."""
         return sum(source.tokens for source in self.sources)
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of text that must be tokenised before the first step."""
+        """Number of bytes of text that must be tokenized before the first step."""
         return sum(source.text_bytes for source in self.sources)
 
 
@@ -82,7 +82,7 @@ class _Count:
 
 
 def describe(config: DataConfig, *, vocab_size: int) -> DataFacts:
-    """Return the size of configured data, from manifests and file sizes; costs milliseconds.
+    """Return the size of the configured data, from manifests and file sizes. Takes milliseconds.
 
     Cached tokenised text is counted exactly; other text and Hugging Face datasets are estimated.
 
@@ -131,7 +131,7 @@ def _facts(name: str, count: _Count, rows: int, of_epoch: int, total: int) -> So
 
 
 def _rows(count: _Count, config: DataConfig) -> int:
-    """Return the rows of a source; exact for chunks of a known number of tokens."""
+    """Return the number of rows from a source, which is exact for chunks of a known number of tokens."""
     rows = count.tokens // config.sequence_length
     if config.layout in ("pad", "bucket"):
         rows = max(rows, count.documents or 0)

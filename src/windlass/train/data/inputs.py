@@ -1,4 +1,4 @@
-"""Kinds of paths of a source: token folders, token files, text to tokenize. Imports neither torch nor numpy."""
+"""Kinds of inputs of a source: token folders, token files, text to tokenize. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DATASET_MARKS = ("dataset_dict.json", "dataset_info.json", "state.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A file, folder of tokens, or dataset.
+    """Input of a source: a file, a folder of tokens, or a dataset.
 
     Attributes:
         path: file or folder; for a dataset, its name on the hub or its folder.
@@ -46,14 +46,14 @@ class Input:
 
 
 def source_name(source: AnySource) -> str:
-    """Return the name of a source in reports and errors."""
+    """Return the name of a source for reports and errors."""
     if isinstance(source, SourceTarget):
         return source.target
     return source.path[0] + (f" and {len(source.path) - 1} more" if len(source.path) > 1 else "")
 
 
 def find_inputs(source: SourceConfig) -> list[Input]:
-    """Return a source's inputs in the order of its paths; a glob's or folder's inputs are sorted by name.
+    """Return a source's inputs in the order of its paths; those of a glob or folder are sorted by name.
 
     Raises:
         SpecError: a path does not exist (`file-not-found`), or cannot be read (`file-unreadable`).
@@ -110,7 +110,7 @@ def _kind(file: Path) -> InputKind:
 
 
 def _unfit(source: SourceConfig, found: Sequence[Input]) -> list[Problem]:
-    """Return the problems with settings that would have no effect."""
+    """Return a problem for each setting that would have no effect."""
     problems: list[Problem] = []
     raw = [entry for entry in found if entry.kind == "raw"]
     for name, is_set in (("label_mask", bool(source.label_mask)), ("dtype", source.dtype != "auto")):

@@ -1,4 +1,4 @@
-"""Loader of token rows; positions are computed, not stored.
+"""Loader of token rows, whose positions are computed rather than stored.
 
 Legend: N rows of a batch, over all processes.
 """
@@ -51,7 +51,7 @@ class BatchShape:
 
     @property
     def cuts(self) -> int:
-        """Number of rows that a full row is cut into."""
+        """Number of rows into which a full row is cut."""
         return self.full_length // self.length
 
     def rows_step(self, share: Share) -> int:
@@ -60,13 +60,13 @@ class BatchShape:
         return rows // share.world if self.microbatch_tokens is None else self.microbatch_tokens // self.length
 
     def rows_of(self, share: Share) -> np.ndarray:
-        """Return the indices of a process's rows in a batch, in the order of its microbatches."""
+        """Return the indices of a process's rows in a batch, ordered by microbatch."""
         step = self.rows_step(share)
         rows = np.arange(self.num_full_rows * self.cuts).reshape(-1, share.world, step)
         return rows[:, share.rank].reshape(-1)
 
     def problems(self, share: Share) -> Iterator[Problem]:
-        """Yield the problems with dividing this shape between the processes."""
+        """Yield the problems with dividing a batch of this shape between the processes."""
         for name, tokens, unit in (
             ("data.batch_tokens", self.tokens, self.full_length),
             ("data.microbatch_tokens", self.microbatch_tokens or self.length, self.length),
@@ -89,7 +89,7 @@ class BatchShape:
 
 
 class TokenLoader:
-    """Loader of batches of rows, in an order that is a pure function of seed, epoch and index.
+    """Loader that yields batches of rows, in an order that depends only on seed, epoch and index.
 
     A batch at the end of an epoch is filled from the next epoch, so no row is lost. The order of rows and their division
     into batches do not depend on the number of processes or on microbatches. Batch size and row length do not change
@@ -130,32 +130,32 @@ class TokenLoader:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Whole global batches in a pass over the data, at the current batch size."""
+        """Number of whole global batches in a pass over the data, at the current batch size."""
         return max(1, self._order.rows_per_epoch // self._shape.num_full_rows)
 
     @property
     def batches_per_pass(self) -> float:
-        """Global batches in a pass, including the fraction of a batch at its end."""
+        """Number of global batches in a pass, including the fraction of a batch at its end."""
         return self._order.rows_per_epoch / self._shape.num_full_rows
 
     def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
-        """Return the batches from a position until `epochs` passes are complete, at the current batch size."""
+        """Return the number of batches from a position until `epochs` passes are complete, at the current batch size."""
         position = int(state["epoch"]) * self._order.rows_per_epoch + int(state["index"])
         return max(0, -(-(epochs * self._order.rows_per_epoch - position) // self._shape.num_full_rows))
 
     @property
     def rows_per_epoch(self) -> int:
-        """Full rows in a pass over the data."""
+        """Number of full rows in a pass over the data."""
         return self._order.rows_per_epoch
 
     @property
     def epoch(self) -> int:
-        """Number of completed passes."""
+        """Number of passes that are complete."""
         return self._position // self._order.rows_per_epoch
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a global batch."""
+        """Number of tokens in a global batch."""
         return self._shape.tokens
 
     @property
@@ -164,11 +164,14 @@ class TokenLoader:
         return self._shape.length
 
     def set_batch(self, tokens: int) -> None:
-        """Change the tokens per global batch from the next one on. Raises SpecError if indivisible."""
+        """Change the tokens per global batch, starting with the next batch. Raises SpecError if they are not
+        divisible.
+        """
         self._change(replace(self._shape, tokens=tokens))
 
     def set_length(self, length: int) -> None:
-        """Cut rows to `length`, a divisor of the full length, from the next batch on; tokens per batch stay.
+        """Cut rows to `length`, a divisor of the full length, starting with the next batch.
+        The number of tokens per batch stays the same.
 
         Raises:
             SpecError: `length` is not a divisor, or rows already vary in length.
@@ -179,7 +182,7 @@ class TokenLoader:
         self._change(replace(self._shape, length=length))
 
     def state_dict(self) -> Mapping[str, int | str]:
-        """Return the next batch's position (epoch, row index, seed) and a digest of the data."""
+        """Return the position of the next batch (epoch, row index, seed) and a digest of the data."""
         epoch, index = divmod(self._position, self._order.rows_per_epoch)
         return {"epoch": epoch, "index": index, "seed": self._order.seed, "data": self._data}
 
@@ -200,7 +203,7 @@ class TokenLoader:
         self._version += 1
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield this process's share of each global batch from the current position, endlessly."""
+        """Yield this process's share of each global batch from the current position on, endlessly."""
         while True:
             version = self._version
             made = self._make(self._shape, self._order, self._position)
@@ -217,7 +220,7 @@ class TokenLoader:
                     ahead.close()
 
     def _make(self, shape: BatchShape, order: RowOrder, position: int) -> Iterator[tuple[Batch, int]]:
-        """Yield batches, each with the position after it."""
+        """Yield batches, each with the position that follows it."""
         mine_N = shape.rows_of(self._share)
         needed_N, place_N = np.unique(mine_N // shape.cuts, return_inverse=True)
         cuts = list(zip(place_N.tolist(), (mine_N % shape.cuts).tolist(), strict=True)) if shape.cuts > 1 else None
@@ -246,7 +249,7 @@ class TokenLoader:
         return places
 
     def _width(self, places: list[RowPlace]) -> int:
-        """Return the longest length of these rows, rounded up to a power of two."""
+        """Return the length of the longest of these rows, rounded up to a power of two."""
         tables = self._collator.tables
         longest = max(int(tables[place.source].lengths(np.array([place.row]))[0]) for place in places)
         return min(
@@ -284,7 +287,7 @@ _EXIT_WAIT_S = 10.0
 
 
 class Prefetch(Generic[T]):
-    """Runs an iterator in a thread, at most `depth` items ahead.
+    """Iterator that runs another one in a thread, at most `depth` items ahead.
 
     `next` raises the iterator's errors, in order. `close` stops the thread and waits for it;
     idempotent. At exit without `close`, the thread is stopped first: torch aborts the process if the interpreter kills
@@ -299,7 +302,7 @@ class Prefetch(Generic[T]):
         atexit.register(self._close_at_exit)
 
     def next(self) -> T:
-        """Return the next item; blocking. Raises StopIteration at the end."""
+        """Return the next item, blocking until there is one. Raises StopIteration at the end."""
         item, error = self._queue.get()
         if error is not None:
             self.close()
@@ -308,7 +311,7 @@ class Prefetch(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Stop the thread and drop prefetched items."""
+        """Stop the thread and discard prefetched items."""
         atexit.unregister(self._close_at_exit)
         self._end(float("inf"))
 

@@ -42,12 +42,12 @@ DType: TypeAlias = Literal["uint8", "uint16", "uint32", "uint64"]
 
 
 def item_bytes(dtype: DType) -> int:
-    """Return the bytes per token."""
+    """Return the number of bytes per token."""
     return int(dtype.removeprefix("uint")) // 8
 
 
 def dtype_for(vocab_size: int) -> DType:
-    """Return the smallest type for ids below `vocab_size`, at least 16 bits."""
+    """Return the smallest type, of at least 16 bits, for ids below `vocab_size`."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
@@ -59,7 +59,7 @@ def raw_token_dtype(vocab_size: int) -> DType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFile:
-    """A file of tokens and the ends of its documents.
+    """File of tokens, with the file that holds the ends of its documents.
 
     Attributes:
         sha256: sha256 of the token file.
@@ -76,13 +76,13 @@ class TokenFile:
 
     @property
     def ends_bytes(self) -> int:
-        """Bytes per document end."""
+        """Number of bytes per document end."""
         return 4 if self.num_tokens < 1 << 32 else 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenManifest:
-    """Content of a folder of tokens.
+    """Contents of a folder of tokens.
 
     Attributes:
         dtype: type of the ids.
@@ -115,12 +115,12 @@ class TokenManifest:
 
     @property
     def digest(self) -> str:
-        """Digest of the tokens and documents, independent of their origin and location."""
+        """Digest of the tokens and documents, which does not depend on their origin or location."""
         parts = [self.dtype, *(part for file in self.files for part in (file.sha256, file.ends_sha256))]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Write the manifest atomically and durably; this completes the folder."""
+        """Write the manifest atomically and durably, which completes the folder."""
         counts = {"num_tokens": self.num_tokens, "num_documents": self.num_documents}
         write_json(folder / MANIFEST, {"format": _FORMAT, "version": 1, **counts, **asdict(self)})
 
@@ -148,7 +148,7 @@ def read_manifest(folder: Path) -> TokenManifest:
 
 
 def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = False) -> None:
-    """Compare the files of a folder with its manifest.
+    """Compare the files in a folder with its manifest.
 
     Always compares sizes; compares content once, until a file's size or time changes, as recorded in `.verified.json`.
 
@@ -173,13 +173,13 @@ def check_files(folder: Path, manifest: TokenManifest, *, is_thorough: bool = Fa
 
 
 def remember_seen(folder: Path, manifest: TokenManifest) -> None:
-    """Record that all content matches the manifest, for callers that have just written it."""
+    """Record that all files match the manifest, for callers that have just written them."""
     names = [name for file in manifest.files for name in (file.name, file.ends_name)]
     _write_seen(folder, {name: _seen_as(folder / name) for name in names})
 
 
 def _write_seen(folder: Path, found: Mapping[str, list[int]]) -> None:
-    """Record the verified files; a read-only folder is instead verified at each start."""
+    """Record which files were verified; files in a read-only folder are verified at each start instead."""
     with contextlib.suppress(OSError):
         write_json(folder / _SEEN, found, is_durable=False)
 
@@ -192,7 +192,7 @@ def _read_seen(folder: Path) -> dict[str, list[int]]:
 
 
 def _check_size(path: Path, size: int) -> list[int]:
-    """Return a file's size and modification time. Raises TrainingError if the size differs."""
+    """Return the size and modification time of a file. Raises TrainingError if the size is wrong."""
     try:
         found = _seen_as(path)
     except FileNotFoundError:
@@ -204,6 +204,6 @@ def _check_size(path: Path, size: int) -> list[int]:
 
 
 def _seen_as(path: Path) -> list[int]:
-    """Return the size and modification time."""
+    """Return the size and modification time of a file."""
     found = path.stat()
     return [found.st_size, found.st_mtime_ns]

@@ -1,4 +1,4 @@
-"""Number of rows of each source per epoch, from sizes and ratios; importable without torch and numpy."""
+"""Number of rows from each source per epoch, computed from sizes and ratios; importable without torch and numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rows_of_epoch(
     names: Sequence[str],
     total: int | None = None,
 ) -> list[int]:
-    """Return each source's rows per epoch, which sum to `total` (largest remainders).
+    """Return the rows per epoch from each source, which sum to `total` (largest remainders).
 
     Args:
         sizes: rows that each source has.
@@ -47,7 +47,7 @@ def rows_of_epoch(
 
 
 def _shares(weights: Sequence[float], total: int) -> list[int]:
-    """Return integers proportional to weights that sum to a total; the largest remainders are rounded up."""
+    """Return integers that are proportional to the weights and sum to a total; the largest remainders are rounded up."""
     whole = sum(Fraction(weight) for weight in weights)
     exact = [Fraction(weight) * total / whole for weight in weights]
     counts = [int(value) for value in exact]

@@ -1,4 +1,4 @@
-"""Opening sources of any kind as corpora."""
+"""Opening of sources of any kind as corpora."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_corpora(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> list[Corpus]:
-    """Open all sources, and report all their problems together.
+    """Open all sources, and report the problems of all of them together.
 
     Args:
         vocab_size: the model's vocabulary size; larger ids are rejected.
@@ -69,7 +69,7 @@ def open_corpus(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Corpus:
-    """Open a source, mapped into memory; first tokenizes text that is not cached.
+    """Open a source, mapped into memory; text that is not cached is tokenized first.
 
     Raises:
         SpecError: there is no data, or no tokenizer.
@@ -101,7 +101,7 @@ def open_corpus(
 
 
 def special_ids(tokenizer: TokenizerConfig, manifests: Sequence[TokenManifest]) -> SpecialIds:
-    """Return the end, padding and begin ids: from the config, else the tokenizer, else the token manifests."""
+    """Return the end, padding and begin ids from the config, else the tokenizer, else the token manifests."""
     if tokenizer.path:
         return load_tokenizer(tokenizer).ids
     eos_ids = [manifest.eos_id for manifest in manifests if manifest.eos_id is not None]
@@ -112,7 +112,7 @@ def special_ids(tokenizer: TokenizerConfig, manifests: Sequence[TokenManifest]) 
 
 
 def _check_vocabulary(tokenizer: TokenizerConfig, vocab_size: int) -> None:
-    """Reject a tokenizer that is too large for the model before tokenizing for hours."""
+    """Reject a tokenizer too large for the model, before spending hours on tokenizing."""
     size = load_tokenizer(tokenizer).vocab_size
     if size > vocab_size:
         message = f"the tokenizer {tokenizer.path} has {size} ids; the model's vocabulary has {vocab_size}"
@@ -137,7 +137,7 @@ def _open_folder(folder: Path, tokenizer: TokenizerConfig, vocab_size: int) -> C
 
 
 def _check_tokenizer(name: str, tokenizer: TokenizerConfig, *, max_id: int | None, eos_id: int | None = None) -> None:
-    """Reject tokens of unknown origin that do not match the configured tokenizer."""
+    """Reject tokens of unknown origin if they do not match the configured tokenizer."""
     if not tokenizer.path:
         return
     found = load_tokenizer(tokenizer)
@@ -162,6 +162,6 @@ def _part(folder: Path, file: TokenFile, manifest: TokenManifest) -> CorpusPart:
 
 
 def manifests_of(sources: Sequence[AnySource]) -> list[TokenManifest]:
-    """Return the manifests of the sources that are token folders."""
+    """Return the manifests of those sources that are token folders."""
     inputs = [found for source in sources if isinstance(source, SourceConfig) for found in find_inputs(source)]
     return [read_manifest(Path(found.path)) for found in inputs if found.kind == "folder"]

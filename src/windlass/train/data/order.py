@@ -1,4 +1,4 @@
-"""Order of rows: a pure function of seed, epoch and index.
+"""Order of rows, which depends only on seed, epoch and index.
 
 Legend: N requested positions, R rows of an epoch.
 """
@@ -19,7 +19,7 @@ __all__ = ["BucketOrder", "Permutation", "RowOrder"]
 
 
 class RowOrder:
-    """The rows of an endless sequence of epochs.
+    """Rows in an endless sequence of epochs.
 
     An epoch has a fixed number of rows of each source. If that is not exactly one pass over the source, the next epoch
     continues where this one stopped, so that no row is used a third time before all have been used twice.
@@ -38,11 +38,11 @@ class RowOrder:
         self._permutation = lru_cache(maxsize=64)(Permutation)
 
     def with_seed(self, seed: int) -> RowOrder:
-        """Return an order of the same rows with another seed."""
+        """Return an order of the same rows for another seed."""
         return RowOrder(self.sizes, self.counts, seed=seed, is_shuffled=self.is_shuffled)
 
     def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the source and row indices, int64, at positions of one epoch."""
+        """Return the source indices and row indices, int64, at positions in one epoch."""
         place_N = np.asarray(index_N, dtype=np.int64)
         if self.is_shuffled:
             place_N = self._permutation(self.rows_per_epoch, "epoch", self.seed, epoch)(place_N)
@@ -55,7 +55,7 @@ class RowOrder:
         return source_N, row_N
 
     def _go_on(self, source: int, epoch: int, place_N: np.ndarray) -> np.ndarray:
-        """Return the rows of a source whose epoch is not exactly one pass."""
+        """Return the rows at places in one source, if an epoch is not exactly one pass over it."""
         size = self.sizes[source]
         passes_N: np.ndarray
         row_N: np.ndarray
@@ -69,7 +69,7 @@ class RowOrder:
 
 
 class BucketOrder(RowOrder):
-    """Order in groups of rows whose lengths have the same power of two; the groups are shuffled.
+    """Order that groups rows whose lengths round up to the same power of two, and shuffles the groups.
 
     Groups have the initial batch size, and are aligned so that batches of that size always begin with a group. The
     order of all rows of an epoch is held in memory, 8 bytes per row.
@@ -87,11 +87,11 @@ class BucketOrder(RowOrder):
         self._by_length = lru_cache(maxsize=2)(self._sort)
 
     def with_seed(self, seed: int) -> BucketOrder:
-        """Return an order of the same rows with another seed."""
+        """Return an order of the same rows for another seed."""
         return BucketOrder(self.sizes, self.counts, seed=seed, tables=self._tables, group=self._group)
 
     def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the source and row indices, int64, at positions of one epoch."""
+        """Return the source indices and row indices, int64, at positions in one epoch."""
         place_N = np.array(index_N, dtype=np.int64)
         first = -epoch * self.rows_per_epoch % self._group  # the rest of a batch that began in the previous epoch
         num_groups = max(0, self.rows_per_epoch - first) // self._group
@@ -103,7 +103,7 @@ class BucketOrder(RowOrder):
         return super().rows(epoch, self._by_length(epoch)[place_N])
 
     def _sort(self, epoch: int) -> np.ndarray:
-        """Return the positions of the shuffled epoch, short rows first."""
+        """Return the positions in the shuffled epoch, short rows first."""
         source_R, row_R = super().rows(epoch, np.arange(self.rows_per_epoch))
         length_R: np.ndarray = np.empty(self.rows_per_epoch, dtype=np.int64)
         for number, table in enumerate(self._tables):
@@ -121,7 +121,7 @@ UInt64s: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Permutation:
-    """A bijection of 0..size-1 onto itself that depends on a key; O(1) memory, about 0.2 us per entry in large batches.
+    """Permutation of 0..size-1 that depends on a key; O(1) memory, about 0.2 us per entry in large batches.
 
     A Feistel network over slightly more than `size` pairs (left, right); an entry that falls outside is permuted again
     until it falls inside, about once in sqrt(size) entries.
@@ -140,7 +140,7 @@ class Permutation:
         self._right = np.uint64(-(-size // rows) if size else 1)
 
     def __call__(self, index_N: np.ndarray) -> np.ndarray:
-        """Return the new positions of entries 0..size-1, int64."""
+        """Return the new positions of entries from 0..size-1, int64."""
         found_N = self._round_trip(np.asarray(index_N, dtype=np.uint64))
         outside_N = found_N >= self.size
         while outside_N.any():
@@ -157,7 +157,7 @@ class Permutation:
 
 
 def _mix(value_N: UInt64s, key_1: UInt64s) -> UInt64s:
-    """Apply the finaliser of splitmix64. Source: Steele, Lea and Flood 2014, figure 17."""
+    """Apply the finalizer of splitmix64. Source: Steele, Lea and Flood 2014, figure 17."""
     mixed_N = value_N + key_1
     mixed_N = (mixed_N ^ (mixed_N >> _SHIFTS[0])) * _MIX[0]
     mixed_N = (mixed_N ^ (mixed_N >> _SHIFTS[1])) * _MIX[1]

@@ -1,4 +1,4 @@
-"""Token files without a manifest: OLMo-core's (bare ids, whatever the suffix) and true `.npy` files.
+"""Token files without a manifest: OLMo-core's (bare ids, whatever the suffix) and real `.npy` files.
 
 Legend: T tokens, D documents.
 Source: olmo_core.data.numpy_dataset and olmo_core.data.utils of ai2-olmo-core 3.0.0; numpy.lib.format.
@@ -61,7 +61,7 @@ def open_raw_tokens(
 
 
 class _Ends:
-    """Finder of document ends: from the `.csv.gz` beside the file, else after each end token."""
+    """Finder of document ends, in the `.csv.gz` beside the file or else after each end token."""
 
     def __init__(self, path: Path, tokens_T: np.ndarray, ids: SpecialIds) -> None:
         self._path, self._tokens_T, self._ids = path, tokens_T, ids
@@ -106,7 +106,7 @@ class _Ends:
 
 
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:
-    """Map the ids of a file, without reading them."""
+    """Map the ids in a file without reading them."""
     size = _size(path)
     with open(path, "rb") as file:
         has_header = file.read(len(_MAGIC)) == _MAGIC
@@ -145,7 +145,7 @@ def _size(path: Path) -> int:
 
 
 def _sample(array_T: np.ndarray) -> np.ndarray:
-    """Return evenly spaced windows, including the first and last tokens; all of a small file."""
+    """Return evenly spaced windows, which include the first and last tokens, or all tokens of a small file."""
     if len(array_T) <= _SCANS * _SCAN_TOKENS:
         return array_T.copy()
     starts = np.linspace(0, len(array_T) - _SCAN_TOKENS, _SCANS).astype(np.int64)
@@ -154,7 +154,7 @@ def _sample(array_T: np.ndarray) -> np.ndarray:
 
 
 def _check_ids(path: Path, sample_T: np.ndarray, vocab_size: int) -> int:
-    """Check the ids of a sample, and return the largest."""
+    """Check the ids in a sample, and return the largest one."""
     lowest, highest = (int(sample_T.min()), int(sample_T.max())) if len(sample_T) else (0, 0)
     if lowest < 0 or highest >= vocab_size:
         message = f"{path} has token {lowest if lowest < 0 else highest}; the vocabulary has {vocab_size}"

@@ -1,4 +1,4 @@
-"""Rows as pieces of a corpus, by layout, and best-fit packing of documents.
+"""Rows as pieces of a corpus for each layout, and best-fit packing of documents.
 
 Legend: R rows, K pieces, D documents.
 """
@@ -18,7 +18,7 @@ LongDocuments = Literal["split", "truncate", "drop"]
 
 
 class RowTable(Protocol):
-    """Rows of one source."""
+    """Table of the rows from one source."""
 
     @property
     def num_rows(self) -> int:
@@ -26,17 +26,17 @@ class RowTable(Protocol):
 
     @property
     def is_joined(self) -> bool:
-        """Return whether the first token of a document is a label of the token before it."""
+        """Return whether the first token of a document serves as the label of the token before it."""
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """Return (start in the corpus, tokens) of a row's pieces, from the left; the rest is padding."""
+        """Return (start in the corpus, number of tokens) for each piece of a row, from the left; the rest is padding."""
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
-        """Return the tokens per row, without padding."""
+        """Return the number of tokens in each row, without padding."""
 
 
 class ChunkRows:
-    """All tokens end to end, cut every `length`; an incomplete last row is dropped."""
+    """Rows cut from all tokens in sequence, every `length` tokens; an incomplete last row is dropped."""
 
     is_joined = True
 
@@ -45,7 +45,7 @@ class ChunkRows:
         self.num_rows = corpus.num_tokens // length
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """Return a single piece, a full row."""
+        """Return a single piece, which is a full row."""
         return [(row * self._length, self._length)]
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
@@ -54,7 +54,7 @@ class ChunkRows:
 
 
 class PieceRows:
-    """Rows of whole documents, or of pieces of long ones.
+    """Rows made of whole documents, or of pieces of long ones.
 
     Args:
         starts_K: where each piece begins in the corpus.
@@ -70,12 +70,12 @@ class PieceRows:
         self.num_rows = len(offsets_R) - 1
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """Return the pieces of a row."""
+        """Return the pieces that make up a row."""
         first, last = self._offsets_R[row], self._offsets_R[row + 1]
         return list(zip(self._starts_K[first:last].tolist(), self._lengths_K[first:last].tolist(), strict=True))
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
-        """Return the sum over the pieces of each row."""
+        """Return the sum over the pieces in each row."""
         tokens_N: np.ndarray = self._ends_K[self._offsets_R[row_N + 1]] - self._ends_K[self._offsets_R[row_N]]
         return tokens_N
 
@@ -96,7 +96,7 @@ def cut_rows(corpus: Corpus, length: int, *, layout: Layout, long_documents: Lon
 
 
 def _document_pieces(ends_D: np.ndarray, length: int, long_documents: LongDocuments) -> tuple[np.ndarray, np.ndarray]:
-    """Return starts and lengths of documents, none longer than `length`; empty ones are dropped."""
+    """Return starts and lengths of documents, cut to at most `length`; empty documents are dropped."""
     starts_D = np.concatenate((np.zeros(1, dtype=np.int64), ends_D[:-1]))
     lengths_D = ends_D - starts_D
     if long_documents == "truncate":
@@ -115,7 +115,7 @@ _WINDOW = 1 << 20
 
 
 def pack_documents(lengths_K: np.ndarray, length: int, *, window: int = _WINDOW) -> tuple[np.ndarray, np.ndarray]:
-    """Assign documents to rows; deterministic, about 0.4 us per document.
+    """Assign documents to rows. Deterministic; takes about 0.4 us per document.
 
     Args:
         lengths_K: tokens per document, 1 to `length`.
@@ -138,7 +138,9 @@ def pack_documents(lengths_K: np.ndarray, length: int, *, window: int = _WINDOW)
 
 
 def _pack_window(lengths_N: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the order of documents by row, and documents per row. Vectorized over documents of equal length."""
+    """Return the documents in the order of their rows, and the number of documents per row.
+    Vectorized over documents of equal length.
+    """
     by_length_N = np.argsort(-lengths_N, kind="stable")
     sizes, counts = np.unique(-lengths_N[by_length_N], return_counts=True)
     rows_N: np.ndarray = np.empty(len(lengths_N), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Tokenizers between text and ids: a `tokenizer.json`, or raw bytes. Imports neither torch nor numpy."""
+"""Tokenizers that convert between text and ids: a `tokenizer.json`, or raw bytes. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ class SpecialIds:
 
 
 class Tokenizer(Protocol):
-    """Interface that turns text into ids."""
+    """Interface for converting text to ids and back."""
 
     @property
     def identity(self) -> str:
-        """Identity; equal for tokenizers that encode equal text to equal ids."""
+        """Identity, which is equal for tokenizers that encode equal text to equal ids."""
 
     @property
     def vocab_size(self) -> int:
-        """Upper bound of the ids, exclusive."""
+        """Upper bound on the ids, exclusive."""
 
     @property
     def ids(self) -> SpecialIds:
-        """Special ids around documents."""
+        """Special ids that begin and end documents."""
 
     def encode(self, text: str) -> Sequence[int]:
         """Return the ids of a text, without begin and end tokens."""
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        """Return the ids of many texts, in order; faster than one by one."""
+        """Return the ids of many texts, in order; faster than encoding them one by one."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, without special tokens."""
+        """Return the text for a sequence of ids, without special tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteTokenizer:
-    """Tokenizer whose ids are UTF-8 bytes; 256 ends a document, 257 is padding."""
+    """Tokenizer whose ids are UTF-8 bytes; 256 ends a document, and 257 is padding."""
 
     ids: SpecialIds = SpecialIds(eos_id=256, pad_id=257)
     identity: str = "bytes"
@@ -78,12 +78,12 @@ class ByteTokenizer:
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; invalid UTF-8 becomes a replacement character."""
+        """Return the text for a sequence of ids; invalid UTF-8 becomes a replacement character."""
         return bytes(number for number in ids if number < 256).decode(errors="replace")
 
 
 class FileTokenizer:
-    """A tokenizer of the `tokenizers` library."""
+    """Tokenizer that uses the `tokenizers` library."""
 
     def __init__(self, inner: tokenizers.Tokenizer, ids: SpecialIds) -> None:
         inner.no_truncation()
@@ -99,17 +99,17 @@ class FileTokenizer:
         return found
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
-        """Return the ids of many texts, without offsets, which cost time."""
+        """Return the ids of many texts, without computing offsets, which takes time."""
         return [found.ids for found in self._inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
+        """Return the text for a sequence of ids."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=True)
         return text
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Load the configured tokenizer; ids in the configuration override the tokenizer's.
+    """Load the configured tokenizer; ids in the configuration override the tokenizer's own.
 
     Raises:
         SpecError: none is set (`tokenizer-missing`), or it cannot be read or lacks an id (`tokenizer-broken`).
@@ -173,7 +173,7 @@ def _hub_settings(name: str) -> Mapping[str, Any]:
 
 
 def _stated_ids(inner: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> SpecialIds:
-    """Return the special ids from the tokenizer's settings, else by common names of the end token."""
+    """Return the special ids from the tokenizer's settings, else by the common names of end tokens."""
     eos_id = _id_of(inner, settings.get("eos_token"))
     if eos_id is None:
         known = [inner.token_to_id(mark) for mark in _END_MARKS]

@@ -1,4 +1,4 @@
-"""Building a recipe's evaluation callbacks."""
+"""Construction of a recipe's evaluation callbacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["evaluation_makers"]
 
 
 def evaluation_makers(recipe: Recipe, vocab_size: int | None) -> Mapping[str, Maker]:
-    """Return builders of `lm-eval` and `downstream` callbacks with the run's data settings and tokenizer."""
+    """Return builders for the `lm-eval` and `downstream` callbacks, which use the run's data settings and tokenizer."""
 
     def lm_eval(config: LMEvalConfig) -> TrainerCallback:
         from windlass.train.evaluate.lm_eval import lm_eval_callback  # lazy: runs without evaluation do not need it

@@ -1,4 +1,4 @@
-"""The callback `downstream`: tasks of lm-evaluation-harness during training."""
+"""Callback `downstream`, which runs tasks of lm-evaluation-harness during training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Downstream", "run_tasks"]
 
 
 class Downstream(PeriodicEvaluation):
-    """Records `eval/TASK/METRIC` of tasks of lm-evaluation-harness.
+    """Callback that records `eval/TASK/METRIC` for tasks of lm-evaluation-harness.
 
     Args:
         tasks: names of the harness's tasks, groups or tags.
@@ -46,7 +46,7 @@ class Downstream(PeriodicEvaluation):
         self._manager: Any = None
 
     def on_attach(self) -> None:
-        """Look up the tasks, so that an unknown name is an error before training."""
+        """Look up the tasks, so that an unknown name is reported before training."""
         self._manager = task_manager(self.tasks, self.include)
 
     def measure(self) -> Mapping[str, float] | None:
@@ -79,7 +79,7 @@ def run_tasks(
     should_stop: Callable[[], bool] = lambda: False,
     manager: Any = None,
 ) -> Mapping[str, float] | None:
-    """Return scores as `eval/TASK/METRIC`; None if `should_stop` returned true. Collective; may download datasets.
+    """Return scores as `eval/TASK/METRIC`, or None if `should_stop` returned true. Collective; may download datasets.
 
     Leaves random states unchanged.
 
@@ -111,7 +111,7 @@ def run_tasks(
 
 
 def _told_to_all(scores: Mapping[str, float] | None, world: World | None) -> Mapping[str, float] | None:
-    """Broadcast rank 0's results; under torchrun only the first process of each machine has them."""
+    """Broadcast rank 0's results, because under torchrun only the first process on each machine has any."""
     if world is None or world.size == 1:
         return scores
     from torch.distributed import broadcast_object_list  # lazy: a single process does not need it
@@ -122,7 +122,8 @@ def _told_to_all(scores: Mapping[str, float] | None, world: World | None) -> Map
 
 
 def task_manager(tasks: Sequence[str], include: str = "") -> Any:
-    """Return the harness's index of tasks and a folder's; takes seconds, unless all tasks are in the folder.
+    """Return the harness's index of tasks, including those in a folder.
+    Takes seconds, unless all tasks are in the folder.
 
     Raises:
         PreconditionError: lm_eval is not installed.
@@ -142,7 +143,7 @@ def task_manager(tasks: Sequence[str], include: str = "") -> Any:
 
 
 def _managers(include: str | None) -> Iterator[Any]:
-    """Yield an index of custom tasks, then one of all tasks, which reads thousands of files."""
+    """Yield an index of custom tasks, then an index of all tasks, which reads thousands of files."""
     from lm_eval.tasks import TaskManager
 
     if include:
@@ -169,7 +170,9 @@ def _lm_eval() -> Any:
 
 
 def _scores(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
-    """Return metrics from each task's `{"acc,none": 0.5, "alias": ...}`; names the filter unless it is `none`."""
+    """Return the metrics in each task's `{"acc,none": 0.5, "alias": ...}`; names include the filter unless it is
+    `none`.
+    """
     found = []
     for task, values in results.items():
         for key, value in values.items():

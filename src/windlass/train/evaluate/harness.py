@@ -1,4 +1,4 @@
-"""A decoder as a model of lm-evaluation-harness. Imports `lm_eval`.
+"""Wrapper that makes a decoder a model for lm-evaluation-harness. Imports `lm_eval`.
 
 Requests are sorted by length and cut into batches independently of the number of processes. One data-parallel process
 computes each batch, and the answers are exchanged, so that every process computes the same scores.
@@ -34,19 +34,19 @@ _MAX_NEW_TOKENS = 256
 
 
 class Interrupted(Exception):
-    """An evaluation was stopped by `should_stop`."""
+    """Exception for an evaluation that `should_stop` has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """Tokens to run, and the number of tokens at their end to score."""
+    """Tokens to run, and how many of the last ones to score."""
 
     tokens: tuple[int, ...]
     num_asked: int
 
 
 class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
-    """The model interface of lm-evaluation-harness over a decoder and a tokenizer.
+    """Model interface of lm-evaluation-harness, implemented with a decoder and a tokenizer.
 
     Args:
         model: a decoder; sharded ones are run by all processes together.
@@ -73,7 +73,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
 
     @property
     def eot_token_id(self) -> int:
-        """Id of the token that ends a document; also prepended to a text without context."""
+        """Id of the token that ends a document, which is also prepended to a text without context."""
         ids = self.text.ids
         return ids.eos_id if ids.eos_id is not None else ids.pad_id
 
@@ -84,7 +84,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
 
     @property
     def tokenizer_name(self) -> str:
-        """Name of the harness's cache of requests."""
+        """Name under which the harness caches requests."""
         return self.text.identity
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **options: Any) -> list[int]:
@@ -94,7 +94,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **options: Any
     ) -> list[tuple[float, bool]]:
-        """Return each continuation's log-probability, and whether each of its tokens is the most likely one."""
+        """Return each continuation's log-probability, and whether all its tokens are the most likely ones."""
         scored = [self._scored(context, continuation) for _, context, continuation in requests]
         answers = self._score(scored)
         for (request, _, _), answer in zip(requests, answers, strict=True):
@@ -107,7 +107,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
         return _Scored(tokens, min(len(continuation), len(tokens) - 1))
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Return the log-probability of whole texts, in windows of `max_length` that score each token once."""
+        """Return the log-probability of whole texts, using windows of `max_length` that score each token once."""
         owners: list[int] = []
         windows: list[_Scored] = []
         for number, request in enumerate(requests):
@@ -126,7 +126,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Continue texts up to their first stop text; all processes do the same work."""
+        """Continue texts up to the first stop string; all processes do the same work."""
         answers = [""] * len(requests)
         groups: dict[tuple[Any, ...], list[int]] = {}
         for number, request in enumerate(requests):
@@ -156,7 +156,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
         return answers
 
     def _score(self, scored: Sequence[_Scored]) -> list[tuple[float, bool]]:
-        """Return sums of log-probabilities, and whether all scored tokens are the most likely. Collective."""
+        """Return sums of log-probabilities, and whether all scored tokens are the most likely ones. Collective."""
         batches = self._batches(scored)
         share = self.world.share
         sums = torch.zeros(2, len(scored), dtype=torch.float64)
@@ -172,7 +172,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
         return [(value, flag > 0.5) for value, flag in zip(loglikelihoods, greedy, strict=True)]
 
     def _batches(self, scored: Sequence[_Scored]) -> list[list[int]]:
-        """Return indices of requests by batch, longest first, so that out-of-memory errors occur at once."""
+        """Return the indices of the requests in each batch, longest first, so that out-of-memory errors occur at once."""
         order = sorted(range(len(scored)), key=lambda number: -len(scored[number].tokens))
         batches: list[list[int]] = []
         for number in order:
@@ -184,7 +184,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
         return batches
 
     def _run(self, batch: Sequence[_Scored]) -> Tensor:
-        """Return each request's sum and flag, float64 (2, B)."""
+        """Return the sum and the flag for each request, float64 (2, B)."""
         device = next(self.model.parameters()).device
         longest = max(len(one.tokens) for one in batch) - 1
         tokens_BT = torch.full((len(batch), max(1, longest)), self.text.ids.pad_id, dtype=torch.int64)
@@ -201,7 +201,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # lm_eval ships no types
 
 
 def _whole(logits_BTV: Any) -> Tensor:
-    """Gather the whole vocabulary's logits, which tensor parallelism splits."""
+    """Gather the logits for the whole vocabulary, which tensor parallelism splits."""
     found: Tensor = logits_BTV.full_tensor() if hasattr(logits_BTV, "full_tensor") else logits_BTV
     return found
 
@@ -216,7 +216,7 @@ def _answer(logits_TV: Tensor, one: _Scored) -> Tensor:
 
 
 def _generation(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], int, float, int | None, float | None]:
-    """Return stop texts, new tokens, temperature, top_k and top_p."""
+    """Return stop strings, number of new tokens, temperature, top_k and top_p."""
     until = settings.get("until") or ()
     stops = (until,) if isinstance(until, str) else tuple(until)
     num_new = int(settings.get("max_gen_toks", settings.get("max_new_tokens", _MAX_NEW_TOKENS)))

@@ -1,4 +1,4 @@
-"""The callback `lm-eval`: loss and perplexity on held-out sources during training."""
+"""Callback `lm-eval`, which computes loss and perplexity on held-out sources during training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["EvalLoss", "Evaluated", "LMEval", "Moment", "PeriodicEvaluation", "e
 
 
 class Evaluated(Protocol):
-    """Interface of objects that return losses, such as a train module."""
+    """Interface of objects that compute losses, such as a train module."""
 
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the sum of losses as `loss` and the number of counted labels as `weight`."""
@@ -35,7 +35,7 @@ class Evaluated(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalLoss:
-    """Result of an evaluation.
+    """Loss measured by an evaluation.
 
     Attributes:
         loss: nats per counted label.
@@ -48,14 +48,14 @@ class EvalLoss:
 
     @property
     def perplexity(self) -> float:
-        """Return exp(loss); infinite on overflow."""
+        """Return exp(loss), or infinity on overflow."""
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
 
 def evaluate(
     module: Evaluated, held_out: HeldOut, world: World, *, should_stop: Callable[[], bool] = lambda: False
 ) -> EvalLoss | None:
-    """Compute the loss over all rows; None if stopped. Collective.
+    """Compute the loss over all rows; return None if stopped. Collective.
 
     Args:
         should_stop: called before each batch; must return the same on all processes.
@@ -79,7 +79,9 @@ def evaluate(
 
 
 def _gathered(mine: Tensor, num_batches: int, world: World) -> list[list[float]]:
-    """Gather losses and weights of all batches, in order; each process adds zeros for other processes' batches."""
+    """Gather the losses and weights of all batches, in order.
+    Each process adds zeros for the batches of others.
+    """
     share = world.share
     everyone = torch.zeros(2, mine.shape[1] * share.world, dtype=torch.float64)
     everyone[:, share.rank :: share.world] = mine
@@ -92,7 +94,7 @@ def _gathered(mine: Tensor, num_batches: int, world: World) -> list[list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Position of training."""
+    """Position in training."""
 
     step: int = 0
     tokens: int = 0
@@ -100,7 +102,7 @@ class Moment:
 
 
 class PeriodicEvaluation(TrainerCallback):
-    """Base class of evaluations at regular intervals and at the end.
+    """Base class for evaluations at regular intervals and at the end.
 
     Args:
         every: length between evaluations; None: only at the end.
@@ -114,7 +116,7 @@ class PeriodicEvaluation(TrainerCallback):
         self._before = Moment()
 
     def measure(self) -> Mapping[str, float] | None:
-        """Return metrics by name, equal on all processes; None if stopped. Collective."""
+        """Return metrics by name, equal on all processes, or None if stopped. Collective."""
         raise NotImplementedError
 
     def on_start(self) -> None:
@@ -124,7 +126,7 @@ class PeriodicEvaluation(TrainerCallback):
             self._run()
 
     def on_step_end(self) -> None:
-        """Evaluate if it is due."""
+        """Evaluate the model if an evaluation is due."""
         before, now = self._before, self._moment()
         self._before = now
         is_time = self.every is not None and is_due(self.every, before, now)
@@ -142,7 +144,7 @@ class PeriodicEvaluation(TrainerCallback):
 
 
 class LMEval(PeriodicEvaluation):
-    """Records `eval/NAME/loss` and `eval/NAME/perplexity` of held-out sources.
+    """Callback that records `eval/NAME/loss` and `eval/NAME/perplexity` for held-out sources.
 
     A stop request ends the evaluation before the next batch; unfinished sources are not recorded.
 
@@ -156,7 +158,7 @@ class LMEval(PeriodicEvaluation):
         self.found: dict[str, EvalLoss] = {}
 
     def measure(self) -> Mapping[str, float] | None:
-        """Return the loss of every source. Collective."""
+        """Return the loss on every source. Collective."""
         trainer = self.trainer
         metrics: dict[str, float] = {}
         for source in self.sources:
@@ -169,7 +171,7 @@ class LMEval(PeriodicEvaluation):
 
 
 def lm_eval_callback(config: LMEvalConfig, data: DataConfig, *, vocab_size: int) -> LMEval:
-    """Build the callback; opens all sources, so that a missing file is found before training.
+    """Build the callback, opening all sources, so that a missing file is found before training.
 
     Raises:
         SpecError, TrainingError: a source is missing, invalid or of another vocabulary.

@@ -1,4 +1,4 @@
-"""Held-out rows in fixed batches, independent of the number of processes.
+"""Held-out rows in fixed batches, which do not depend on the number of processes.
 
 Legend: B rows of a batch, T tokens of a row, N rows.
 """
@@ -26,7 +26,7 @@ _BATCH_TOKENS = 16_384
 
 
 class WholeChunks:
-    """All tokens end to end, cut every `length`; an incomplete last row is kept."""
+    """Rows cut from all tokens in sequence, every `length` tokens; an incomplete last row is kept."""
 
     is_joined = True
 
@@ -35,19 +35,19 @@ class WholeChunks:
         self.num_rows = -(-num_tokens // length)
 
     def pieces(self, row: int) -> list[tuple[int, int]]:
-        """Return a single piece; the last row's may be short."""
+        """Return a single piece, which may be short in the last row."""
         start = row * self._length
         return [(start, min(self._length, self._num_tokens - start))]
 
     def lengths(self, row_N: np.ndarray) -> np.ndarray:
-        """Return the tokens per row."""
+        """Return the number of tokens in each row."""
         tokens_N: np.ndarray = np.minimum(self._length, self._num_tokens - row_N * self._length)
         return tokens_N
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Rows of a source in fixed batches, in order; the last batch is filled with rows without labels.
+    """Rows from a source in fixed batches, in order; the last batch is filled with rows that have no labels.
 
     Attributes:
         name: name in metrics.
@@ -66,7 +66,9 @@ class HeldOut:
         return -(-self.num_rows // self.rows_batch)
 
     def batch(self, number: int) -> Batch:
-        """Return a batch; past the end, one without labels, for processes that must stay in step."""
+        """Return a batch.
+        Past the end, the batch has no labels; processes that must stay in step use it.
+        """
         first = number * self.rows_batch
         rows = [min(first + row, self.num_rows - 1) for row in range(self.rows_batch)]
         places = [RowPlace(row, 0, row) for row in rows]
@@ -78,7 +80,7 @@ class HeldOut:
 def open_held_out(
     name: str, source: AnySource, data: DataConfig, *, vocab_size: int, max_tokens: int | None = None
 ) -> HeldOut:
-    """Open a source's rows, cut like the run's training data.
+    """Open the rows of a source, cut like those of the run's training data.
 
     Args:
         data: settings for tokenizer, length and layout of rows, and tokens per microbatch.

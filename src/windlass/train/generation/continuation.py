@@ -38,7 +38,7 @@ def continue_texts(
     tokenizer: str = "",
     device: str = "auto",
 ) -> list[str]:
-    """Return the model's continuation of each prompt, without the prompt. Loads the model into memory.
+    """Return the model's continuation of each prompt, without the prompt itself. Loads the model into memory.
 
     Args:
         checkpoint: any path that `open_model` accepts.
@@ -111,7 +111,7 @@ def _tokenizer(source: ModelSource, checkpoint: str, named: str) -> Tokenizer:
 
 
 def _one_id(stated: object) -> int | None:
-    """Return the end id of a config.json; None if it lists several, so that the tokenizer decides."""
+    """Return the end id from a config.json, or None if it lists several, so that the tokenizer decides."""
     return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 0 else None
 
 

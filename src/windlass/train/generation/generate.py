@@ -1,4 +1,4 @@
-"""Continue prompts, token by token, with a cache of keys and values.
+"""Continuation of prompts, token by token, with a cache of keys and values.
 
 Legend: B prompts, T tokens of the longest one, V vocabulary.
 """
@@ -31,7 +31,8 @@ def generate(
     eos: int | None = None,
     seed: int = 0,
 ) -> list[list[int]]:
-    """Generate new tokens for each prompt, without the prompt; `eos` ends a continuation and is its last token.
+    """Generate new tokens for each prompt, without the prompt itself.
+    `eos` ends a continuation and is its last token.
 
     Args:
         model: a whole decoder, on any device; sharded ones are run by all processes together.
@@ -65,7 +66,9 @@ def generate(
 
 
 def keep_likely(logits_BV: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
-    """Return the most likely tokens' probabilities, zero elsewhere; keeps at least one token. Source: Holtzman et al. 2020."""
+    """Return the probabilities of the most likely tokens, at least one, and zero elsewhere. Source: Holtzman et al.
+    2020.
+    """
     if top_k is not None and top_k < logits_BV.shape[-1]:
         least_B1 = logits_BV.topk(top_k, dim=-1).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < least_B1, float("-inf"))
@@ -79,7 +82,9 @@ def keep_likely(logits_BV: Tensor, top_k: int | None, top_p: float | None) -> Te
 
 
 def _padded(prompts: list[list[int]], vocab_size: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Pad prompts on the left; padding is a separate document, so that no token attends to it."""
+    """Pad prompts on the left.
+    The padding is a separate document, so that no token attends to it.
+    """
     for row, prompt in enumerate(prompts):
         wrong = [token for token in prompt if not 0 <= int(token) < vocab_size]
         if wrong or not prompt:

@@ -1,1 +1,1 @@
-"""Conversion of models from and to Hugging Face files, without transformers."""
+"""Conversion of models to and from Hugging Face files, without transformers."""

@@ -21,7 +21,7 @@ __all__ = ["LayerCheck", "LayerDifference", "compare_layers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerDifference:
-    """A layer's output, and the difference between two models there.
+    """Difference between two models in the output of one layer.
 
     Attributes:
         name: windlass's name: `embed`, `blocks.3.attention`, `blocks.3.ffn`, `blocks.3` (the residual stream), `norm`, `logits`.
@@ -36,19 +36,19 @@ class LayerDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCheck:
-    """Result of a comparison, in the order of computation."""
+    """Result of a comparison, with the layers in order of computation."""
 
     points: tuple[LayerDifference, ...]
     tolerance: float
 
     @property
     def first(self) -> LayerDifference | None:
-        """First layer that differs by more than the tolerance; None if there is none."""
+        """First layer that differs by more than the tolerance, or None if there is none."""
         return next((point for point in self.points if not point.difference <= self.tolerance), None)
 
     @property
     def logits(self) -> LayerDifference:
-        """Difference of the logits, the last layer."""
+        """Difference in the logits, which are the last layer."""
         return self.points[-1]
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class LayerCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Names of a model class's modules for the layers; `{i}` is a block."""
+    """Names that a model class uses for the modules of each layer; `{i}` is the block's number."""
 
     root: str
     blocks: str
@@ -97,7 +97,8 @@ _LAYOUTS = (
 
 
 def compare_layers(ours: nn.Module, theirs: nn.Module, tokens_BT: Tensor, *, tolerance: float = 1e-5) -> LayerCheck:
-    """Run both models on the same tokens and compare them layer by layer; no gradients, eval mode.
+    """Run both models on the same tokens and compare them layer by layer.
+    Runs in eval mode, without gradients.
 
     Each may be a decoder of windlass, transformers or OLMo-core; both whole and on one device. Costs both forward
     passes and the memory of all layers' outputs.

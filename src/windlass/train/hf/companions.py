@@ -1,4 +1,4 @@
-"""Files that belong to a model's weights: its tokenizer, generation_config.json and special ids."""
+"""Files that accompany a model's weights: its tokenizer, generation_config.json and special ids."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TOKENIZER_FILES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companions:
-    """Companion files by name, byte for byte, and the special ids in config.json."""
+    """Companion files by name, as bytes, and the special ids for config.json."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     ids: Mapping[str, Any] = field(default_factory=dict)
@@ -56,19 +56,19 @@ class Companions:
 
 
 def is_companion(name: str) -> bool:
-    """Return whether a file of that name belongs to a model."""
+    """Return whether a file with this name accompanies a model."""
     return name in _TOKENIZER_FILES or name == _GENERATION
 
 
 def companions_in(folder: Path) -> Companions:
-    """Return the companion files in a Hugging Face folder."""
+    """Return the companion files found in a Hugging Face folder."""
     names = [*_TOKENIZER_FILES, _GENERATION]
     files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     return _with_ids(files, (folder / _CONFIG).read_bytes(), str(folder / _CONFIG))
 
 
 def kept(small: Mapping[str, bytes]) -> Companions:
-    """Return the companion files that an import stored; the keys are file names."""
+    """Return the companion files that an import has stored; the keys of `small` are file names."""
     files = {name: content for name, content in small.items() if is_companion(name)}
     return _with_ids(files, small.get(_CONFIG, b"{}"), KEPT_BELOW + _CONFIG)
 
@@ -83,7 +83,7 @@ def _with_ids(files: Mapping[str, bytes], config: bytes, source: str) -> Compani
 
 
 def tokenizer_companions(path: str | Path, ids: SpecialIds | None, *, max_length: int) -> Companions:
-    """Return the files of a tokenizer.
+    """Return the files that make up a tokenizer.
 
     Args:
         path: a `tokenizer.json`, a folder with a tokenizer's files, or `bytes`.
@@ -112,7 +112,9 @@ _MARKS = {256: "<|endoftext|>", 257: "<|padding|>"}
 
 
 def byte_tokenizer_files(ids: SpecialIds, max_length: int) -> Mapping[str, bytes]:
-    """Return `tokenizer.json` and `tokenizer_config.json`; special tokens in a prompt's text are recognized."""
+    """Return `tokenizer.json` and `tokenizer_config.json`.
+    They recognize special tokens in the text of a prompt.
+    """
     names = {**_names_of_bytes(), **_MARKS}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -149,7 +151,7 @@ def byte_tokenizer_files(ids: SpecialIds, max_length: int) -> Mapping[str, bytes
 
 
 def _names_of_bytes() -> dict[int, str]:
-    """Return the printable character for each byte. Source: GPT-2's `bytes_to_unicode`."""
+    """Return a printable character for each byte. Source: GPT-2's `bytes_to_unicode`."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     names = {number: chr(number) for number in plain}
     rest = [number for number in range(256) if number not in names]

@@ -1,4 +1,4 @@
-"""Conversion between model settings and transformers' config.json, without torch and transformers."""
+"""Conversion of model settings to and from transformers' config.json, without torch or transformers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def to_hf(config: ModelConfig, *, dtype: str = "float32") -> dict[str, Any]:
-    """Return a model's config.json, with the newest names and those of transformers 4.
+    """Return the config.json for a model, with both the newest names and those of transformers 4.
 
     Args:
         dtype: type of the weights beside it, such as `bfloat16`.
@@ -115,7 +115,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def model_of_folder(folder: str) -> ModelConfig:
-    """Read the architecture of `model: hf:FOLDER`, without weights.
+    """Read the architecture for `model: hf:FOLDER`, without weights.
 
     Raises:
         ValueError: the folder is missing or unsupported; the message says what to type instead.
@@ -213,7 +213,7 @@ def _attention(known: Architecture, full: Mapping[str, Any]) -> AttentionConfig:
 
 
 def _windows(known: Architecture, full: Mapping[str, Any]) -> tuple[int | None, tuple[bool, ...]]:
-    """Return the window and the shortest repeating group of layers."""
+    """Return the window, and the shortest repeating group of layers as flags for which of them have it."""
     window = full.get("sliding_window")
     if known.windows == "none" or window is None or full.get("use_sliding_window") is False:
         return None, ()
@@ -345,7 +345,7 @@ _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hid
 
 
 def setting_problems(data: Mapping[str, Any], source: str) -> Iterator[Problem]:
-    """Yield the settings of a config.json that our model does not support."""
+    """Yield a problem for each setting in a config.json that our model does not support."""
     for key in _REQUIRED:
         value = data.get(key)
         most = _MAX_LAYERS if key == "num_hidden_layers" else _MAX_SIZE

@@ -1,4 +1,4 @@
-"""Import and export of whole models as Hugging Face folders."""
+"""Import and export of whole models in Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHARD_BYTES = 5_000_000_000
 
 
 def import_hf(path: str | Path) -> MappedWeights:
-    """Open a model, and check its weights' names and shapes against its configuration.
+    """Open a model, and check the names and shapes of its weights against its configuration.
 
         with import_hf("models/olmo2-1b") as weights:
             model = Decoder(weights.config)
@@ -64,7 +64,7 @@ def import_hf(path: str | Path) -> MappedWeights:
 
 
 def load_hf(model: nn.Module, path: str | Path) -> ModelConfig:
-    """Fill a decoder with the weights in a Hugging Face folder; returns the folder's configuration.
+    """Fill a decoder with the weights from a Hugging Face folder; return the folder's configuration.
 
     Parameters may be sharded; each process reads what it needs, without communication.
 
@@ -86,7 +86,7 @@ def export_model(
     max_shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
 ) -> Path:
-    """Write a model as a folder that transformers, vLLM and other programs load. Atomic.
+    """Write a model to a folder that transformers, vLLM and other programs can load. Atomic.
 
     Costs the memory of the largest weight.
 
@@ -136,14 +136,14 @@ def _entries(config: ModelConfig, weights: Weights, model_type: str, dtype: torc
 
 
 class _Reader:
-    """Reader of weights that keeps the last one, so that stacked experts are read only once."""
+    """Reader that keeps the last weight it read, so that stacked experts are read only once."""
 
     def __init__(self, weights: Weights) -> None:
         self._weights, self._name = weights, ""
         self._tensor = torch.empty(0)
 
     def read(self, name: str, index: int | None) -> Tensor:
-        """Read a weight, or one of the tensors stacked in it."""
+        """Read a weight or, if several tensors are stacked in it, the one at `index`."""
         if name != self._name:
             self._tensor = torch.empty(0)  # freed before the next one is read
             self._name, self._tensor = name, self._weights.tensor(name)
@@ -173,7 +173,7 @@ def _is_exported(path: Path) -> bool:
 
 
 def _publish(stage: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename the staged folder to its final name; a previous folder is moved aside first."""
+    """Rename the staged folder to its final name, after moving a previous folder aside."""
     if not (overwrite and os.path.lexists(target)):
         _refuse_existing(target, overwrite=False)
         os.rename(stage, target)
@@ -195,7 +195,7 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorToWrite:
-    """A tensor to write: its properties, and a function that reads it."""
+    """Properties of a tensor to write, and a function that reads it."""
 
     name: str
     shape: tuple[int, ...]
@@ -204,12 +204,12 @@ class TensorToWrite:
 
     @property
     def num_bytes(self) -> int:
-        """Size in the file."""
+        """Number of bytes in the file."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
 
 
 class FileWeights:
-    """The safetensors files of a folder, mapped into memory; tensors are read on demand."""
+    """Safetensors files in a folder, mapped into memory; tensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
         """Read the headers. Raises CheckpointError for a folder without weights or an invalid file."""
@@ -245,7 +245,7 @@ class FileWeights:
             ) from error
 
     def close(self) -> None:
-        """Close the files; idempotent."""
+        """Close the files. Idempotent."""
         self._stack.close()
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -285,7 +285,7 @@ def _weight_files(folder: Path) -> Sequence[Path]:
 
 
 def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_bytes: int) -> tuple[Path, ...]:
-    """Write tensors as `model.safetensors`, or as shards with an index if one file would be too large.
+    """Write tensors to `model.safetensors` or, if that would be too large, to shards with an index.
 
     Each tensor is read, written and freed. The files are synced; the caller publishes the folder.
 
@@ -317,7 +317,7 @@ def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_b
 
 
 def _shards(entries: Sequence[TensorToWrite], max_bytes: int) -> Iterator[list[TensorToWrite]]:
-    """Group tensors into files of at most `max_bytes`; a larger tensor gets a separate file."""
+    """Group tensors into files of at most `max_bytes`; a larger tensor gets its own file."""
     shard: list[TensorToWrite] = []
     size = 0
     for entry in entries:

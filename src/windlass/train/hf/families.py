@@ -1,4 +1,4 @@
-"""Architectures of transformers that our decoder supports, as data, without torch.
+"""Architectures in transformers that our decoder supports, as data, without torch.
 
 Source: configuration and model files of transformers 5.23, models/<model_type>.
 """
@@ -16,7 +16,7 @@ __all__ = ["FAMILIES", "Architecture", "architecture_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A `model_type` of transformers, and the settings that it implies.
+    """A `model_type` in transformers, and the settings that it implies.
 
     Attributes:
         model_type: its name in config.json.
@@ -45,7 +45,7 @@ class Architecture:
     always_normalizes: bool = False
 
     def obstacles(self, config: ModelConfig) -> Iterator[str]:
-        """Yield a model's settings that this architecture does not support, as `setting value`."""
+        """Yield the settings of a model that this architecture does not support, as `setting value`."""
         attention = config.attention
         if config.norm != self.norm:
             yield f"norm {config.norm}"
@@ -235,7 +235,7 @@ FAMILIES: tuple[Architecture, ...] = (
 
 
 def architecture_of(config: ModelConfig) -> Architecture | tuple[Architecture, tuple[str, ...]]:
-    """Return the architecture of a model; if none matches, the nearest one and its obstacles.
+    """Return the architecture that matches a model, or the nearest one with the obstacles if none matches.
 
     The model's family comes first, so that an OLMo 3 without windows stays one.
     """

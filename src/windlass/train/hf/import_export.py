@@ -1,4 +1,4 @@
-"""`windlass ckpt export` and `import`: conversion between windlass checkpoints and other formats."""
+"""`windlass ckpt export` and `import`: convert between windlass checkpoints and other formats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def export_hf(
     max_shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
 ) -> Path:
-    """Write a checkpoint's model as a Hugging Face folder; costs the memory of its largest weight.
+    """Write a checkpoint's model to a Hugging Face folder. Needs as much memory as its largest weight.
 
     Args:
         checkpoint: any path that `open_model` accepts.
@@ -64,7 +64,7 @@ def export_hf(
 
 
 def _companions(source: ModelSource, tokenizer: str | Path | None) -> Companions:
-    """Return the requested tokenizer's files, else the recipe's, else those beside foreign weights."""
+    """Return the files of the requested tokenizer, else of the recipe's, else those beside foreign weights."""
     own, max_length = _tokenizer_config(source), source.config.max_length
     ids = None if own is None else load_tokenizer(own).ids
     if tokenizer is not None:
@@ -75,7 +75,7 @@ def _companions(source: ModelSource, tokenizer: str | Path | None) -> Companions
 
 
 def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
-    """Return the tokenizer of the recipe that trained the model; None if unknown or only a hub name."""
+    """Return the tokenizer from the recipe that trained the model; None if it is unknown or only a hub name."""
     if not isinstance(source, StoredCheckpoint):
         return None
     try:
@@ -86,7 +86,7 @@ def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
 
 
 def import_model(path: str, folder: str) -> str:
-    """Write any readable model as a windlass checkpoint at step 0; returns its path.
+    """Write any readable model as a windlass checkpoint at step 0, and return its path.
 
     Imports the weights, and what an export needs: the tokenizer's files and special ids. A run can also load such a model
     directly, with `checkpoint.load.path`. Costs the memory of the model.
@@ -119,7 +119,7 @@ def import_model(path: str, folder: str) -> str:
 
 
 def _kept_files(source: ModelSource) -> Mapping[str, bytes]:
-    """Return the weights' companions as small files of a checkpoint."""
+    """Return the files and ids that accompany the weights, as small files for a checkpoint."""
     found = companions_of(source)
     ids = {"config.json": json.dumps(dict(found.ids), indent=1).encode() + b"\n"} if found.ids else {}
     return {KEPT_BELOW + name: content for name, content in {**found.files, **ids}.items()}

@@ -1,4 +1,4 @@
-"""Weights that are read on demand, from foreign files or from a model in memory, and copied into a model.
+"""Weights that are read on demand, from foreign files or a model in memory, and copied into a model.
 
 Legend: all tensors here are whole weights, on the CPU.
 """
@@ -30,11 +30,11 @@ class Weights(Protocol):
         """Return the shape of each tensor, without reading it."""
 
     def tensor(self, name: str) -> Tensor:
-        """Read a tensor onto the CPU; costs its size in memory."""
+        """Read a tensor onto the CPU, which takes as much memory as the tensor."""
 
 
 class ModelSource(Weights, Protocol):
-    """A stored model with windlass's names; use it in a `with` block.
+    """Stored model under windlass's names; use it in a `with` block.
 
     Attributes:
         source: path of the model, for messages.
@@ -50,14 +50,14 @@ class ModelSource(Weights, Protocol):
         """Return self."""
 
     def __exit__(self, *failure: object) -> None:
-        """Close its files."""
+        """Close the source's files."""
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all weights, one at a time."""
+        """Yield the name and tensor of every weight, one at a time."""
 
 
 class MappedWeights:
-    """Foreign weights, by windlass's names.
+    """Foreign weights under windlass's names.
 
     Attributes:
         config: settings of the model.
@@ -97,15 +97,15 @@ class MappedWeights:
         return ((name, self.tensor(name)) for name in self._weights)
 
     def names(self) -> Mapping[str, Weight]:
-        """Return the stored weights by windlass's names."""
+        """Return each weight by its name in windlass."""
         return self._weights
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of each weight, by windlass's names."""
+        """Return the shape of each weight by its name in windlass."""
         return {name: weight.shape for name, weight in self._weights.items()}
 
     def tensor(self, name: str) -> Tensor:
-        """Read a tensor in its stored type; stacked if it is stored as several tensors."""
+        """Read a tensor in its stored type, stacking it if it is stored as several tensors."""
         weight = self._weights[name]
         if not weight.is_stacked:
             return self._files.tensor(weight.theirs[0])
@@ -117,7 +117,9 @@ class MappedWeights:
 
 
 class ModuleWeights:
-    """Weights of a model in memory; all processes together gather sharded ones, one by one."""
+    """Weights of a model in memory.
+    All processes together gather those that are sharded, one by one.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._tensors = dict(model.named_parameters())
@@ -137,7 +139,7 @@ class ModuleWeights:
 def fill(
     targets: Mapping[str, Tensor], weights: Weights, source: str, *, is_strict: bool = True, what: str = _WEIGHTS
 ) -> None:
-    """Copy weights into plain or sharded tensors of the same names, converting types.
+    """Copy weights into plain or sharded tensors with the same names, converting types.
 
     Each process reads whole weights, one at a time, and keeps its shard, without communication. Targets that are a
     pipeline stage may lack the other stages' weights.
@@ -168,7 +170,7 @@ def fill(
 
 
 def _is_stage(names: Collection[str]) -> bool:
-    """Return whether the names are part of a decoder: without embedding, final norm, or some blocks."""
+    """Return whether the names are only part of a decoder: the embedding, final norm or some blocks are missing."""
     blocks = {int(name.split(".")[1]) for name in names if name.startswith("blocks.")}
     has_ends = "embed.weight" in names and "norm.weight" in names
     return bool(blocks) and not (has_ends and len(blocks) == max(blocks) + 1)
@@ -182,7 +184,7 @@ def check_weights(
     spare: set[str] | None = None,
     what: str = _WEIGHTS,
 ) -> None:
-    """Compare stored names and shapes with those that a model expects.
+    """Compare the stored names and shapes with those that a model expects.
 
     Args:
         spare: stored names that the model may lack.

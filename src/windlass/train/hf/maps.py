@@ -1,4 +1,4 @@
-"""Names of weights in windlass and in other formats: a table of rules per format, without torch.
+"""Names of weights in windlass and in other formats: a table of rules for each format, without torch.
 
 A rule is a pair of patterns. `{i}` stands for blocks and `{e}` for experts; in a rule with `{e}` only on the other side,
 our tensor stacks several of the other format's tensors along its first axis.
@@ -18,7 +18,7 @@ __all__ = ["ATTENTION", "ROOT", "SWIGLU", "NameMap", "Weight", "WeightRule", "hf
 
 @dataclass(frozen=True, slots=True)
 class WeightRule:
-    """Name of a weight in windlass, and in the other format."""
+    """Name of a weight in windlass and in the other format."""
 
     ours: str
     theirs: str
@@ -26,7 +26,7 @@ class WeightRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """A weight of a model.
+    """Weight of a model, with its names in both formats.
 
     Attributes:
         ours: windlass's name.
@@ -40,7 +40,7 @@ class Weight:
 
     @property
     def is_stacked(self) -> bool:
-        """Return whether our tensor stacks several tensors of the other format."""
+        """Return whether our tensor stacks several tensors from the other format."""
         return len(self.theirs) > 1
 
     @property
@@ -51,12 +51,12 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Rules for the weights' names in one format."""
+    """Rules for the names of weights in one format."""
 
     rules: tuple[WeightRule, ...]
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
-        """Yield a model's weights, in the order of our modules.
+        """Yield the weights of a model, in the order of our modules.
 
         Raises:
             LookupError: no rule matches a weight; its name is the argument.
@@ -82,7 +82,7 @@ def _pattern(name: str) -> tuple[str, str]:
 
 
 def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return each weight's name and shape, in the order of a decoder's modules."""
+    """Return the name and shape of each weight, in the order of a decoder's modules."""
     shapes: dict[str, tuple[int, ...]] = {"embed.weight": (config.vocab_size, config.d_model)}
     block = _block_shapes(config)
     for index in range(config.num_layers):
@@ -200,5 +200,5 @@ _BY_MODEL_TYPE: Mapping[str, NameMap] = {
 
 
 def hf_names(model_type: str) -> NameMap:
-    """Return the weights' names for a Hugging Face `model_type`; raises KeyError if unsupported."""
+    """Return the names of weights for a Hugging Face `model_type`; raise KeyError if it is not supported."""
     return _BY_MODEL_TYPE[model_type]

@@ -1,4 +1,4 @@
-"""Conversion of rotary embeddings from and to config.json, with the keys of transformers 4 and 5.
+"""Conversion of rotary embeddings to and from config.json, with the keys of transformers 4 and 5.
 
 OLMo 3 has one per type of layer; in transformers 4, windowed layers use the same one without scaling.
 """
@@ -27,7 +27,7 @@ _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 
 
 class RopeProblem(ValueError):
-    """Error for an unsupported setting of a rotary embedding; the message names it."""
+    """Error for an unsupported setting of a rotary embedding, which the message names."""
 
 
 def write_rope(known: Architecture, config: ModelConfig) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _scaling_to_hf(rope: RopeConfig) -> dict[str, Any] | None:
 
 
 def read_rope(known: Architecture, full: Mapping[str, Any]) -> tuple[RopeConfig, RopeConfig | None]:
-    """Return the rotary embedding in a config.json, and the windowed layers' one if it differs.
+    """Return the rotary embedding from a config.json, and the one for windowed layers if it differs.
 
     Raises:
         RopeProblem: one of them is not supported.
@@ -89,7 +89,9 @@ def read_rope(known: Architecture, full: Mapping[str, Any]) -> tuple[RopeConfig,
 def _read_layered(
     old: Mapping[str, Any], new: Mapping[str, Any], full: Mapping[str, Any]
 ) -> tuple[RopeConfig, RopeConfig | None]:
-    """Read the embeddings of a model with one per layer type; `rope_scaling` applies to full attention only."""
+    """Read the embeddings of a model that has one for each layer type.
+    `rope_scaling` applies only to full attention.
+    """
     if new and "full_attention" not in new:
         raise RopeProblem("`rope_parameters` without `full_attention` is ignored by transformers for this model")
     if not new and full["rope_theta"] != _LAYERED_THETA:

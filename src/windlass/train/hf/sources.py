@@ -1,4 +1,4 @@
-"""Models from any source: our own checkpoints, Hugging Face folders, OLMo-core's checkpoints."""
+"""Models from any source: windlass checkpoints, Hugging Face folders, OLMo-core checkpoints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HF = "hf:"
 
 
 class StoredCheckpoint:
-    """A windlass checkpoint, read without a process group, with verified checksums.
+    """Windlass checkpoint, read without a process group, with verified checksums.
 
     Attributes:
         config: settings of its model.
@@ -56,7 +56,7 @@ class StoredCheckpoint:
 
     @property
     def config(self) -> ModelConfig:
-        """Settings of its model; raises CheckpointError if the record has none."""
+        """Settings of the model; raises CheckpointError if the record has none."""
         if self._model_config is None:
             data = self.record.get("recipe", self.record)
             if not isinstance(data, dict) or "model" not in data:
@@ -78,7 +78,7 @@ class StoredCheckpoint:
         return ((name, self.tensor(name)) for name in self.shapes())
 
     def shapes(self, section: str = "model") -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of each tensor of a section: `model` or `optim`."""
+        """Return the shape of each tensor in a section: `model` or `optim`."""
         return {name: entry.shape for name, entry in self._reader.layout.tensors.get(section, {}).items()}
 
     def tensor(self, name: str, section: str = "model") -> Tensor:
@@ -89,22 +89,22 @@ class StoredCheckpoint:
         return whole
 
     def companions(self) -> Companions:
-        """Return the companions that an import stored; empty for a training checkpoint."""
+        """Return the companion files that an import stored; there are none in a training checkpoint."""
         prefix = EXTRA_FOLDER + KEPT_BELOW
         names = [name for name in self._reader.names() if name.startswith(prefix)]
         return kept({name.removeprefix(prefix): self._reader.read_file(name) for name in names})
 
     def optim_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of the optimiser's tensors."""
+        """Return the shapes of the optimizer's tensors."""
         return self.shapes("optim")
 
     def optim_tensor(self, name: str) -> Tensor:
-        """Read a tensor of the optimizer."""
+        """Read one of the optimizer's tensors."""
         return self.tensor(name, "optim")
 
 
 def open_model(path: str) -> ModelSource:
-    """Open a model; its weights are read on demand.
+    """Open a model, whose weights are read on demand.
 
     Args:
         path: a windlass checkpoint, a folder of checkpoints (the newest is opened), a Hugging Face folder (with or
@@ -146,7 +146,7 @@ def companions_of(source: ModelSource) -> Companions:
 
 
 def load_model(path: str, *, device: torch.device | str = "cpu") -> Decoder:
-    """Load a model in float32 and evaluation mode; costs its size in memory.
+    """Load a model in float32 and evaluation mode. Needs as much memory as the model.
 
     Args:
         path: any path that `open_model` accepts.
@@ -173,7 +173,7 @@ def _is_hf(files: Files, names: list[str]) -> bool:
 
 
 def _hub_folder(name: str) -> Path:
-    """Return a local folder, or the snapshot of a hub repository, downloaded unless cached."""
+    """Return a local folder, or the snapshot of a hub repository, which is downloaded unless cached."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder

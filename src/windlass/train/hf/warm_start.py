@@ -1,4 +1,4 @@
-"""Warm start: initial weights of a run from another model, such as a Hugging Face one."""
+"""Warm start: initial weights for a run from another model, such as a Hugging Face model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _HasOptimizer(Protocol):
 def warm_start(
     state: Mapping[str, Any], path: str, *, optim: bool | None = None, is_strict: bool = True
 ) -> tuple[str, int]:
-    """Fill a training state in place from any readable model; each process reads what it keeps.
+    """Fill a training state in place from any readable model; each process reads only what it needs.
 
     Args:
         state: `model` and perhaps `optim`, each a flat mapping from names to tensors, as a train module's `state_dict`.
@@ -56,13 +56,13 @@ def _take_optimizer(targets: Mapping[str, Tensor], source: object, name: str, *,
 
 
 def _fits(targets: Mapping[str, Tensor], found: Mapping[str, tuple[int, ...]]) -> bool:
-    """Return whether a state is of the same kind of optimizer, whole or for a pipeline stage."""
+    """Return whether a stored state belongs to the same kind of optimizer, as a whole or for a pipeline stage."""
     kinds = [{name.rpartition(".")[2] for name in names} for names in (targets, found)]
     return kinds[0] == kinds[1] and all(found.get(name) == tuple(tensor.shape) for name, tensor in targets.items())
 
 
 class _OptimizerWeights:
-    """State of an optimiser, behind the interface of weights."""
+    """State of an optimizer, accessed through the interface for weights."""
 
     def __init__(self, source: _HasOptimizer) -> None:
         self._source = source

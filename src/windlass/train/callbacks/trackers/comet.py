@@ -1,4 +1,4 @@
-"""Comet tracker: one experiment across all restarts."""
+"""Comet tracker, with one experiment across all restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ USER = "callbacks of kind `comet`"
 
 
 class Comet(TrainerCallback):
-    """Logs on rank 0; checkpoints hold the experiment's key, so that a restart continues it.
+    """Callback that logs to Comet on rank 0.
+    Checkpoints hold the experiment's key, so that a restart continues the experiment.
 
     The API key comes from Comet's own settings (`COMET_API_KEY`, `comet login`).
 
@@ -31,7 +32,7 @@ class Comet(TrainerCallback):
         self._experiment: Any = None
 
     def on_attach(self) -> None:
-        """Raise if the package is missing."""
+        """Raise if the package is not installed."""
         ensure_there("comet_ml", "comet-ml", USER)
         if self.trainer.world.is_main:
             self._comet = require("comet_ml", "comet-ml", USER)
@@ -54,20 +55,20 @@ class Comet(TrainerCallback):
         self._key = str(self._experiment.get_key())
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log a step."""
+        """Log the metrics of a step."""
         if self._experiment is not None:
             self._experiment.log_metrics(dict(metrics), step=step)
 
     def on_end(self) -> None:
-        """Send the remaining data."""
+        """Send the data that is still buffered."""
         experiment, self._experiment = self._experiment, None
         if experiment is not None:
             experiment.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the experiment's key; only rank 0 has it."""
+        """Return the key of the experiment; only rank 0 has it."""
         return {"key": self._key}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the key of the experiment, so that it is resumed."""
+        """Restore the experiment's key, so that the experiment is resumed."""
         self._key = str(state.get("key", ""))

@@ -1,4 +1,4 @@
-"""JSON Lines tracker: an object per step; resumed runs neither repeat nor miss a step."""
+"""JSON Lines tracker, which writes one object per step; resumed runs neither repeat nor miss a step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["JsonLines", "cut_after"]
 
 
 class JsonLines(TrainerCallback):
-    """Writes `{"step": 1, "train/loss": 3.2, ...}` on rank 0; nan, inf and -inf are written as strings.
+    """Callback that writes `{"step": 1, "train/loss": 3.2, ...}` on rank 0.
+    The values nan, inf and -inf are written as strings.
 
     Metrics up to a step are written before that step's checkpoint, and a run that resumes from it removes later lines.
 
@@ -31,7 +32,7 @@ class JsonLines(TrainerCallback):
         self._file: TextIO | None = None
 
     def on_start(self) -> None:
-        """Remove later lines from the file and continue it."""
+        """Remove the lines of later steps from the file, and open it for appending."""
         if not self.trainer.world.is_main:
             return
         path = Path(self.path) if self.path else run_folder(self.trainer) / "metrics.jsonl"
@@ -65,7 +66,7 @@ _BEGINNING = b'{"step"'
 
 
 def cut_after(path: Path, step: int) -> None:
-    """Remove the lines of later steps and an incomplete last line; does nothing without a file.
+    """Remove the lines of later steps and an incomplete last line; do nothing if there is no file.
 
     Raises:
         PreconditionError: the file does not begin with metrics, so this callback did not write it.
@@ -92,7 +93,7 @@ def cut_after(path: Path, step: int) -> None:
 
 
 def _step_of(line: bytes) -> float:
-    """Return the step of a line; infinite for an invalid line, so that it is removed."""
+    """Return the step of a line, or infinity for an invalid line, so that it is removed."""
     try:
         return int(decode_json(line)["step"])
     except (ValueError, KeyError, TypeError):

@@ -16,7 +16,7 @@ USER = "callbacks of kind `tensorboard`"
 
 
 class TensorBoard(TrainerCallback):
-    """Writes on rank 0, with torch's writer if `tensorboard` is installed, else with `tensorboardX`.
+    """Callback that writes on rank 0, with torch's writer if `tensorboard` is installed, else with `tensorboardX`.
 
     After a restart, TensorBoard discards the earlier values of repeated steps.
 
@@ -30,7 +30,7 @@ class TensorBoard(TrainerCallback):
         self._make: Any = None
 
     def on_attach(self) -> None:
-        """Raise if no package that writes event files is installed."""
+        """Raise if no package that can write event files is installed."""
         name = "torch.utils.tensorboard" if is_there("tensorboard") else "tensorboardX"
         if name == "tensorboardX":
             ensure_there(name, name, USER)
@@ -38,7 +38,7 @@ class TensorBoard(TrainerCallback):
             self._make = require(name, "tensorboardX", USER).SummaryWriter
 
     def on_start(self) -> None:
-        """Open a file; it replaces earlier values from this step on."""
+        """Open a file, whose values replace earlier ones from this step on."""
         if self._make is not None:
             folder = Path(self.folder) if self.folder else run_folder(self.trainer) / "tensorboard"
             step = self.trainer.step
@@ -46,13 +46,13 @@ class TensorBoard(TrainerCallback):
             self._writer = self._make(str(folder), purge_step=step + 1, filename_suffix=f".step-{step}")
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write a step."""
+        """Write the metrics of a step."""
         if self._writer is not None:
             for name, value in metrics.items():
                 self._writer.add_scalar(name, value, step)
 
     def on_save(self, path: str, step: int) -> None:
-        """Flush, so that the file is as complete as the checkpoint."""
+        """Flush the file, so that it is as complete as the checkpoint."""
         if self._writer is not None:
             self._writer.flush()
 

@@ -1,4 +1,4 @@
-"""Weights & Biases tracker: one run across all restarts, and a tag that stops training."""
+"""Weights & Biases tracker, with one run across all restarts, and a tag that stops training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ USER = "callbacks of kind `wandb`"
 
 
 class Wandb(TrainerCallback):
-    """Logs on rank 0; checkpoints hold the run's id, so that a restart continues it.
+    """Callback that logs to Weights & Biases on rank 0.
+    Checkpoints hold the run's id, so that a restart continues the run.
 
     W&B ignores steps that are logged again after a restart. Names, mode and
     key come from W&B's environment variables (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...) by default.
@@ -48,7 +49,7 @@ class Wandb(TrainerCallback):
         self._watcher: threading.Thread | None = None
 
     def on_attach(self) -> None:
-        """Raise if the package is missing."""
+        """Raise if the package is not installed."""
         ensure_there("wandb", "wandb", USER)
         if self.trainer.world.is_main:
             self._wandb = require("wandb", "wandb", USER)
@@ -73,7 +74,7 @@ class Wandb(TrainerCallback):
             self._watcher.start()
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log a step."""
+        """Log the metrics of a step."""
         if self._run is not None:
             self._run.log(dict(metrics), step=step)
 
@@ -82,7 +83,7 @@ class Wandb(TrainerCallback):
         self._finish(1)
 
     def on_end(self) -> None:
-        """Send the remaining data."""
+        """Send the data that is still buffered."""
         self._finish(0)
 
     def state_dict(self) -> dict[str, Any]:
@@ -90,11 +91,11 @@ class Wandb(TrainerCallback):
         return {"id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the id of the run, so that it is resumed."""
+        """Restore the run's id, so that the run is resumed."""
         self._id = str(state.get("id", ""))
 
     def is_cancelled(self) -> bool:
-        """Return whether the run has a cancel tag. Blocks on a request to the server."""
+        """Return whether the run has a cancel tag. Blocks for a request to the server."""
         tags: Sequence[str] = self._wandb.Api().run(self._run.path).tags
         return bool(self.cancel_tags.intersection(tags))
 

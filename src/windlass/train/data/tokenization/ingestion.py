@@ -1,4 +1,4 @@
-"""Tokenizing text into token files, once: in several processes, atomically.
+"""Tokenization of text into token files: once, in several processes, atomically.
 
     CACHE/<key>.lock       held by the process that tokenizes
     CACHE/<key>.partial/   finished units, each marked by unit-00007.json, which is written last; resumed after a kill
@@ -52,7 +52,7 @@ def ingest(
     num_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Path:
-    """Tokenize a source's text unless cached; blocks, also while another process does it.
+    """Tokenize a source's text unless it is cached. Blocks, even while another process does the work.
 
     Idempotent. After a kill, the next call resumes after the last finished unit (1 to 32 MB of text).
 
@@ -90,7 +90,7 @@ def num_processors() -> int:
 
 
 def _make(plan: IngestPlan, folder: Path, num_workers: int, on_progress: Progress | None) -> None:
-    """Tokenize all remaining units, then commit. The caller holds the lock."""
+    """Tokenize all remaining units and commit the result. The caller holds the lock."""
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(exist_ok=True)
     if folder.exists():  # no manifest: incomplete
@@ -146,7 +146,9 @@ def _sync(path: Path) -> None:
 
 
 def _done(partial: Path, unit: Unit) -> UnitResult | None:
-    """Return the result of a finished unit if its files are intact; a power cut may have damaged them."""
+    """Return the result of a unit if it is finished and its files are intact.
+    A power failure may have damaged them.
+    """
     try:
         result = UnitResult.from_data(cast("dict[str, Any]", read_json(partial / f"unit-{unit.number:05}.json")))
         if result.file is None:
@@ -159,7 +161,7 @@ def _done(partial: Path, unit: Unit) -> UnitResult | None:
 
 
 class _Counter:
-    """Counts and reports progress."""
+    """Counter that reports progress."""
 
     def __init__(self, units: Sequence[Unit], done: Iterable[int], tell: Progress | None) -> None:
         self._sizes = {unit.number: sum(span.num_bytes for span in unit.spans) for unit in units}
@@ -185,7 +187,7 @@ _EVERY_S = 10.0
 
 
 class IngestProgress:
-    """Prints a progress line at intervals, unless ingestion takes only a few seconds.
+    """Progress report that prints a line at intervals, unless ingestion takes only a few seconds.
 
     Only the tokenizing process reports progress; other processes wait for it.
     """
@@ -201,7 +203,7 @@ class IngestProgress:
         self._last_at = now()
 
     def __call__(self, num_done: int, num_bytes: int) -> None:
-        """Report the bytes of text tokenized, and in total."""
+        """Report how many bytes of text have been tokenized, and the total."""
         if self._now() - self._last_at < self._every_s:
             return
         self._last_at = self._now()

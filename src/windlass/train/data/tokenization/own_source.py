@@ -28,13 +28,14 @@ __all__ = ["find_own", "make_own"]
 
 
 def find_own(source: SourceTarget, tokenizer: TokenizerConfig, cache: Path | None = None) -> Path | None:
-    """Return the folder of `make_own` if it exists."""
+    """Return the folder that `make_own` creates, if it exists."""
     folder = cache_folder(cache) / _key(source, tokenizer)
     return folder if (folder / MANIFEST).is_file() else None
 
 
 def make_own(source: SourceTarget, tokenizer: TokenizerConfig, *, vocab_size: int, cache: Path | None = None) -> Path:
-    """Return the token files of a source, created if missing; blocks, also while another process creates them.
+    """Return the token files of a source, creating them if missing.
+    Blocks, even while another process creates them.
 
     Args:
         vocab_size: the model's vocabulary size; larger ids are rejected.
@@ -89,7 +90,7 @@ def _make(source: SourceTarget, tokenizer: TokenizerConfig, folder: Path, vocab_
 
 
 def _documents(source: SourceTarget, tokenizer: TokenizerConfig, vocab_size: int) -> Iterator[Sequence[int]]:
-    """Yield each document's token ids; text gets begin and end tokens, ids are used as they are."""
+    """Yield the token ids of each document; text gets begin and end tokens, ids are used unchanged."""
     made = call_target(source, "source", "data.sources")
     if not isinstance(made, Iterable) or isinstance(made, (str, bytes)):
         raise _wrong(source, made, "makes")

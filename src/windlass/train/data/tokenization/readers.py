@@ -1,4 +1,4 @@
-"""Readers of documents from spans of files, in any process. Imports neither torch nor numpy.
+"""Readers of documents in spans of files, usable in any process. Imports neither torch nor numpy.
 
 A span of a JSONL file is a range of bytes, with the lines that begin in it.
 """
@@ -45,7 +45,7 @@ class Span:
 
 
 def cut_spans(kind: SpanKind, path: str, piece_bytes: int) -> list[Span]:
-    """Cut a file into spans of about `piece_bytes`; text and compressed files stay whole."""
+    """Cut a file into spans of about `piece_bytes`; text files and compressed files are not cut."""
     size = Path(path).stat().st_size
     if kind == "parquet":
         return _row_groups(path)
@@ -64,7 +64,7 @@ def cut_spans(kind: SpanKind, path: str, piece_bytes: int) -> list[Span]:
 
 
 def documents(span: Span, field: str) -> Iterator[str]:
-    """Yield the texts of a span, in order.
+    """Yield the texts in a span, in order.
 
     Raises:
         TrainingError: it cannot be read, is not UTF-8 or JSON, or lacks the field (`text-broken`); the message names the place.
@@ -78,12 +78,12 @@ def documents(span: Span, field: str) -> Iterator[str]:
 
 
 def text_bytes(path: str) -> int:
-    """Return the approximate bytes of text in a file."""
+    """Return the approximate number of bytes of text in a file."""
     return Path(path).stat().st_size * (_PACKED_FACTOR if path.endswith((*_PACKED, ".parquet")) else 1)
 
 
 def require(name: str, why: str) -> WindlassError:
-    """Return the error for a missing package."""
+    """Return the error to raise for a missing package."""
     return WindlassError(f"{why} needs the package {name}", hint=f"`pip install {name}`", code="extra-missing")
 
 
@@ -134,7 +134,7 @@ def _array(path: str) -> TrainingError:
 
 
 def _is_array(path: str) -> bool:
-    """Return whether a file begins with a JSON array over several lines."""
+    """Return whether a file begins with a JSON array that spans several lines."""
     with closing(_open(path)) as file:
         line = file.readline()
         while line.isspace():
@@ -149,7 +149,9 @@ def _is_array(path: str) -> bool:
 
 
 def _line(path: str, place: int) -> str:
-    """Return the `path:line` of a byte; reads the file up to it, so only for errors."""
+    """Return the `path:line` of a byte.
+    Reads the file up to that byte, so use it only for errors.
+    """
     with closing(_open(path)) as file:
         return f"{path}:{file.read(place).count(10) + 1}"
 
@@ -209,7 +211,7 @@ def _row_groups(path: str) -> list[Span]:
 
 
 def _record_batches(path: str, piece_bytes: int) -> list[Span]:
-    """Return spans of an Arrow stream's record batches of about `piece_bytes`; reads only headers."""
+    """Return spans of about `piece_bytes`, made of the record batches in an Arrow stream; reads only headers."""
     import pyarrow as pa  # lazy: already imported with `datasets`
 
     spans: list[Span] = []
@@ -226,7 +228,7 @@ def _record_batches(path: str, piece_bytes: int) -> list[Span]:
 
 
 def _open(path: str) -> BinaryIO:
-    """Open a file, decompressing as it is read; truncated files raise an error at their end."""
+    """Open a file, decompressing it while it is read; a truncated file raises an error at its end."""
     if path.endswith(".gz"):
         return cast("BinaryIO", gzip.open(path, "rb"))
     if path.endswith(".zst"):

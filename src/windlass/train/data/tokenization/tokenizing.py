@@ -1,4 +1,4 @@
-"""Tokenizing units (spans of text) into pairs of token files, in this process or in workers.
+"""Tokenization of units (spans of text) into pairs of token files, in this process or in workers.
 
 A worker reads lines of JSON and writes result lines; it exits when its input closes, so that none
 outlives the process that started it.
@@ -36,7 +36,7 @@ _BATCH_DOCUMENTS = 1024
 
 
 def run_unit(unit: Unit, settings: WorkerSettings, tokenizer: Tokenizer) -> UnitResult:
-    """Tokenise a unit; its files get their names when they are complete."""
+    """Tokenize a unit; its files get their final names when they are complete."""
     with TokenWriter(Path(settings.folder), unit.number, settings.dtype) as writer:
         for texts in _batches(unit.spans, settings.text_field):
             writer.add([_marked(ids, tokenizer) for ids in _encode(texts, tokenizer)])
@@ -48,7 +48,7 @@ def run_unit(unit: Unit, settings: WorkerSettings, tokenizer: Tokenizer) -> Unit
 
 
 def worker() -> None:
-    """Run units as they come in, until the input ends."""
+    """Run units as they arrive, until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     answers, sys.stdout = sys.stdout, sys.stderr  # library output must not mix with results
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -92,7 +92,9 @@ def _batches(spans: Sequence[Span], text_field: str) -> Iterator[list[str]]:
 
 
 def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Sequence[Sequence[int]]:
-    """Encode texts; an unpaired surrogate, valid in JSON but not in UTF-8, becomes a question mark."""
+    """Encode texts.
+    An unpaired surrogate, which JSON allows but UTF-8 does not, becomes a question mark.
+    """
     try:
         return tokenizer.encode_batch(texts)
     except (UnicodeEncodeError, TypeError):  # tokenizers raises TypeError
@@ -100,7 +102,7 @@ def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Sequence[Sequence[int
 
 
 def _marked(ids: Sequence[int], tokenizer: Tokenizer) -> Sequence[int]:
-    """Add a document's begin and end tokens; changes lists in place, since they are not shared."""
+    """Add a document's begin and end tokens; lists are changed in place, since they are not shared."""
     if not len(ids):
         return ids
     found = ids if isinstance(ids, list) else list(ids)
@@ -120,7 +122,7 @@ _ALONE_BYTES = 1 << 21
 def run_units(
     units: Sequence[Unit], settings: WorkerSettings, tokenizer: Tokenizer, *, num_workers: int
 ) -> Iterator[UnitResult]:
-    """Yield results as they complete, in any order; closing the generator stops all workers.
+    """Yield results as units complete, in any order; closing the generator stops all workers.
 
     Raises:
         TrainingError: a worker raised it, or a worker died (`worker-failed`).
@@ -154,7 +156,7 @@ def run_units(
 
 
 class _Worker:
-    """A worker process and the connection to it."""
+    """Worker process, with the connection to it."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -168,7 +170,7 @@ class _Worker:
         self._settings = json.dumps(asdict(settings))
 
     def serve(self, todo: queue.SimpleQueue[Unit], answers: queue.SimpleQueue[UnitResult | Exception]) -> None:
-        """Send units to the child until none is left or one fails."""
+        """Send units to the child until there are none left or one fails."""
         try:
             self._tell(self._settings)
             while True:

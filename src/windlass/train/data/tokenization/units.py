@@ -1,4 +1,4 @@
-"""Plan of an ingestion: its inputs, its key, its units. Imports neither torch nor numpy."""
+"""Plan of an ingestion: its inputs, its key and its units. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_UNITS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Spans that make one pair of files."""
+    """Spans that are tokenized into one pair of files."""
 
     number: int
     spans: tuple[Span, ...]
@@ -44,7 +44,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitResult:
-    """Files that a unit wrote; None if it held no text."""
+    """Files written by a unit, or None if it contained no text."""
 
     number: int
     file: TokenFile | None
@@ -52,14 +52,14 @@ class UnitResult:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> UnitResult:
-        """Parse the JSON form of `asdict`."""
+        """Parse what `asdict` returns."""
         file = None if data["file"] is None else TokenFile(**data["file"])
         return cls(number=int(data["number"]), file=file, max_id=int(data["max_id"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Settings that all units of an ingestion share."""
+    """Settings shared by all units of an ingestion."""
 
     folder: str
     dtype: DType
@@ -69,7 +69,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestPlan:
-    """Units of an ingestion and the key of its result."""
+    """Units of an ingestion, and the key of its result."""
 
     files: tuple[tuple[SpanKind, str], ...]
     identity: tuple[tuple[str, int, int], ...]
@@ -104,21 +104,21 @@ class IngestPlan:
 
 
 def cache_folder(stated: Path | None) -> Path:
-    """Return the folder for tokenized text; None: below the user's cache."""
+    """Return the folder for tokenized text, by default below the user's cache folder."""
     if stated is not None:
         return stated.expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windlass" / "tokens"
 
 
 def find_ingested(source: SourceConfig, tokenizer: TokenizerConfig, cache: Path | None = None) -> Path | None:
-    """Return the folder of `ingest` if it exists."""
+    """Return the folder that `ingest` creates, if it exists."""
     root = cache_folder(cache)
     folder = root / IngestPlan.make(source, tokenizer, root).key
     return folder if (folder / MANIFEST).is_file() else None
 
 
 def _marks(tokenizer: Tokenizer) -> dict[str, int | None]:
-    """Return the tokenizer's special ids that occur in token files."""
+    """Return those of the tokenizer's special ids that occur in token files."""
     return {"eos_id": tokenizer.ids.eos_id, "bos_id": tokenizer.ids.bos_id}
 
 
@@ -152,7 +152,7 @@ _SAVED = ("dataset_dict.json", "state.json")
 
 
 def dataset_files(name: str, source: SourceConfig, cache: Path) -> list[tuple[SpanKind, str]]:
-    """Return the files of a dataset on the hub or in a folder, downloaded and prepared unless cached.
+    """Return the files of a dataset on the hub or in a folder, downloading and preparing them unless cached.
 
     A part of a split (`train[:1%]`) has no files, so it is written below `cache` once.
 
@@ -194,7 +194,7 @@ def _num_rows(paths: list[str]) -> int:
 
 
 def _written(found: Any, cache: Path) -> str:
-    """Write a Parquet file with exactly these rows, named by their fingerprint in `datasets`."""
+    """Write a Parquet file with exactly these rows, named after their fingerprint in `datasets`."""
     path = cache / "datasets" / f"{found._fingerprint}.parquet"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

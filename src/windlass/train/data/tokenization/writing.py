@@ -1,4 +1,4 @@
-"""Files of tokens, written document by document and committed by a manifest."""
+"""Writer of token files, document by document, committed with a manifest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILE_TOKENS = 1 << 28
 
 
 class TokenWriter:
-    """Writes one pair of files, tokens and ends of documents, under hidden names until `commit`."""
+    """Writer of one pair of files, the tokens and the ends of documents, under hidden names until `commit`."""
 
     def __init__(self, folder: Path, number: int, dtype: DType) -> None:
         self._folder, self._dtype = folder, np.dtype(dtype).newbyteorder("<")
@@ -93,7 +93,7 @@ def write_tokens(
     pad_id: int | None = None,
     file_tokens: int = _FILE_TOKENS,
 ) -> TokenManifest:
-    """Write documents of ids, each with its end token, into a folder of token files.
+    """Write documents, given as ids, to a folder of token files, each followed by its end token.
 
     Args:
         file_tokens: a new file begins after the document that exceeds this number.
