@@ -1,1 +1,1 @@
-"""Pure planner that decides what a launch will run."""
+"""Planner: decides what a launch will run, without side effects."""

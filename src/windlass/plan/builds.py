@@ -1,4 +1,4 @@
-"""Prepared data in a plan: the key of each build, and the task `data.NAME` that runs it.
+"""Prepared data in a plan: each build's key, and the task `data.NAME` that runs it.
 
 After planning, such a task is like any other task. It is not part of the recorded experiment or of the plan's hash,
 which contain the key instead, so that the hash does not depend on whether the build exists.
@@ -41,7 +41,7 @@ _VARYING = {*LATE_TOKENS, *IN_JOB_TOKENS} - set(_KEPT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Build:
-    """Declared build: its unresolved command and the data that it reads."""
+    """Declared build: its unresolved command, and the data that it reads."""
 
     command: Command
     source: DataSource
@@ -50,14 +50,14 @@ class _Build:
 
 
 def source_name(name: str, source: DataSource) -> str:
-    """Return the pin name of `from`: an entry, `NAME.from` for a source, or empty."""
+    """Return the name under which the data in `from` is pinned: an entry, `NAME.from` for a source, or empty."""
     return f"{name}.from" if ":" in source.from_ else source.from_
 
 
 def pin_builds(
     experiment: Experiment, pins: Pins, code: Mapping[str, str], diagnostics: Diagnostics
 ) -> dict[str, BuildPin]:
-    """Return the pins of all builds that tasks need, in build order. Pure.
+    """Return the pins of all builds that tasks need, in the order of building. Pure.
 
     Args:
         code: digest of the code that each build runs.
@@ -89,7 +89,7 @@ def pin_builds(
 
 
 def needed_builds(experiment: Experiment) -> set[str]:
-    """Return the names of builds that tasks need, directly or for other builds."""
+    """Return the names of the builds that tasks need, directly or through other builds."""
     builds = _declared(experiment, Diagnostics())
     todo = [name for task in experiment.tasks.values() for name in _named_by_task(task, experiment)]
     found: set[str] = set()
@@ -126,7 +126,7 @@ def with_builds(experiment: Experiment, builds: Mapping[str, BuildPin]) -> Exper
 
 
 def without_builds(experiment: Experiment) -> Experiment:
-    """Return the experiment as the user declared it."""
+    """Return the experiment without the tasks that `with_builds` added."""
     if not any(map(built_name, experiment.tasks)):
         return experiment
     tasks = {
@@ -138,7 +138,7 @@ def without_builds(experiment: Experiment) -> Experiment:
 
 
 def with_commands(experiment: Experiment) -> dict[str, DataSource]:
-    """Return the data with adapters replaced by their commands. Raises SpecError."""
+    """Return the data sources with adapters replaced by the commands they stand for. Raises SpecError."""
     diagnostics = Diagnostics()
     builds = _declared(experiment, diagnostics)
     diagnostics.raise_all()
@@ -151,7 +151,7 @@ def with_commands(experiment: Experiment) -> dict[str, DataSource]:
 
 
 def build_scope(name: str, experiment: Experiment) -> Scope:
-    """Return the scope of a build's command: only values that are equal in every run."""
+    """Return the token scope for a build's command, with only the values that are equal in every run."""
     build = _declared(experiment, Diagnostics())[name]
     values = {**flat_params(experiment.params), "name": experiment.name}
     later = {*_KEPT, *(f"data.{each}" for each in build.inputs if not each.endswith(".from"))}
@@ -161,19 +161,19 @@ def build_scope(name: str, experiment: Experiment) -> Scope:
 
 
 def variables_of_build(name: str, experiment: Experiment) -> Mapping[str, str]:
-    """Return the variables that are equal in every run; a build gets only those."""
+    """Return the variables for a build: only those that are equal in every run."""
     return _declared(experiment, Diagnostics())[name].variables
 
 
 def expected_inputs(name: str, experiment: Experiment, pins: Pins) -> int:
-    """Return the known total size in bytes of a build's inputs; 0 if unknown."""
+    """Return the total size of a build's inputs in bytes, as far as it is known; 0 if unknown."""
     inputs = _declared(experiment, Diagnostics())[name].inputs
     sizes = [pins.data[each].size_bytes if each in pins.data else pins.builds[each].size_bytes for each in inputs]
     return sum(sizes)
 
 
 def describe_build(pin: BuildPin) -> str:
-    """Describe a build for the plan page."""
+    """Describe a build, for the plan page."""
     files = "1 file" if pin.num_files == 1 else f"{pin.num_files} files"
     if pin.is_hit:
         return f"key {pin.key[:12]}  hit: sha256:{pin.digest[:12]}  {size(pin.size_bytes)}, {files}"
@@ -184,7 +184,7 @@ def describe_build(pin: BuildPin) -> str:
 
 
 def _declared(experiment: Experiment, diagnostics: Diagnostics) -> dict[str, _Build]:
-    """Return all builds whose command is known."""
+    """Return all declared builds whose command is known, by name."""
     experiment = without_builds(experiment)
     found: dict[str, _Build] = {}
     for name, source in experiment.data.items():
@@ -224,12 +224,12 @@ def _refuse_varying(command: Command, path: str, diagnostics: Diagnostics) -> No
 
 
 def _is_refused(token: str) -> bool:
-    """Return whether `_declared` refuses this token, with a better message than the scope."""
+    """Return whether `_declared` refuses this token, which it does with a better message than the scope."""
     return token in _VARYING or token.startswith(("tasks.", "data."))
 
 
 def _in_order(builds: Mapping[str, _Build], diagnostics: Diagnostics) -> list[str]:
-    """Return the names in build order; refuse cycles and omit their names."""
+    """Return the builds' names in the order of building; refuse cycles and omit the names in them."""
     edges = {name: [each for each in build.inputs if each in builds] for name, build in builds.items()}
     cycle = find_cycle(edges)
     if cycle:
@@ -273,7 +273,7 @@ def _data_named(texts: Iterable[str]) -> list[str]:
 
 
 def _tokens(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the names of the tokens in strings; skip strings that are refused elsewhere."""
+    """Yield the names of all tokens in strings; skip strings that are refused elsewhere."""
     for text in texts:
         try:
             pieces = parse_tokens(text)
@@ -283,7 +283,7 @@ def _tokens(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _is_steady(text: str, allowed: Iterable[str]) -> bool:
-    """Return whether a variable has an equal value in every run."""
+    """Return whether a variable has the same value in every run."""
     names = [
         name
         for name in _tokens([text])

@@ -1,4 +1,4 @@
-"""Check that a task's bundles of GPUs and CPUs fit on its nodes.
+"""Check that a task's bundles (GPUs and CPUs reserved together) fit on its nodes.
 
 Groups are placed in the order in which they are written, like by a program that creates Ray placement groups one by
 one: `pack` fills a node before it uses the next, `spread` and `strict-spread` use the emptiest node.
@@ -24,7 +24,7 @@ _MAX_BUNDLES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleGroup:
-    """Bundle entry with evaluated numbers."""
+    """Entry of `bundles`, with its numbers evaluated."""
 
     name: str
     count: int
@@ -35,7 +35,7 @@ class BundleGroup:
 
 @dataclass(slots=True)
 class _Node:
-    """Free resources of one node; `cpus` is None if unknown."""
+    """Free resources on one node; `cpus` is None if unknown."""
 
     gpus: int
     cpus: int | None
@@ -46,7 +46,7 @@ class _Node:
 
 
 def bundles_of(name: str, experiment: Experiment, shape: TaskShape, diagnostics: Diagnostics) -> tuple[str, ...]:
-    """Return lines that describe a task's bundles; refuse bundles that do not fit.
+    """Return lines that describe a task's bundles, and refuse bundles that do not fit.
 
     CPUs are not checked if `shape.node_cpus` is unknown.
     """
@@ -79,7 +79,7 @@ def _groups(path: str, bundles: Mapping[str, Bundle], scope: Scope, diagnostics:
 
 
 def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str) -> int | None:
-    """Return a non-negative integer, or None after a problem."""
+    """Return the value of a number or expression, which must not be negative; None after a problem."""
     if isinstance(value, int):
         return value
     text = value[2:-1].strip()
@@ -118,7 +118,7 @@ def _place_group(group: BundleGroup, nodes: list[_Node]) -> int:
 
 
 def _room(node: _Node, group: BundleGroup) -> int:
-    """Return the number of bundles of a group that fit on one node."""
+    """Return how many bundles of a group fit on one node."""
     by_gpus = node.gpus // group.gpus if group.gpus else group.count
     by_cpus = node.cpus // group.cpus if group.cpus and node.cpus is not None else group.count
     return min(by_gpus, by_cpus)
@@ -149,7 +149,7 @@ def _spread(nodes: list[_Node], group: BundleGroup) -> int:
 
 
 def _why(group: BundleGroup, nodes: list[_Node]) -> str:
-    """Return the reason why one more bundle does not fit."""
+    """Return why no further bundle of a group fits."""
     has_gpus = [node for node in nodes if node.gpus >= group.gpus]
     if group.strategy == "strict-spread" and group.count > len(nodes):
         return f"each needs its own node, and there are {len(nodes)}"

@@ -1,4 +1,4 @@
-"""Capabilities of backends: each setting is supported, satisfied or refused.
+"""Capabilities of backends: whether each setting is supported, satisfied or refused.
 
 No setting is dropped silently: a test checks that every setting of the experiment file is in every table.
 """
@@ -26,7 +26,7 @@ _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Treatment(Enum):
-    """Treatment of a setting; `IMPOSSIBLE` is refused even with `--best-effort`."""
+    """Treatment of a setting at a backend; `IMPOSSIBLE` is refused even with `--best-effort`."""
 
     HONOURED = "honoured"
     SATISFIED = "satisfied"
@@ -36,7 +36,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRule:
-    """Rule for one setting at one backend.
+    """Rule for how one backend treats one setting.
 
     Attributes:
         reason: reason for the treatment; completes the message `limit.gpu_hours=8: ...`.
@@ -203,7 +203,7 @@ def apply_rules(
     is_best_effort: bool,
     target: QueueTarget | None = None,
 ) -> list[str]:
-    """Refuse unsupported settings; return notes on settings that are satisfied or ignored.
+    """Refuse unsupported settings; return notes on the settings that are satisfied or ignored.
 
     Args:
         target: queue target at a Slurm site.
@@ -235,7 +235,7 @@ def apply_rules(
 def _judge_kept(
     experiment: Experiment, site: Site, diagnostics: Diagnostics, *, is_best_effort: bool, target: QueueTarget | None
 ) -> list[str]:
-    """Apply rules to the keys under `beaker`, and to an image that only Beaker has."""
+    """Decide about the keys under `beaker`, and about an image that only Beaker has; return notes."""
     kept = [experiment.beaker, *(task.beaker for task in experiment.tasks.values())]
     if not any(kept) and not experiment.env.image.name.startswith("beaker:"):
         return []
@@ -265,7 +265,7 @@ def _without(path: str, experiment: Experiment) -> str:
 
 
 def settings(experiment: Experiment) -> Iterator[tuple[str, str, object]]:
-    """Yield (pattern, path, value) of each setting that differs from its default."""
+    """Yield a (pattern, path, value) triple for each setting that differs from its default."""
     yield from _walk(experiment, (), ())
 
 

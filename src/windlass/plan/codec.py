@@ -1,4 +1,4 @@
-"""Lossless codec between frozen dataclasses and JSON data, based on annotations."""
+"""Lossless conversion between frozen dataclasses and JSON data, based on annotations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def encode(value: object) -> object:
 
 
 def decode(cls: type[T], data: object) -> T:
-    """Return the dataclass that `encode` encoded. Raises TypeError or ValueError."""
+    """Return the dataclass instance that `encode` converted. Raises TypeError or ValueError."""
     return cast(T, _decode(cls, data))
 
 

@@ -1,4 +1,4 @@
-"""Command lines that run a command in a container with the site's runtime. Pure."""
+"""Command lines that run a command in a container, using the site's container runtime. Pure."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def container_argv(
 
 
 def _shown(own: Iterable[PurePath], folders: Iterable[PurePath]) -> list[str]:
-    """Return the folders without duplicates and nested folders."""
+    """Return the folders, omitting duplicates and folders inside others."""
     found = sorted({str(folder) for folder in (*own, *folders)})
     kept: list[str] = []
     for folder in found:
@@ -159,7 +159,7 @@ def _enroot(
 
 
 def _both_sides(path: str, kind: str = "dir,rbind") -> str:
-    """Return an fstab line with colons; a missing mount point is created in the image."""
+    """Return a mount as an fstab line with colons; a missing mount point is created in the image."""
     return path if ":" in path and path != _REQUESTS else f"{path}:{path}:none:x-create={kind}"
 
 
@@ -168,7 +168,7 @@ _REQUESTS = "${WINDLASS_CONTROL%/*}"
 
 
 def _with_requests(option: str, value: str) -> tuple[str, ...]:
-    """Return the start of a command line with an option value that only the node knows."""
+    """Return the first words of a command line, which add an option whose value only the node knows."""
     script = (
         'command -v "$0" >/dev/null || { echo "there is no $0 on $(uname -n)" >&2; exit 127; }; '
         f'verb=$1; shift; exec "$0" "$verb" {option} "{value}" "$@"'

@@ -1,4 +1,4 @@
-"""Data builds derived from a training task whose script can prepare its data and exit.
+"""Data builds derived from a training task, whose script can prepare its data and exit.
 
 `cache-dataset-only`: the script accepts `--cache_dataset_only`, and `--dataset_local_cache_dir FOLDER` for the path of
 the cache. The launcher before the script is removed, as are flags that only affect training.
@@ -56,7 +56,7 @@ def adapted_command(name: str, source: DataSource, experiment: Experiment, diagn
 
 
 def _script_words(command: Command) -> list[str] | None:
-    """Return interpreter, script and arguments; None if there is no script or the line needs a shell."""
+    """Return the interpreter, the script and its arguments; None if there is no script or the line needs a shell."""
     words = _words_of_line(command) if isinstance(command, str) else list(command)
     at = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
     if at is None:
@@ -66,7 +66,7 @@ def _script_words(command: Command) -> list[str] | None:
 
 
 def _words_of_line(line: str) -> list[str]:
-    """Return the words of the only command that runs a script; empty if a shell would change them."""
+    """Return the words of the first command that runs a script; empty if a shell would change them."""
     scanner = shlex.shlex(line, posix=True, punctuation_chars="&|;<>()")
     scanner.whitespace_split = True
     scanner.commenters = ""
@@ -85,7 +85,7 @@ def _words_of_line(line: str) -> list[str]:
 
 
 def _without_flags(words: Sequence[str], flags: dict[str, bool | None]) -> Iterable[str]:
-    """Yield the words without these flags and their values; None marks an optional value."""
+    """Yield the words except these flags and their values; the value None marks a flag whose value is optional."""
     index = 0
     while index < len(words):
         word = words[index]

@@ -12,12 +12,12 @@ __all__ = ["Diagnostics", "spec_error"]
 
 
 def spec_error(message: str, code: str, hint: str) -> SpecError:
-    """Return an error whose source place the caller adds (see `Diagnostics.take`)."""
+    """Return an error; the caller adds where the setting was written (see `Diagnostics.take`)."""
     return SpecError([Problem(message, code, None, hint)])
 
 
 class Diagnostics:
-    """Collector of problems that looks up where each setting was written.
+    """Collector of problems, which looks up where each setting was written.
 
     Args:
         origins: place by dotted path of a setting; a missing setting gets the place of its parent.
@@ -28,11 +28,11 @@ class Diagnostics:
         self._problems: dict[Problem, None] = {}
 
     def add(self, path: str, message: str, code: str, hint: str = "") -> None:
-        """Add a problem with the setting at `path`; duplicates are dropped."""
+        """Add a problem with the setting at `path`, unless it was added before."""
         self._problems[Problem(message, code, self._place(path), hint)] = None
 
     def take(self, error: SpecError, path: str) -> None:
-        """Add the problems of an error, with their places."""
+        """Add the problems in an error, and where their settings were written."""
         for problem in error.problems:
             self._problems[replace(problem, place=problem.place or self._place(path))] = None
 

@@ -1,4 +1,4 @@
-"""Render job.json from a plan, replacing late tokens with the values of one run."""
+"""Rendering of job.json from a plan, with late tokens replaced by the values of one run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["RunPaths", "job_document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPaths:
-    """Absolute paths of one run on the machine of its job.
+    """Absolute paths for one run, on the machine where its jobs run.
 
     Attributes:
         run: the run's id.
@@ -69,16 +69,16 @@ class RunPaths:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def out(self, task: str) -> Path:
-        """Return the folder of a task's output, shared by all attempts."""
+        """Return the path of a task's output folder, which all attempts share."""
         return self.run_dir / "out" / task
 
     def checkpoints(self, task: str) -> Path:
-        """Return the folder of a task's checkpoints, shared by all attempts."""
+        """Return the path of a task's checkpoint folder, which all attempts share."""
         return self.run_dir / "checkpoints" / task
 
 
 def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, token: str) -> JobDocument:
-    """Return the job document of one submission, which its supervisors read. Pure.
+    """Return the job document for one submission, which its supervisors read. Pure.
 
     Args:
         job: number of this submission of the task, starting at 1.
@@ -159,12 +159,12 @@ def _building(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...
 
 
 def _place_of_build(name: str, places: RunPaths) -> Path:
-    """Return the folder of a build, named after its key."""
+    """Return the path of a build's folder, which is named after its key."""
     return places.data[name].parent
 
 
 def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
-    """Wrap the command in the experiment's image if the site runs containers."""
+    """Wrap the command to run in the experiment's image, if the site runs containers."""
     image, profile = places.image or plan.image, plan.site.profile
     if not image or profile is None or plan.site.backend == "beaker":
         return argv
@@ -194,7 +194,7 @@ def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
 
 
 def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> ContainerConfig:
-    """Return the container of a replica if a local engine runs it, else None."""
+    """Return the settings of a replica's container; without an image if no local engine runs it."""
     if plan.site.backend != "docker":
         return ContainerConfig()
     name = built_name(task.name)
@@ -223,7 +223,7 @@ def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
 
 
 def _site_fields(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
-    """Return the fields of a job at a site: queue, chain, rendezvous and fencing."""
+    """Return the fields that only a job at a site has: queue, chain, rendezvous and fencing."""
     profile = site.profile
     if profile is None:
         return {}
@@ -265,7 +265,7 @@ def _notice_s(profile: Profile, task: TaskPlan, *, is_beaker: bool) -> float:
 
 
 def _beaker_request(task: TaskPlan, places: RunPaths) -> BeakerRequest:
-    """Return the request to Beaker with the secret names that the launch looked up."""
+    """Return the request to Beaker, with the secret names that the launch looked up."""
     from windlass.plan.beaker.placement import beaker_image  # lazy: most sites do not use Beaker
     from windlass.supervise.beaker.replica import SHOWN_PREFIX  # lazy: as above
 
@@ -297,7 +297,7 @@ _BEAKER_NOTICE_S = 30.0
 
 
 def _fencing_for(stall_s: float) -> Fencing:
-    """Return fencing limits that tolerate a file system stall; 180 s gives 120, 150 and 600."""
+    """Return fencing limits that tolerate such a stall of the file system; 180 s gives 120, 150 and 600."""
     return Fencing(renew_s=stall_s / 36, stop_s=stall_s * 2 / 3, kill_s=stall_s * 10 / 3, quiet_s=stall_s * 5 / 6)
 
 
@@ -329,7 +329,7 @@ def _out(task: TaskPlan, places: RunPaths) -> Path:
 
 
 def _origin(plan: Plan, name: str) -> str:
-    """Return the name of the data that a build reads with `from`; may be empty."""
+    """Return the name of the data that a build reads as `from`; may be empty."""
     data = plan.experiment.get("data")
     entry = data.get(name) if name and isinstance(data, Mapping) else None
     origin = str(entry.get("from", "")) if isinstance(entry, Mapping) else ""
@@ -337,7 +337,7 @@ def _origin(plan: Plan, name: str) -> str:
 
 
 def _site_tokens(plan: Plan, places: RunPaths) -> dict[str, str]:
-    """Return values of the tokens that a site's variables may contain."""
+    """Return the values of the tokens that a site's variables may contain."""
     profile = plan.site.profile
     if profile is None:
         return {}
@@ -347,7 +347,7 @@ def _site_tokens(plan: Plan, places: RunPaths) -> dict[str, str]:
 
 
 def _check_paths(task: TaskPlan, values: Mapping[str, str]) -> None:
-    """Refuse a path that contains `${`: the job would replace it as a token."""
+    """Raise if a path contains `${`, since the job would replace it as a token."""
     for name, value in values.items():
         if "${" in value:
             raise PreconditionError(
@@ -374,7 +374,7 @@ def _is_in_job(text: str) -> bool:
 
 
 def _lease(task: TaskPlan, places: RunPaths) -> Lease:
-    """Return the lease of the whole gang; one without GPUs hides all GPUs."""
+    """Return the lease for the whole gang; a lease without GPUs hides all GPUs."""
     if places.lease is None:
         return Lease()
     return Lease(

@@ -1,4 +1,4 @@
-"""Placement on one machine, shared by the nodes of a task, locally or in containers."""
+"""Placement on one machine, which all nodes of a task share, directly or in containers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _place_task(name: str, task: Task, experiment: Experiment, site: Site, diagn
 
 
 def _check_fit(shape: TaskShape, task: str, site: Site, diagnostics: Diagnostics) -> None:
-    """Refuse a gang that does not fit on the machine, and suggest a shape that fits."""
+    """Refuse a gang that does not fit on the machine, suggesting a shape that fits."""
     machine = site.machine
     if machine is None:
         return

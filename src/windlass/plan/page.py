@@ -1,4 +1,4 @@
-"""Text page of a plan, to review before a launch."""
+"""Plan as a page of text, to review before a launch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN = ("WINDLASS_", "BEAKER_")
 
 
 def plan_page(plan: Plan, *, image_is: str = "") -> str:
-    """Return the page with commands, pins and site; late tokens remain visible.
+    """Return the page, with commands, pins and site; late tokens remain visible.
 
     Args:
         image_is: text that describes whether the image already exists.
@@ -193,7 +193,7 @@ def _own_variables(plan: Plan, task: str) -> frozenset[str]:
 
 
 def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
-    """Yield the experiment's variables, then those that windlass adds."""
+    """Yield lines for the experiment's variables, then for those that windlass adds."""
     added = {name: value for name, value in env.items() if name not in own}
     shown = {name: value for name, value in sorted(env.items()) if name in own}
     shown |= {name: value for name, value in sorted(added.items()) if not name.startswith(_OWN)}
@@ -203,7 +203,7 @@ def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
 
 
 def _hidden(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the number of variables that are always equal."""
+    """Yield a line with the number of variables that are the same in every run."""
     for prefix in _OWN:
         hidden = sum(name.startswith(prefix) for name in env)
         if hidden:

@@ -1,4 +1,4 @@
-"""Pins of a plan, and the part of them that defines the work."""
+"""Pins of a plan, and the part of them that identifies the work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUILDS = "data."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """Immutable references to code, environment, image, data and prepared data (`builds`)."""
+    """Immutable references to the code, environment, image, data and prepared data (`builds`)."""
 
     code: CodePin = NO_CODE
     environment: EnvironmentPin = NO_ENVIRONMENT
@@ -28,7 +28,7 @@ class Pins:
     builds: Mapping[str, BuildPin] = field(default_factory=dict)
 
     def identity(self) -> dict[str, object]:
-        """Return the machine-independent part of the pins, without paths and platform."""
+        """Return the part of the pins that is independent of the machine, without paths and platform."""
         return {
             "code": _code_identity(self.code),
             "environment": _environment_identity(self.environment),
@@ -39,7 +39,7 @@ class Pins:
 
 
 def built_name(task: str) -> str:
-    """Return the name of the data that a task builds; empty for the user's tasks."""
+    """Return the name of the data that a task builds; empty for a user's task."""
     return task.removeprefix(BUILDS) if task.startswith(BUILDS) else ""
 
 

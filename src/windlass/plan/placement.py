@@ -1,4 +1,4 @@
-"""Placement of an experiment: its resources at a site, and the choice among several sites."""
+"""Placement of an experiment: its resources at one site, and the choice among several sites."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def choose_site(
     reshape: bool = False,
     origins: Mapping[str, SourcePlace] | None = None,
 ) -> Site:
-    """Return the first site or partition that the experiment fits. Pure.
+    """Return the first site or partition that fits the experiment. Pure.
 
     A site without a named or default partition stands for all its partitions. A single candidate is returned unchecked;
     `make_plan` reports its problems.

@@ -19,7 +19,7 @@ __all__ = ["PlacedTask", "Placement"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedTask:
-    """Task with its shape at a site.
+    """Task as placed at one site, with its shape and request.
 
     Attributes:
         time_s: total running time of all attempts; None for no limit.

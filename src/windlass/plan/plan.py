@@ -1,4 +1,4 @@
-"""Plan: experiment, pins and site with a hash, exactly as submitted."""
+"""Plan: an experiment with its pins and site, and a hash, exactly as submitted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_THE_PLACE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """Task of a plan; all its replicas execute the same text.
+    """Task in a plan; all its replicas run the same text.
 
     `argv` and the values of `env` contain late tokens: paths (`${out}`), the run (`${run}`) and values known only in the
     job (`${rank}`). `$${` in them is a literal `${`.
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def plan_hash(self) -> str:
-        """Hex sha256 of the pins, parameters, and each task's command, variables and resources.
+        """Return the hex sha256 of the pins, the parameters, and each task's command, variables and resources.
 
         The reason (`why`), place, account and notes are excluded, so that the same work has the same hash on every
         machine. Limits and retries are included.
@@ -137,7 +137,7 @@ class Plan:
 
     @property
     def secret_names(self) -> Mapping[str, str]:
-        """Return names in the vault, by variable of the tasks."""
+        """Return the secrets' names in the vault, by the variable that gets the value."""
         env = self.experiment.get("env")
         written = env.get("secrets", ()) if isinstance(env, Mapping) else ()
         uses = written if isinstance(written, list | tuple) else [written]

@@ -1,4 +1,4 @@
-"""Planner that makes a plan from experiment, pins and site. Pure: no files, no clock."""
+"""Planner, which makes a plan from an experiment, its pins and a site. Pure: no files, no clock."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _pieces(text: str) -> tuple[str | Token, ...]:
 def _plan_task(
     name: str, placed: Placement, site: Site, diagnostics: Diagnostics, *, is_debug: bool, python_version: str
 ) -> tuple[TaskPlan | None, tuple[str, ...]]:
-    """Return the plan of one task, None after a problem, and notes."""
+    """Return the plan for one task (None after a problem), and notes."""
     built = built_name(name)
     experiment, path = placed.experiment, name if built else f"tasks.{name}"
     task, shape = experiment.tasks[name], placed.tasks[name].shape
@@ -163,7 +163,7 @@ def _plan_task(
 
 
 def _beaker_variables(task: str, shape: TaskShape, site: Site) -> dict[str, str]:
-    """Return the variables of `compat: beaker`; none at a Beaker site, where Beaker sets them."""
+    """Return the variables that `compat: beaker` sets; none at a Beaker site, where Beaker sets them."""
     if site.backend == "beaker":
         profile = site.profile
         return {} if profile is None else {"RESULTS_DIR": profile.beaker.results}

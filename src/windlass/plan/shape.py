@@ -19,7 +19,7 @@ __all__ = ["TaskShape", "best_shape", "gpus_per_node", "reshape_overrides", "res
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskShape:
-    """Number of nodes, and the resources per node.
+    """Number of nodes for a task, and the resources on each.
 
     Attributes:
         gpus, cpus, memory_bytes: requested per node; 0 if not requested.
@@ -36,7 +36,7 @@ class TaskShape:
 
 
 def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
-    """Return the GPUs per node; refuse a `total_gpus` that cannot be divided among the nodes."""
+    """Return the number of GPUs per node; refuse a `total_gpus` that cannot be divided evenly among the nodes."""
     if task.total_gpus is None:
         return task.num_gpus
     num_nodes = task.num_nodes
@@ -51,7 +51,7 @@ def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
 
 
 def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
-    """Return (nodes, GPUs per node) for nodes of `per_node` GPUs; None if too many would be idle.
+    """Return the number of nodes and GPUs per node, if nodes have `per_node` GPUs; None if too many would be idle.
 
     All nodes get an equal number. The result has as few nodes as possible, each with more than half of its GPUs used.
     """
@@ -62,7 +62,7 @@ def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
 
 
 def shape_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> TaskShape:
-    """Return a task's shape in a partition; `total_gpus` without `nodes` uses whole nodes."""
+    """Return a task's shape in a partition; `total_gpus` without `nodes` gives whole nodes."""
     path, per_node = f"tasks.{name}", target.there.gpus
     nodes, gpus = task.num_nodes, 0
     if task.total_gpus is None or task.nodes is not None:
@@ -96,7 +96,7 @@ def _refuse_uneven(path: str, total: int, per_node: int, target: QueueTarget, di
 
 
 def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:
-    """Return overrides that spread a task over nodes of `per_node` GPUs; may be empty.
+    """Return overrides that spread a task over nodes with `per_node` GPUs; may be empty.
 
     Other resources per node shrink in proportion to the GPUs, so that their totals do not change.
     """
@@ -119,7 +119,7 @@ def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:
 
 
 def reshaped(experiment: Experiment, per_node: int | None) -> tuple[Experiment, list[str]]:
-    """Spread tasks that request more GPUs than a node has over more nodes.
+    """Spread each task that requests more GPUs per node than a node has over more nodes.
 
     Returns:
         The experiment, and a note on each changed task.
@@ -135,7 +135,7 @@ def reshaped(experiment: Experiment, per_node: int | None) -> tuple[Experiment, 
 
 
 def _reshaped(task: Task, per_node: int) -> Task:
-    """Return the task for nodes of `per_node` GPUs; unchanged if it fits or no shape fits."""
+    """Return the task reshaped for nodes with `per_node` GPUs; unchanged if it fits or no shape fits."""
     total = task.total_gpus or task.num_gpus * task.num_nodes
     is_uneven = task.total_gpus is not None and (task.nodes is None or task.total_gpus % task.nodes != 0)
     best = best_shape(total, per_node) if per_node and total and not is_uneven else None
@@ -155,7 +155,7 @@ def _reshaped(task: Task, per_node: int) -> Task:
 
 
 def _share(size: int | None, gpus: int, of: int) -> int | None:
-    """Return a size in proportion to the GPUs, in whole MiB."""
+    """Return a size reduced in proportion to the GPUs, in whole MiB."""
     return None if size is None else ceil(size * gpus / of / 2**20) * 2**20
 
 

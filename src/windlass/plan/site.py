@@ -1,4 +1,4 @@
-"""Site of a plan: name, backend, and known facts."""
+"""Site of a plan: its name, its backend, and what is known about it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SiteResources:
 
 
 class _ProfileData(dict[str, JsonValue]):
-    """Plain data of a profile that caches its decoded form: decoding takes 18 ms."""
+    """Data of a site profile, with its decoded form cached: decoding takes 18 ms."""
 
     __slots__ = ("decoded",)
     decoded: Profile
@@ -33,7 +33,7 @@ class _ProfileData(dict[str, JsonValue]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Named site.
+    """Site or machine on which a plan runs.
 
     Attributes:
         backend: `local`, `docker`, `slurm` or `beaker`.
@@ -67,7 +67,7 @@ class Site:
 
     @property
     def profile(self) -> Profile | None:
-        """Return the site profile, decoded at the first access; None for a local site."""
+        """Return the site profile, decoded on first access; None for a local site."""
         data = self.profile_data
         if not data:
             return None

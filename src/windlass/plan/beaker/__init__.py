@@ -1,1 +1,1 @@
-"""Planning for Beaker sites, and of the keys under `beaker` at any site."""
+"""Planning for Beaker sites, and treatment of the keys under `beaker` at any site."""

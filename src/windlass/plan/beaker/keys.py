@@ -1,4 +1,4 @@
-"""Keys under `beaker`: each is satisfied with a note, or refused by name."""
+"""Decisions about the keys under `beaker`: each is satisfied with a note, or refused by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ __all__ = ["KeptKey", "kept_keys"]
 
 
 def kept_keys(experiment: Experiment, site: Site, target: QueueTarget | None = None) -> Iterator[KeptKey]:
-    """Yield the keys under `beaker`; at a Beaker site only those that windlass handles itself."""
+    """Yield a decision about each key under `beaker`; at a Beaker site only about those that windlass handles
+    itself.
+    """
     image = experiment.env.image.name
     if image.startswith("beaker:") and site.backend != "beaker":
         reason = "only Beaker has the image; set `env.image` to a copy in a registry"

@@ -1,4 +1,4 @@
-"""Keys under `beaker` at a Beaker site: those sent to Beaker, and those windlass handles."""
+"""Keys under `beaker` at a Beaker site: those that are sent to Beaker, and those that windlass handles."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def kept_of_run(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def asked_of_beaker(task: Mapping[str, Any], clusters: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the keys of a task that are sent to Beaker, not those that windlass handles.
+    """Return a task's keys that are sent to Beaker, without those that windlass handles.
 
     Args:
         clusters: the site's clusters, among which a spec may choose; any if empty.
@@ -45,7 +45,7 @@ def asked_of_beaker(task: Mapping[str, Any], clusters: Sequence[str] = ()) -> di
 
 
 def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the keys into those sent to Beaker and those that windlass handles."""
+    """Split a task's keys into those that are sent to Beaker and those that windlass handles."""
     sent: dict[str, Any] = {}
     ours: dict[str, Any] = {}
     for key, kept in task.items():
@@ -70,7 +70,7 @@ def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str,
 def _inner(
     value: Mapping[str, Any], clusters: Sequence[str], *, is_constraint: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the keys of `context` or `constraints` in the same way."""
+    """Split the keys of `context` or `constraints` like `divided`."""
     sent: dict[str, Any] = {}
     ours: dict[str, Any] = {}
     for key, part in value.items():
@@ -86,13 +86,13 @@ def _inner(
 
 
 def _is_result(dataset: object) -> bool:
-    """Return whether the dataset is the result of another task."""
+    """Return whether a dataset is the result of another task."""
     source = dataset.get("source") if isinstance(dataset, Mapping) else None
     return isinstance(source, Mapping) and source.get("result") is not None
 
 
 def mounts_of_storage(experiment: Experiment) -> tuple[str, ...]:
-    """Return the mount paths of Weka buckets and host folders of all tasks."""
+    """Return the paths at which all tasks mount Weka buckets and host folders."""
     found: dict[str, None] = {}
     for task in experiment.tasks.values():
         datasets: Any = task.beaker.get("datasets")

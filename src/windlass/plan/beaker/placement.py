@@ -1,4 +1,4 @@
-"""Placement at a Beaker site: clusters, shapes, image, and the request of each task."""
+"""Placement at a Beaker site: clusters, shapes, image, and each task's request."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def place_on_beaker(
 
 
 def beaker_image(name: str) -> str:
-    """Return the image in the form of `BeakerRequest`: `beaker:NAME` or `docker:REFERENCE`."""
+    """Return the image in the form that `BeakerRequest` uses: `beaker:NAME` or `docker:REFERENCE`."""
     if name.startswith("beaker:") or not name:
         return name
     return "docker:" + name.removeprefix("docker:").removeprefix("//")
 
 
 def _image(experiment: Experiment, target: BeakerTarget, diagnostics: Diagnostics) -> str:
-    """Return the image's name; empty if it is refused or not built yet."""
+    """Return the image's name; empty if it was refused or is not built yet."""
     asked = experiment.env.image
     name = beaker_image(asked.name) or ("" if asked else target.profile.beaker.image)
     if not name and not asked:
@@ -100,7 +100,7 @@ def _place_task(
 
 
 def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTarget, image: str) -> BeakerRequest:
-    """Return the request without names of workspace secrets, which a launch looks up."""
+    """Return a task's request, without the names of workspace secrets, which a launch looks up."""
     place, patch = target.profile.beaker, asked_of_beaker(task.beaker)
     more = patch.pop("datasets", None)  # a patch would replace the list, including the site's mounts
     return BeakerRequest(
@@ -125,18 +125,18 @@ def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTar
 
 
 def _group(experiment: Experiment) -> tuple[str, ...]:
-    """Return the Beaker group if its full name is given; short names are only recorded."""
+    """Return the Beaker group if its full name is given; short names are only recorded, not sent."""
     group = experiment.context.group
     return (group,) if "/" in group else ()
 
 
 def _outlives(target: BeakerTarget) -> dict[str, Any]:
-    """Disable Beaker's restarts if a job's records are lost with its container."""
+    """Return the settings that disable Beaker's restarts, if a job's records are lost with its container."""
     return {} if target.storage or target.profile.fs.shared else {"context": {"autoResume": False}}
 
 
 def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
-    """Return a mount as an entry of `datasets` in Beaker's spec, without a default `mode`."""
+    """Return a mount as an entry for `datasets` in Beaker's spec, without a default `mode`."""
     source = {"weka": mount.weka} if mount.weka else {"hostPath": mount.host_path}
     entry: dict[str, Any] = {"mountPath": mount.path, "source": source}
     entry |= {"subPath": mount.sub_path} if mount.sub_path else {}

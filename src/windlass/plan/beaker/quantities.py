@@ -1,4 +1,4 @@
-"""Durations and sizes in Beaker's spec, and in text that Beaker's tools read."""
+"""Durations and sizes as Beaker's spec and Beaker's tools write them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_EXACT = 2**53
 
 
 def parse_duration_ns(value: str | float, *, knows_days: bool = False) -> int:
-    """Return nanoseconds of `1h30m`, of quoted `90` (seconds) or of a bare number (nanoseconds).
+    """Parse `1h30m`, a quoted `90` (seconds) or a bare number (nanoseconds); return nanoseconds.
 
     Args:
         knows_days: also accept `2d`, which Beaker does not.
@@ -51,7 +51,7 @@ def parse_duration_ns(value: str | float, *, knows_days: bool = False) -> int:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration such as `1h30m` for 5400; Beaker does not accept days."""
+    """Format a duration such as `1h30m` for 5400; Beaker does not accept days."""
     milliseconds, parts = round(seconds * 1000), []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
         count, milliseconds = divmod(milliseconds, size)
@@ -60,7 +60,7 @@ def duration_text(seconds: float) -> str:
 
 
 def seconds_of(value: object) -> float | None:
-    """Return the seconds of a duration; None if below 1 s or not in whole milliseconds."""
+    """Parse a duration and return its seconds; None if it is below 1 s or not in whole milliseconds."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     nanoseconds = parse_duration_ns(value)
@@ -69,7 +69,7 @@ def seconds_of(value: object) -> float | None:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Return the bytes of a size such as `2.5GiB` or `10.24gb`; units without `i` are powers of 1000.
+    """Parse a size such as `2.5GiB` or `10.24gb` and return its bytes; units without `i` are powers of 1000.
 
     Raises:
         ValueError: the text is invalid; the message gives the accepted form.
@@ -95,7 +95,7 @@ _LETTERS = {1024: [f"{letter}iB" for letter in "KMGTPE"], 1000: [f"{letter}B" fo
 
 
 def _in_units(num_bytes: int, base: int, power: int, letters: Sequence[str]) -> str:
-    """Return a size in one unit with at most two decimals; empty if that is inexact."""
+    """Format a size in one unit with at most two decimals; return "" if that is inexact."""
     hundredths, rest = divmod(num_bytes * 100, base**power)
     if rest or hundredths < 100:
         return ""

@@ -1,4 +1,4 @@
-"""Queue target at a Beaker site: clusters, priority, budget and common storage."""
+"""Queue target at a Beaker site: clusters, priority, budget and the storage that the clusters share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BeakerTarget", "beaker_target_of", "common_partition"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerTarget(QueueTarget):
-    """Clusters of a site, any of which may run the jobs; `partition` is set if there is only one.
+    """Clusters of a site, any of which may run the jobs; `partition` is set if there is only one cluster.
 
     Attributes:
         clusters: full names; any cluster if empty.
@@ -42,7 +42,7 @@ class BeakerTarget(QueueTarget):
 
 
 def beaker_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics) -> BeakerTarget:
-    """Choose clusters, priority and budget; refuse unknown clusters and missing storage."""
+    """Choose the clusters, priority and budget; refuse unknown clusters and missing storage."""
     profile = site.profile
     if profile is None:
         raise InternalError(f"site `{site.name}` has no profile")
@@ -66,7 +66,7 @@ def beaker_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostic
 
 
 def common_partition(partitions: Iterable[Partition]) -> Partition:
-    """Return the resources that nodes of all these clusters have; unknown if one is unknown."""
+    """Return the resources that the nodes of all these clusters have; unknown if one is unknown."""
     found = list(partitions)
     if len(found) < 2:
         return found[0] if found else Partition()
@@ -93,7 +93,7 @@ def _same(values: Iterable[str]) -> str:
 
 
 def _cluster(name: str, profile: Profile, diagnostics: Diagnostics) -> str:
-    """Return the full name of a cluster; `where` may omit the organization."""
+    """Return a cluster's full name; `where` may omit the organization."""
     known = list(dict.fromkeys((*profile.partitions, *profile.beaker.clusters)))
     if name in known or not known:
         return name
@@ -108,12 +108,12 @@ def _cluster(name: str, profile: Profile, diagnostics: Diagnostics) -> str:
 
 
 def _priority(wished: str, usual: str) -> str:
-    """Return the site's usual priority for `normal`, else the requested one."""
+    """Return the site's usual priority for `normal`, otherwise the requested one."""
     return usual if wished == "normal" else wished
 
 
 def _storage(target: BeakerTarget, diagnostics: Diagnostics) -> str:
-    """Return `fs.shared` if all these clusters mount it, else an empty string."""
+    """Return `fs.shared` if all these clusters mount it, otherwise an empty string."""
     shared = target.profile.fs.shared
     if not shared:
         return ""

@@ -28,7 +28,7 @@ UNKNOWN = "an unknown key, which is not in Beaker's spec v2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptKey:
-    """Key under `beaker`, and its treatment.
+    """Key under `beaker`, and the decision about it.
 
     Attributes:
         path: dotted path, as in an override.
@@ -52,7 +52,7 @@ class KeptKey:
 
 
 class TaskKeys:
-    """Decisions about the keys of one task."""
+    """Decisions about the keys under one task's `beaker`, at one place."""
 
     def __init__(self, experiment: Experiment, name: str, task: Task, site: Site, target: QueueTarget | None) -> None:
         self._experiment = experiment
@@ -62,7 +62,7 @@ class TaskKeys:
         self._venue = target
 
     def found(self, key: str, value: Any) -> Iterator[KeptKey]:
-        """Yield decisions about a key or its parts."""
+        """Yield the decisions about a key, or about each of its parts."""
         value = value[LITERAL] if is_literal(value) else value
         if key in ALWAYS:
             yield self._met(key, value, f"{ALWAYS[key]}{'' if value is True else ' all the same'}")
@@ -119,7 +119,7 @@ class TaskKeys:
         return KeptKey(path=self._path(key), said=said_of(value), reason=reason, is_impossible=True)
 
     def _variables(self, variables: Sequence[Any]) -> Iterator[KeptKey]:
-        """Yield one decision for all redundant variables, and one for each other variable."""
+        """Yield one decision about all redundant variables, and one about each other variable."""
         known = {**self._experiment.env.vars, **self._task.vars}
         known |= {secret.name: "" for secret in self._experiment.env.secrets}
         same = []
@@ -167,7 +167,7 @@ class TaskKeys:
         return KeptKey(path=self._path(key), said=said, is_met=is_met, reason=reason)
 
     def _brought(self, mount: str) -> str:
-        """Return the site's folder for a mount path from `brought.paths`, or an empty string."""
+        """Return the site's folder for a mount path, as listed in `brought.paths`, or an empty string."""
         paths = self._venue.profile.brought.paths if self._venue is not None else {}
         for start, folder in paths.items():
             if PurePosixPath(mount).is_relative_to(start):
@@ -199,7 +199,7 @@ class TaskKeys:
                 return self._result(name, inner, value)
 
     def _clusters(self, name: str, value: Any) -> KeptKey:
-        """Decide about clusters; at a Beaker site, about those that its profile does not list."""
+        """Return the decision about clusters; at a Beaker site, about those that its profile does not list."""
         if self._site.backend != "beaker" or is_nothing(value):
             return self._met(name, value, f"only for Beaker, but the run is at `{self._site.name}`")
         chosen = self._site.partition
@@ -273,7 +273,7 @@ _SOURCES = {
 
 
 def _says(value: Any, known: str) -> bool:
-    """Return whether a value is empty or another spelling of the variable's value."""
+    """Return whether a value is empty, or another spelling of the variable's value."""
     text = value if isinstance(value, str) else json.dumps(value)
     return is_nothing(value) or text == known.replace("$${", "${")
 

@@ -20,7 +20,7 @@ __all__ = ["launch_accelerate"]
 
 
 def launch_accelerate(context: LaunchContext) -> Launch:
-    """Add machines, rank, address, port and number of processes to `accelerate launch`.
+    """Add the number of machines, rank, address, port and number of processes to `accelerate launch`.
 
     `--num_processes N` counts one node, as in existing single-node commands, and is multiplied by the number of nodes.
     Source: accelerate 1.x, commands/launch.py and utils/launch.py.

@@ -1,4 +1,4 @@
-"""Input and result of launchers, and their common checks."""
+"""Input and result of launchers, and the checks that they share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADDRESS, PORT, RANK = "${leader.address}", "${leader.port}", "${rank}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """Task with its shape and command.
+    """Input of a launcher: a task with its shape and command.
 
     Attributes:
         path: path of the task in the file, for messages.
@@ -33,7 +33,7 @@ class LaunchContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Command of every replica; its supervisor fills in `${rank}` and `${leader...}`."""
+    """Command that every replica runs; its supervisor fills in `${rank}` and `${leader...}`."""
 
     argv: tuple[str, ...]
     is_shell: bool

@@ -1,4 +1,4 @@
-"""Options on a launcher's command line, up to the script that it starts."""
+"""Options on a launcher's command line, up to the script that it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LauncherOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOptions:
-    """Options of a program; `stop` is the index of the first word after them."""
+    """Options on a program's command line; `stop` is the index of the first word after them."""
 
     start: int
     stop: int
@@ -38,7 +38,7 @@ class LauncherOptions:
 
 
 def scan_options(program: ShellProgram, start: int, switches: AbstractSet[str]) -> LauncherOptions:
-    """Read the options that start at word `start`; all except switches take a value."""
+    """Read the options from word `start` on; all except `switches` take a value."""
     words, index = program.words, start
     found: list[LauncherOption] = []
     while index < len(words) and words[index].value.startswith("-"):

@@ -13,7 +13,7 @@ __all__ = ["LAUNCHERS", "launch"]
 
 
 def _launch_none(context: LaunchContext) -> Launch:
-    """Start one process per node, with its rank in the variables of `torch.distributed`."""
+    """Start one process per node, with its rank in the variables that `torch.distributed` reads."""
     env = {
         "RANK": RANK,
         "WORLD_SIZE": str(context.shape.nodes),
@@ -51,7 +51,7 @@ LAUNCHERS: Mapping[str, Callable[[LaunchContext], Launch]] = {
 
 
 def launch(launcher: str, context: LaunchContext) -> Launch:
-    """Return the command of every replica.
+    """Return the command that every replica runs.
 
     Raises:
         SpecError: the launcher cannot start the command.

@@ -20,7 +20,7 @@ __all__ = ["launch_torchrun"]
 
 
 def launch_torchrun(context: LaunchContext) -> Launch:
-    """Start `torch.distributed.run` on every node, with the static rendezvous.
+    """Start `torch.distributed.run` on every node, with a static rendezvous.
 
     The rendezvous is static, not c10d: node ranks are windlass's ranks, MASTER_ADDR is the leader's address and not a
     host name that may not resolve, the only port is the one that the leader published, and the agents share their store
@@ -72,7 +72,7 @@ _TORCHRUN_OWNED = frozenset(
 
 
 def _torchrun_program(line: ShellLine, context: LaunchContext) -> tuple[ShellProgram, int, str]:
-    """Return the program, the number of torchrun's words (0 if none), and the interpreter."""
+    """Return the program, the number of words that call torchrun (0 if none), and the interpreter."""
     found = [(program, skip) for program in line.programs if (skip := _torchrun_words(program, context))]
     if len(found) == 1:
         program, skip = found[0]
@@ -130,7 +130,7 @@ def _check_torchrun_option(name: str, value: str, context: LaunchContext) -> Non
 
 
 def _wrapped(program: ShellProgram, context: LaunchContext) -> tuple[int, list[str]]:
-    """Return the end of the replaced words, and the words that must follow torchrun's."""
+    """Return where the replaced words end, and the words that must follow torchrun's."""
     head = program.head
     if not is_python(program.value(0)):
         return head + 1, ["--no-python", program.words[head].text]

@@ -16,7 +16,7 @@ _PROGRAM = ("${supervisor.python}", "-I", "-S", "${supervisor.archive}")
 
 
 def _wrap(program: str, options: Mapping[str, object], context: LaunchContext) -> tuple[tuple[str, ...], bool]:
-    """Return the argv of every replica, and whether it ends with a shell and the user's line."""
+    """Return the argv for every replica, and whether it ends with a shell and the user's line."""
     words = [*_PROGRAM, program, *(f"--{name}={value}" for name, value in options.items()), "--"]
     if isinstance(context.command, str):
         return (*words, "/bin/sh", "-c", context.command), True
@@ -54,7 +54,7 @@ def launch_srun(context: LaunchContext) -> Launch:
 
 
 def with_roles(task: TaskPlan) -> tuple[str, ...]:
-    """Return the argv of a task; wrapper programs also get the variables of each role."""
+    """Return a task's argv; wrapper programs also get the variables of each role."""
     if not _is_wrapped(task):
         return task.argv
     at = len(_PROGRAM) + 1
@@ -66,7 +66,7 @@ def with_roles(task: TaskPlan) -> tuple[str, ...]:
 
 
 def own_role(task: TaskPlan) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the set and unset variables of all processes; empty if roles differ."""
+    """Return the variables to set and to unset in all processes; both are empty if they differ by role."""
     return ({}, ()) if _is_wrapped(task) else (task.driver_env, task.driver_unset)
 
 

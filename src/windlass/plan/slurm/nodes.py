@@ -1,4 +1,4 @@
-"""Checks that the nodes of a partition have the resources that a task requests."""
+"""Check that the nodes of a partition have the resources that a task requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_nodes"]
 
 
 def check_nodes(name: str, task: Task, shape: TaskShape, target: QueueTarget, diagnostics: Diagnostics) -> None:
-    """Refuse requests that exceed the partition; hints name a shape or partition that fits."""
+    """Refuse requests that exceed the partition's nodes; hints name a shape or partition that fits."""
     path = f"tasks.{name}"
     _check_gpus(name, task, shape, target, diagnostics)
     there = target.there
@@ -50,7 +50,7 @@ def _holds(partition: Partition, shape: TaskShape) -> bool:
 
 
 def _elsewhere(target: QueueTarget, holds: Callable[[Partition], bool], override: str) -> str:
-    """Return a hint that names an override that fits, or another partition."""
+    """Return a hint with an override that fits, or with another partition."""
     other = next(target.others(holds), "")
     return f"{override}, or another partition: --on {other}" if other else override
 

@@ -53,7 +53,7 @@ def place_on_slurm(
 
 
 def _cpu_target(target: QueueTarget) -> QueueTarget:
-    """Return the partition for work without GPUs, with the site's QOS and no nice value."""
+    """Return the target for tasks without GPUs: the site's partition and QOS for them, and no nice value."""
     scheduler, partitions = target.profile.scheduler, target.profile.partitions
     name = scheduler.cpu_partition
     if not name:

@@ -17,7 +17,7 @@ __all__ = ["QueueTarget", "mapping_text", "queue_target_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTarget:
-    """Partition of a site, and the options of its jobs.
+    """Partition of a site, and the options for its jobs.
 
     Attributes:
         partition: the scheduler's default if empty; nothing is then known about it.
@@ -36,13 +36,13 @@ class QueueTarget:
         return f"{self.profile.name}/{self.partition}" if self.partition else self.profile.name
 
     def cpus_per_node(self, task: Task) -> int:
-        """Return the CPUs of a node that a task may use; 0 if unknown."""
+        """Return the number of CPUs on a node that a task may use; 0 if unknown."""
         if task.cluster == "ray" and self.profile.ray.cpus:
             return self.profile.ray.cpus
         return int(task.cpus) if task.cpus else self.there.cpus
 
     def others(self, holds: Callable[[Partition], bool]) -> Iterator[str]:
-        """Yield other partitions that satisfy a condition, in the form of `--on`."""
+        """Yield the names of other partitions that satisfy a condition, as `--on` accepts them."""
         for name, partition in self.profile.partitions.items():
             is_like = not self.there.gpus or partition.gpus != 0
             if name != self.partition and is_like and holds(partition):
@@ -50,7 +50,7 @@ class QueueTarget:
 
 
 def queue_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics) -> QueueTarget:
-    """Choose partition, QOS, account and nice value; refuse names that the site does not have."""
+    """Choose the partition, QOS, account and nice value; refuse names that the site does not have."""
     profile = site.profile
     if profile is None:
         raise InternalError(f"site `{site.name}` has no profile")
@@ -72,7 +72,7 @@ def queue_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics
 
 
 def mapping_text(profile: Profile, setting: str, value: object) -> str:
-    """Describe the site's mapping of a setting; empty if there is none."""
+    """Describe what the site maps a setting to; empty if there is no mapping."""
     mapped = profile.scheduler.preemptible if setting == "preemptible" else profile.scheduler.priority.get(str(value))
     if mapped is None:
         return ""
@@ -82,7 +82,7 @@ def mapping_text(profile: Profile, setting: str, value: object) -> str:
 
 
 def _wishes(context: Context, profile: Profile) -> Iterator[tuple[str, _Wish]]:
-    """Yield (setting, mapped options) for each setting that the site maps."""
+    """Yield a (setting, mapped options) pair for each setting that the site maps."""
     scheduler = profile.scheduler
     if context.preemptible and scheduler.preemptible is not None:
         mapped = scheduler.preemptible

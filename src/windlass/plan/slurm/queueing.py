@@ -1,4 +1,4 @@
-"""Queue request of one link of a task, and the chain's settings."""
+"""Queue request for one link of a task, and the settings of its chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["chain_of", "queue_of"]
 
 
 def queue_of(task: Task, shape: TaskShape, links: LinkPlan, target: QueueTarget) -> QueueRequest:
-    """Return the queue request, without the job name that the run adds."""
+    """Return the queue request, except for the job name, which the run adds."""
     scheduler, there = target.profile.scheduler, target.there
     return QueueRequest(
         partition=target.partition,
@@ -45,7 +45,7 @@ def queue_of(task: Task, shape: TaskShape, links: LinkPlan, target: QueueTarget)
 
 
 def chain_of(links: LinkPlan, target: QueueTarget) -> ChainConfig:
-    """Return the chain, without the submit command and the job mark that the run adds."""
+    """Return the chain's settings, except for the submit command and the job mark, which the run adds."""
     profile = target.profile
     return ChainConfig(
         scheduler="slurm",
@@ -58,7 +58,7 @@ def chain_of(links: LinkPlan, target: QueueTarget) -> ChainConfig:
 
 
 def _cpus(task: Task, shape: TaskShape, target: QueueTarget) -> int:
-    """Return the CPUs to request; a task with its own scheduler gets all that it may use."""
+    """Return the number of CPUs to request; a task with its own scheduler gets all that it may use."""
     if target.profile.scheduler.exclusive:
         return ceil(shape.cpus)
     hands_out = task.cluster == "ray" or bool(task.bundles)
@@ -74,7 +74,7 @@ def _scratch(node_local: str) -> tuple[str, ...]:
 
 
 def _setup(env: SiteEnvironment) -> tuple[str, ...]:
-    """Return shell lines that load the site's modules; `forbid_module` is defined by the script."""
+    """Return shell lines that load the site's modules; the script defines `forbid_module`."""
     lines = [f". {shlex.quote(env.module_init)}"] if env.module_init else []
     lines += ["module purge"] if env.module_purge else []
     lines += [f"module load {shlex.join(env.modules)}"] if env.modules else []

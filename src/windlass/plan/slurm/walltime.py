@@ -1,4 +1,4 @@
-"""Chains of jobs at a Slurm site: their length and walltime according to `limit`."""
+"""Chains of jobs at a Slurm site: how many jobs and what walltime `limit` asks for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUM_AHEAD = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPlan:
-    """Chain of one task.
+    """Length and walltime of one task's chain.
 
     Attributes:
         time_s: walltime of a link; 0 for the partition's default.
@@ -44,7 +44,7 @@ class LinkPlan:
 def links_of(
     task: Task, experiment: Experiment, time_s: float | None, target: QueueTarget, diagnostics: Diagnostics
 ) -> LinkPlan:
-    """Return the walltime and number of links; refuse limits that cannot be met.
+    """Return a task's walltime and number of links; refuse limits that cannot be met.
 
     Args:
         time_s: total running time of all attempts of the task; None for no limit.
@@ -68,7 +68,7 @@ def links_of(
 
 
 def _start_and_stop_s(task: Task) -> float:
-    """Return the extra seconds a link needs, so that the limit ends it before the walltime."""
+    """Return the extra seconds that a link needs so that the limit, not the walltime, ends it."""
     return float(task.ready_timeout) + float(task.grace)
 
 
@@ -87,7 +87,9 @@ def _refuse_time(setting: str, wanted: float, target: QueueTarget, diagnostics: 
 def _chained(
     needed: int, ahead: int, walltime: float, experiment: Experiment, target: QueueTarget, diagnostics: Diagnostics
 ) -> LinkPlan:
-    """Return the chain; `ahead` extra links are queued if only the client can queue links."""
+    """Return the chain's length; if only the client can queue links, `ahead` of them and a reserve are queued at
+    once.
+    """
     limit, retry, scheduler = experiment.limit, experiment.retry, target.profile.scheduler
     tries = 1 + retry.interrupted + retry.failed
     most = min(tries, limit.jobs or tries)
@@ -118,7 +120,7 @@ def _chained(
 def gpu_budget(
     experiment: Experiment, shapes: Mapping[str, TaskShape], diagnostics: Diagnostics
 ) -> tuple[Mapping[str, float], list[str]]:
-    """Return the running time per task that `limit.gpu_hours` allows, with notes.
+    """Return the running time that `limit.gpu_hours` allows each task, and notes.
 
     A single task with GPUs gets the whole budget. Several tasks cannot share it, because usage is not counted across
     running tasks; they are refused unless `limit.time` keeps their total below the budget.

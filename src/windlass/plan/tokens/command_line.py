@@ -1,4 +1,4 @@
-"""Command of a user, a shell line or list, as words that a launcher can rewrite."""
+"""User's command, a shell line or a list, split into words that a launcher can rewrite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellProgram:
-    """Simple command: its words, and the index of the program name."""
+    """Simple command in a shell line: its words, and the index of the program name."""
 
     words: tuple[Word, ...]
     head: int
@@ -32,7 +32,7 @@ class ShellProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellLine:
-    """Programs of a command, with a method to replace words of one program."""
+    """Programs that a command runs, with a method to replace the words of one of them."""
 
     command: Command
     programs: tuple[ShellProgram, ...]
@@ -55,7 +55,7 @@ class ShellLine:
         return cls(command=command, programs=tuple(program for program in found if program.head < len(program.words)))
 
     def replace(self, program: ShellProgram, stop: int, texts: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-        """Return the argv with the words from the program name up to `stop` replaced.
+        """Replace the words from the program name up to word `stop`.
 
         Returns:
             The argv, and whether it is a shell with the user's line.

@@ -25,7 +25,7 @@ _MAX_NUMBER = 2**63
 
 
 class ExpressionError(ValueError):
-    """Error in an expression; `hint` says what to write instead."""
+    """Invalid expression; `hint` says what to write instead."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class ExpressionError(ValueError):
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a token is an expression, with an operator or a parenthesis."""
+    """Return whether a token is an expression, that is, contains an operator or a parenthesis."""
     pieces = _pieces(text)
     is_calculated = any(not _is_operand(piece) for piece in pieces)
     return is_calculated and any(_is_operand(piece) for piece in pieces)
@@ -69,7 +69,7 @@ _GRAMMAR = "expressions may contain whole numbers, names, + - * // %, parenthese
 
 
 def _pieces(text: str) -> tuple[str, ...]:
-    """Return the parts of an expression; empty if a character is invalid."""
+    """Split an expression into its parts; return an empty tuple if a character is invalid."""
     found, position = [], 0
     while position < len(text):
         match = _PIECE.match(text, position)

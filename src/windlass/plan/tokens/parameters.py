@@ -1,4 +1,4 @@
-"""Check that commands use the parameters, and report unused ones."""
+"""Check that commands use all parameters, and report unused ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_LISTED = 8
 
 
 def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnostics: Diagnostics) -> list[str]:
-    """Refuse overrides of unused parameters; return a note on unused parameters of the file."""
+    """Refuse overrides of unused parameters; return a note on the file's unused parameters."""
     known = flat_params(experiment.params)
     used = {name for text in _texts(experiment) for name in _names(text, known)}
     if not used <= known.keys():
@@ -40,7 +40,7 @@ def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnosti
 
 
 def _texts(experiment: Experiment) -> Iterator[str]:
-    """Yield every string in which tokens are replaced."""
+    """Yield every string of an experiment in which tokens are replaced."""
     yield from experiment.env.vars.values()
     for source in experiment.data.values():
         yield from (source.build,) if isinstance(source.build, str) else source.build or ()
@@ -65,7 +65,7 @@ def _names(text: str, known: Mapping[str, JsonValue]) -> Iterator[str]:
 
 
 def _is_used(path: str, used: Iterable[str]) -> bool:
-    """Return whether a token names this parameter, its parent or a part of it."""
+    """Return whether a token names this parameter, its parent or one of its parts."""
     return any(f"{path}.".startswith(f"{name}.") or name.startswith(f"{path}.") for name in used)
 
 

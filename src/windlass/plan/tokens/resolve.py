@@ -1,4 +1,4 @@
-"""Resolution of `${...}` in commands and variables; late tokens are kept."""
+"""Resolution of `${...}` in commands and variables; late tokens stay as they are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DASHED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(?:-[A-Za-z_][A-Za-z0-9_.]*)+\Z", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Values of the tokens of one task.
+    """Values of the tokens that one task may use.
 
     Attributes:
         values: token names that the planner replaces.
@@ -54,7 +54,7 @@ class Scope:
 
 
 def text_of_value(value: JsonValue) -> str:
-    """Return a parameter as command-line text. Raises ValueError with the reason."""
+    """Format a parameter as command-line text. Raises ValueError with the reason."""
     if isinstance(value, list | tuple):
         return " ".join(shlex.quote(text_of_value(item)) for item in value)
     if isinstance(value, Mapping):
@@ -143,7 +143,7 @@ def _is_calculated(text: str, scope: Scope) -> bool:
 
 
 def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) -> JsonValue:
-    """Return the value of an expression, a number or a list; an empty string after a problem."""
+    """Return the value of an expression: a number or a list, or an empty string after a problem."""
     too_late = [name for name in names_in(token.name) if name in scope.later]
     if too_late:
         message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
@@ -161,7 +161,7 @@ def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) 
 
 
 class _HazardError(Exception):
-    """Error whose text is the reason why quotes would not protect a value."""
+    """Raised if quotes would not protect a value; the text says why."""
 
 
 def _inserted(value: str, scanner: ShellScanner) -> str:
@@ -202,7 +202,7 @@ def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[
 
 
 def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False) -> str:
-    """Replace the late tokens of a plan's text and undo `$${`; keep tokens of the job.
+    """Replace the late tokens in a plan's text and undo `$${`; tokens for the job stay as they are.
 
     Raises:
         KeyError: a token has no value.

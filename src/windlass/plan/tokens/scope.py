@@ -1,4 +1,4 @@
-"""Scope of a task's tokens: its shape, parameters, and paths of upstream tasks."""
+"""Token scope of a task: its shape, parameters, and the paths of upstream tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["scope_of"]
 
 
 def scope_of(name: str, experiment: Experiment, shape: TaskShape) -> Scope:
-    """Return the token scope of a task with this shape."""
+    """Return the token scope for a task with this shape."""
     task = experiment.tasks[name]
     if built_name(name):
         from windlass.plan.builds import build_scope  # lazy: most experiments build no data

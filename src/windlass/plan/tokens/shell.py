@@ -1,4 +1,4 @@
-"""Subset of the POSIX shell grammar, to insert values safely and find commands.
+"""Subset of the POSIX shell grammar, for inserting values safely and finding commands.
 
 Source: POSIX.1-2024, Shell Command Language, sections 2.2 (quoting) and 2.3 (token recognition). Here-documents,
 backquotes, arithmetic and syntax that shells interpret differently are detected but not parsed: `ShellScanner.hazard`
@@ -25,7 +25,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
 class Quote(Enum):
-    """Quoting state of the next character."""
+    """Quoting state that applies to the next character."""
 
     BARE = "bare"
     SINGLE = "single"
@@ -33,7 +33,7 @@ class Quote(Enum):
 
 
 class ShellScanner:
-    """Scanner of quotes, substitutions and comments of a line, character by character.
+    """Scanner that tracks quotes, substitutions and comments in a line, character by character.
 
     Attributes:
         is_comment: the last character belongs to a comment.
@@ -103,7 +103,7 @@ class ShellScanner:
                 self._doubt = self._doubt or "there is a line continued in the middle of an operator before it"
 
     def feed_value(self) -> None:
-        """Skip an inserted value."""
+        """Account for an inserted value without scanning it."""
         self._previous, self._word, self.is_escaped = "x", "", False
 
     def _step(self, character: str) -> None:
@@ -178,19 +178,19 @@ class ShellScanner:
             self._num_subscripts -= 1
 
     def _follow_word(self, character: str) -> None:
-        """Detect `case` in a substitution: the `)` of its patterns does not close it."""
+        """Detect `case` in a substitution, where the `)` of a pattern does not close the substitution."""
         self._word = self._word + character if character.isalnum() or character == "_" else ""
         if self._word == "case" and "$(" in self._stack:
             self._doubt = self._doubt or "there is a `case` in `$(...)` before it"
 
     def _doubt_quotes(self, top: str) -> None:
-        """Mark quotes in arithmetic and in quoted `${...}` as unsafe, because shells differ."""
+        """Mark quotes in arithmetic and in quoted `${...}` as unsafe, because shells treat them differently."""
         if top in ("((", '"{'):
             self._doubt = self._doubt or 'there are quotes in `$((...))` or in `"${...}"` before it'
 
 
 def quote_value(value: str, quote: Quote) -> str:
-    """Quote `value` for a position in this quoting state, if it needs quotes."""
+    """Quote `value`, if it needs quotes, for a position with this quoting state."""
     if _SAFE.match(value):
         return value
     if quote is Quote.SINGLE:
@@ -202,7 +202,7 @@ def quote_value(value: str, quote: Quote) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Word of a command: as written, unquoted, and its position."""
+    """Word of a command: as written, without quotes, and its position."""
 
     text: str
     value: str

@@ -1,4 +1,4 @@
-"""Variables of a site by role, with their predicates evaluated."""
+"""Variables that a site sets, by role, with their predicates evaluated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_PYTHON = re.compile(r"\$\{env\.path\}/lib/python(\d+\.\d+)/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteVariables:
-    """Variables of one task; None unsets one. Values may contain site tokens (`${env.path}`)."""
+    """Variables that a site sets for one task; None unsets one. Values may contain site tokens (`${env.path}`)."""
 
     everyone: Mapping[str, str | None] = field(default_factory=dict)
     driver: Mapping[str, str | None] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class SiteVariables:
 def site_variables(
     task: Task, shape: TaskShape, target: QueueTarget, user: Iterable[str], *, python_version: str
 ) -> SiteVariables:
-    """Return the variables that a site sets for a task, except those that the user sets.
+    """Return the variables that a site sets for a task, except those that the user also sets.
 
     Args:
         user: names of the variables that the experiment sets.
@@ -57,7 +57,7 @@ def site_variables(
 
 
 def _facts(task: Task, shape: TaskShape) -> frozenset[str]:
-    """Return the facts that a profile's predicates test."""
+    """Return the facts about a task that a profile's predicates test."""
     facts = {"multi-node" if shape.nodes > 1 else "one-node", task.cluster}
     return frozenset(facts | ({"gpu"} if shape.gpus else set()))
 
@@ -72,7 +72,7 @@ def _other_python(variable: SiteVariable, target: QueueTarget, python_version: s
 
 
 def _missing(variable: SiteVariable, target: QueueTarget, *, has_environment: bool) -> str:
-    """Return why a value is unavailable; empty if it is available."""
+    """Return why a variable's value is unavailable; empty if it is available."""
     tokens = {piece.name for piece in parse_tokens(variable.value or "") if isinstance(piece, Token)}
     if "env.path" in tokens and not has_environment:
         return "it is in the experiment's environment, which does not exist (env.uv)"

@@ -1,4 +1,4 @@
-"""Grammar of `${...}`: parses text to literals and tokens, and renders them back.
+"""Grammar of `${...}`: splits text into literals and tokens, and renders them back.
 
 `${name.of.token}` is a token, `$${` is a literal `${`, and every other `$` (`$HOME`, `$(date)`) is plain text.
 """
@@ -69,7 +69,7 @@ def parse_tokens(text: str) -> tuple[str | Token, ...]:
 
 
 def render_tokens(pieces: Iterable[str | Token]) -> str:
-    """Return the text that `parse_tokens` reads as these pieces. Raises ValueError if none exists."""
+    """Return the text that `parse_tokens` would split into these pieces. Raises ValueError if there is none."""
     text, literal = "", ""
     for piece in pieces:
         if isinstance(piece, str):
@@ -88,7 +88,7 @@ def hidden_token(pieces: Iterable[str | Token]) -> str:
 
 
 def flat_params(params: Mapping[str, JsonValue], prefix: str = "params") -> dict[str, JsonValue]:
-    """Flatten `{"model": {"dim": 8}}` to `params.model` and `params.model.dim`."""
+    """Flatten `{"model": {"dim": 8}}` into the names `params.model` and `params.model.dim`."""
     flat: dict[str, JsonValue] = {}
     for key, value in params.items():
         flat[f"{prefix}.{key}"] = value

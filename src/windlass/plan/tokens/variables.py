@@ -15,7 +15,7 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 
 def windlass_variables(task: str, shape: TaskShape, experiment: str, *, is_debug: bool) -> dict[str, str]:
-    """Return the variables that describe a process, and disable Python's output buffering."""
+    """Return the variables that describe a process to its code, and that disable Python's output buffering."""
     variables = {
         "WINDLASS_RUN": "${run}",
         "WINDLASS_NAME": experiment,
@@ -66,7 +66,7 @@ def beaker_variables(task: str, shape: TaskShape, site: str) -> dict[str, str]:
 
 
 def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: Diagnostics, *, is_debug: bool) -> None:
-    """Refuse variables that windlass sets."""
+    """Refuse variables that windlass itself sets."""
     for name, value in variables.items():
         where = f"{path}.{name}"
         if name.startswith(_PREFIX):
@@ -87,7 +87,7 @@ def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: D
 
 
 def check_secrets(names: Iterable[str], diagnostics: Diagnostics) -> None:
-    """Refuse secrets whose variable windlass sets."""
+    """Refuse secrets whose variable windlass itself sets."""
     for name in names:
         if name.startswith(_PREFIX) or name == _DEVICES:
             message = f"env.secrets: `{name}` is a variable that windlass sets"

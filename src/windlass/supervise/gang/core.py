@@ -448,9 +448,7 @@ class GangCore:
         return self._set(now, attempt=attempt, step=step, level=StopLevel.NONE, cause="", address="", port=0)
 
     def _must_leave(self, task: TaskFacts, now: float) -> bool:
-        """Return whether the next attempt must run in the next link: after a notice, a lost node, or with too
-        little time.
-        """
+        """Return whether the next attempt needs the next link: after a notice or a lost node, or if time is short."""
         if self._is_superseded or self.membership.notice() is not None:
             return True
         newest = task.newest_attempt
