@@ -1,1 +1,1 @@
-"""Launch, reconcile, follow, stop and retry runs. No windlass process has to keep running."""
+"""Launching, reconciling, following, stopping and retrying runs. No windlass process has to keep running."""

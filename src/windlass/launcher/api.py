@@ -1,4 +1,4 @@
-"""Python interface: experiments, and their launch."""
+"""Python interface: define, plan and launch experiments."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Experiment(spec.Experiment):
     __slots__ = ()
 
     def plan(self, options: Options | None = None) -> Plan:
-        """Return the plan without starting anything."""
+        """Plan the experiment without starting anything."""
         return prepare(checked(self), Path.cwd(), options or Options(dry_run=True)).plan
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), options: Options | None = None) -> Prepared:
-    """Read, pin and plan an experiment file, to look at the plan before `launch`.
+    """Read, pin and plan an experiment file, to inspect the plan before `launch`.
 
     Args:
         overrides: changes to the file, such as `params.lr=1e-2`.
@@ -47,7 +47,7 @@ def launch(
     options: Options | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Run:
-    """Launch an experiment and return the run once its jobs are submitted.
+    """Launch an experiment, and return the run once its jobs are submitted.
 
         run = windlass.launch("experiment.yaml", ["params.lr=1e-2"])
 

@@ -1,4 +1,4 @@
-"""Commands' access to a run: its files, secrets, backend and site, as this machine has them; see `launcher.ports`."""
+"""Access to a run for commands on this machine: its files, secrets, backend and site; see `launcher.ports`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ BILL = "image.spdx.json"
 
 
 class Client:
-    """Ports of one command that acts on one run; see `ports.ClientPorts`.
+    """Implementation of `ports.ClientPorts` for one command that acts on one run.
 
     Args:
         plan: the run's plan, if it is known; otherwise it is read when it is needed.
@@ -71,12 +71,12 @@ class Client:
 
     @cached_property
     def plan(self) -> Plan:
-        """See `ports.ClientPorts`."""
+        """See `ClientPorts.plan`."""
         return self._plan or Plan.from_data(self.run.plan())
 
     @cached_property
     def site(self) -> Mirror | None:
-        """See `ports.ClientPorts`."""
+        """See `ClientPorts.site`."""
         if not self.run.is_mirrored:
             return mirror_if_remote(self.run, self.plan, self.home)
         from windlass.launcher.remote.mirror import mirror_of  # lazy: most runs are on this machine
@@ -84,28 +84,28 @@ class Client:
         return mirror_of(self.run, self.plan, self.home)
 
     def backend(self, *, patience_s: float | None = None) -> Backend:
-        """See `ports.ClientPorts`."""
+        """See `ClientPorts.backend`."""
         return backend_of(self.plan, patience_s=patience_s)
 
     def rendered_job(self, task: str, number: int) -> tuple[Backend, Rendered]:
-        """See `ports.ClientPorts`."""
+        """See `ClientPorts.rendered_job`."""
         return rendered_job(self.run, self.plan, self.home, task, number)
 
     def new_token(self) -> str:
-        """See `ports.ClientPorts`."""
+        """See `ClientPorts.new_token`."""
         return new_token()
 
     def deliver_secrets(self) -> None:
-        """See `ports.ClientPorts`."""
+        """See `ClientPorts.deliver_secrets`."""
         deliver_secrets(self.run, self.plan, self.home)
 
     def remove_secrets(self) -> None:
-        """See `ports.ClientPorts`."""
+        """See `ClientPorts.remove_secrets`."""
         remove_secrets(self.run, self.site)
 
 
 class ClientFiles:
-    """Files of one run on this machine; see `ports.RunFiles`."""
+    """Implementation of `ports.RunFiles` for one run on this machine."""
 
     def __init__(self, run: RunFolder, home: Home) -> None:
         self._run, self._home = run, home
@@ -114,45 +114,45 @@ class ClientFiles:
         self.job_folder = run.job_folder
 
     def has_plan(self) -> bool:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.has_plan`."""
         return (self._run.path / "plan.json").exists()
 
     def is_launching(self) -> bool:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.is_launching`."""
         return is_launching(self._home, self.id)
 
     def is_staged(self) -> bool:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.is_staged`."""
         return is_staged(self._run)
 
     def is_own(self) -> bool:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.is_own`."""
         return self._run.path.stat().st_uid == os.geteuid()
 
     def has_secrets(self) -> bool:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.has_secrets`."""
         return has_secrets(self._run)
 
     def missing_records(self, facts: RunFacts) -> list[str]:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.missing_records`."""
         return missing_records(self._run.path, facts)
 
     def open_journal(self) -> AbstractContextManager[JournalWriter]:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.open_journal`."""
         return client_journal(self._run.journal)
 
     def lock(self) -> AbstractContextManager[None]:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.lock`."""
         return lock(self._run.path / "reconcile.lock")
 
     def remove_launch_lock(self) -> None:
-        """See `ports.RunFiles`."""
+        """See `RunFiles.remove_launch_lock`."""
         launch_lock(self._home, self.id).unlink(missing_ok=True)
 
 
 @contextmanager
 def client_journal(journal: Path, clock: Clock | None = None) -> Iterator[JournalWriter]:
-    """Yield this process's writer to the journal of a run; its file is created with its first record."""
+    """Yield this process's writer for a run's journal; its file is created with its first record."""
     found = identify(os.getpid())
     ticks = found.start_ticks if found else 0
     host = os.uname().nodename.partition(".")[0]
@@ -179,7 +179,7 @@ def launch_lock(home: Home, run_id: str) -> Path:
 
 
 def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int) -> tuple[Backend, Rendered]:
-    """Return the backend and the rendered request of a recorded job."""
+    """Return the backend, and the rendered request for a recorded job."""
     token = run.facts().task(task).jobs[number].token
     mirror = mirror_if_remote(run, plan, home)
     backend = backend_for(plan.site, push=mirror.send_job if mirror is not None else None)
@@ -191,7 +191,7 @@ def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int)
 
 
 def job_of(run: RunFolder, plan: Plan, task: str, number: int, token: str) -> JobDocument:
-    """Return the job document of one submission of a task."""
+    """Return the job document for one submission of a task."""
     return job_document(plan, plan.task(task), places=_read_places(run), job=number, token=token)
 
 
@@ -203,7 +203,7 @@ def _read_places(run: RunFolder) -> RunPaths:
 
 
 def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
-    """Write the secrets of the run's tasks for its supervisors; idempotent."""
+    """Write the secrets that the run's tasks need for its supervisors; idempotent."""
     names = plan.secret_names
     if not names:
         return
@@ -225,7 +225,7 @@ def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
 
 
 def _name_secrets(run: RunFolder, plan: Plan) -> None:
-    """Record the names of the secrets at Beaker, where the values are stored."""
+    """Record the names of the run's secrets at Beaker, where their values are stored."""
     from windlass.launcher.beaker.secrets import beaker_secret_names, delivery_in_job  # lazy: few sites use Beaker
 
     places = replace(_read_places(run), secrets=beaker_secret_names(plan), delivery=delivery_in_job(run.id))
@@ -233,7 +233,7 @@ def _name_secrets(run: RunFolder, plan: Plan) -> None:
 
 
 def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
-    """Remove the delivered secrets of a run, on this machine or at its site; idempotent."""
+    """Remove a run's delivered secrets, on this machine or at its site; idempotent."""
     if not is_staged(run):
         return
     if mirror is not None:
@@ -257,7 +257,7 @@ def has_secrets(run: RunFolder) -> bool:
 
 
 def mirror_if_remote(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
-    """Return `mirror.mirror_of`; imports nothing if the site is on this machine."""
+    """Return the run's mirror (`mirror.mirror_of`), without importing anything if the site is this machine."""
     profile = plan.site.profile
     if profile is None or not (profile.ssh or profile.kind == "beaker"):
         return None
@@ -269,5 +269,5 @@ def mirror_if_remote(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
 
 
 def backend_of(plan: Plan, *, patience_s: float | None = None) -> Backend:
-    """Return the backend of a plan; `patience_s` as in `backend_for`."""
+    """Return the backend for a plan; `patience_s` as in `backend_for`."""
     return backend_for(plan.site, patience_s=patience_s)

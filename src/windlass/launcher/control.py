@@ -26,7 +26,7 @@ __all__ = ["kill", "request_stop", "resume", "retry", "start_again", "stop"]
 def stop(
     run: RunFolder, home: Home, *, reason: str = "stopped by the user", is_checkpoint_wanted: bool = False
 ) -> list[str]:
-    """Ask a run to stop, and return its running tasks. Supervisors react within a second.
+    """Ask a run to stop, and return its running tasks. The supervisors react within a second.
 
     Args:
         is_checkpoint_wanted: give code that checks `report.should_stop` up to ten minutes to save first.
@@ -37,7 +37,7 @@ def stop(
 
 
 def request_stop(ports: ClientPorts, *, reason: str, is_checkpoint_wanted: bool) -> list[str]:
-    """Do what `stop` does, through ports."""
+    """Like `stop`, but through the interfaces in `ports`."""
     facts = ports.files.facts()
     tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
     if tasks:
@@ -48,7 +48,7 @@ def request_stop(ports: ClientPorts, *, reason: str, is_checkpoint_wanted: bool)
 
 
 def kill(run: RunFolder, home: Home) -> None:
-    """Kill all processes of a run and record its end. Blocking.
+    """Kill all of a run's processes and record its end. Blocking.
 
     The processes are killed even if the end cannot be recorded, such as on a full disk.
     """
@@ -61,7 +61,7 @@ def kill(run: RunFolder, home: Home) -> None:
 
 
 def _pull_mirror(run: RunFolder, home: Home) -> None:
-    """Pull new records of a run at a site, if the site can be reached."""
+    """Pull new records of a run from its site, if the site can be reached."""
     mirror = mirror_of_run(run, home)
     if mirror is not None:
         mirror.pull()
@@ -76,7 +76,7 @@ def _cancel_all(ports: ClientPorts) -> None:
 
 
 def _check_owner(run: RunFolder) -> None:
-    """Refuse to write to another user's run, even as root: its owner could not continue it."""
+    """Raise if the run belongs to another user, even for root: its owner could not continue it."""
     owner = run.path.stat().st_uid
     if owner != os.geteuid():
         raise AccessError(
@@ -109,7 +109,7 @@ def _again(run: RunFolder, home: Home, *, resets_budgets: bool) -> list[str]:
 
 
 def start_again(ports: ClientPorts, *, resets_budgets: bool) -> list[str]:
-    """Do what `retry` does, or without new budgets what `resume` does, through ports."""
+    """Like `retry`, or like `resume` if `resets_budgets` is false, but through the interfaces in `ports`."""
     files = ports.files
     reconcile_through(ports)
     with files.lock():
@@ -139,7 +139,7 @@ def start_again(ports: ClientPorts, *, resets_budgets: bool) -> list[str]:
 
 
 def _tasks_to_start(facts: RunFacts, run_id: str, *, resets_budgets: bool) -> dict[str, int]:
-    """Return the next job of each task that `retry` or `resume` starts again."""
+    """Return the number of the next job for each task that `retry` or `resume` starts again."""
     if not facts.state.is_terminal:
         raise PreconditionError(
             f"run {run_id} is {facts.state} and has not ended",

@@ -1,4 +1,4 @@
-"""Python interface of `windlass data`, and the versions of data that runs need."""
+"""Python interface for `windlass data`, and the versions of data that runs need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FETCHED = ("s3", "gs", "http", "https", "hf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """Versions of data that runs use, each with one such run.
+    """Versions of data that runs use, each with one run that uses it.
 
     Attributes:
         by_live: used by runs that may continue, which are all that did not succeed.
@@ -41,7 +41,7 @@ class Pinned:
 
 
 def data_places(home: Home) -> DataPlaces:
-    """Return the data places of a home, with its vault for sources that need a token."""
+    """Return the places for data in a home, with its vault for sources that need a token."""
 
     def find_secret(name: str) -> str:
         from windlass.secrets.lookup import open_secrets  # lazy: few sources need a token
@@ -53,14 +53,14 @@ def data_places(home: Home) -> DataPlaces:
 
 
 class NamedVersion(NamedTuple):
-    """Version of data in a store, and the names that point at it."""
+    """Version of data in a store, with the names that point to it."""
 
     version: Version
     names: list[str]
 
 
 class Data:
-    """Datasets: immutable versions by digest, and names that can be reassigned.
+    """Datasets: immutable versions identified by digest, and names that can be reassigned.
 
     Every method blocks, can be repeated after any failure, and raises WindlassError.
 
@@ -78,7 +78,7 @@ class Data:
         self.store: LocalStore | RemoteStore = _open(store, self.local)
 
     def add(self, source: str, *, name: str = "") -> Version:
-        """Add a file, folder or remote source as a version, and point a name at it."""
+        """Add a file, folder or remote source as a version, and let a name point to it."""
         scheme, colon, rest = source.partition(":")
         store = self._here("add")
         if name:
@@ -111,7 +111,7 @@ class Data:
         return store.add(path, name=name, cache=self._home.cache / "digests")
 
     def ls(self) -> Iterator[NamedVersion]:
-        """Yield every version with its names."""
+        """Yield every version, with its names."""
         names: dict[str, list[str]] = {}
         for alias in self.store.aliases():
             names.setdefault(alias.digest, []).append(alias.name)
@@ -123,20 +123,20 @@ class Data:
         return self.store.read(self.store.resolve(ref))
 
     def pull(self, ref: str, *, url: str, name: str = "") -> Version:
-        """Fetch a version from a store at a URL; an alias is kept unless `name` is given."""
+        """Fetch a version from a store at a URL; it keeps the name used as `ref` unless `name` is given."""
         remote = RemoteStore(url)
         digest = remote.resolve(ref)
         return remote.pull(self._here("pull"), digest, name=name or _as_name(ref), progress=self._progress)
 
     def push(self, ref: str, *, url: str, name: str = "") -> Version:
-        """Send a version to a store at a URL; an alias is kept unless `name` is given."""
+        """Send a version to a store at a URL; it keeps the name used as `ref` unless `name` is given."""
         store = self._here("push")
         digest = store.resolve(ref)
         is_name = store.alias(ref) is not None
         return RemoteStore(url).push(store, digest, name=name or (ref if is_name else ""), progress=self._progress)
 
     def rm(self, ref: str, *, force: bool = False) -> str:
-        """Remove a name, or a version with all its names, and return the digest. `gc` frees the space.
+        """Remove a name, or a version with all its names; return the digest. `gc` frees the space.
 
         Raises:
             PreconditionError: a run needs the version (`data-pinned`); with `force`, succeeded runs are ignored.
@@ -156,7 +156,7 @@ class Data:
         return digest
 
     def gc(self, *, older_than_s: float = 7 * _DAY_S, drop_pinned: bool = False, dry_run: bool = False) -> Collected:
-        """Remove versions that have no name, are not needed by a run and were not used recently.
+        """Remove versions that have no name, are needed by no run, and were not used recently.
 
         Args:
             older_than_s: keep versions used in this time.
@@ -184,7 +184,7 @@ class Data:
 
 
 def pinned_versions(home: Home) -> Pinned:
-    """Return the versions that runs of a home use; a run with an unreadable record counts as live."""
+    """Return the versions that a home's runs use; a run with an unreadable record counts as active."""
     found = Pinned(by_live={}, by_succeeded={})
     for run_id in run_ids(home):
         run = RunFolder(home.runs / run_id)

@@ -1,4 +1,4 @@
-"""Following a run to its end: whatever is read of it is yielded, and the run is reconciled meanwhile."""
+"""Following a run until it ends: new content is yielded, and the run is reconciled meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def look_until_end(
     timeout_s: float | None = None,
     reconcile: Callable[[], object] | None = None,
 ) -> Iterator[T]:
-    """Yield what each look finds until the run has ended; blocks between looks.
+    """Call `look` repeatedly and yield what it returns, until the run has ended; blocks in between.
 
     A run at a site is pulled before each look. If the site cannot be reached, the loop continues.
 
@@ -82,7 +82,7 @@ def wait(run: RunFolder, home: Home, timeout_s: float | None = None) -> State:
 
 
 def _reconcile(run: RunFolder, home: Home) -> None:
-    """Reconcile the run if its site can be reached; the run continues without it, and a later command does it."""
+    """Reconcile the run; if its site cannot be reached, leave that to a later command."""
     from windlass.launcher.reconcile.reconciler import reconcile_run  # lazy: most runs end before it is needed
 
     with suppress(UnreachableError):

@@ -1,4 +1,4 @@
-"""List, pull and push the outputs of a run's tasks, checked against their manifests."""
+"""Listing, pulling and pushing of the outputs of a run's tasks, checked against their manifests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["fetch", "listed", "output_folder", "pull", "push"]
 
 
 def output_folder(run: RunFolder, task: str) -> Path:
-    """Return the output folder of a task. Raises NotFoundError, with the closest name."""
+    """Return the path of a task's output folder. Raises NotFoundError, naming the closest match."""
     tasks = run.facts().tasks
     if task not in tasks:
         close = nearest(task, tasks)
@@ -30,13 +30,13 @@ def output_folder(run: RunFolder, task: str) -> Path:
 
 
 def fetch(run: RunFolder, home: Home, task: str) -> Path:
-    """Return the output folder of a task, fetching it first from a site; see `Run.fetch_output`."""
+    """Return the path of a task's output folder, fetched first if it is at a site; see `Run.fetch_output`."""
     folder, mirror = output_folder(run, task), _mirror(run, home)
     return folder if mirror is None else mirror.fetch_outputs(task)
 
 
 def listed(run: RunFolder, home: Home, task: str) -> Manifest:
-    """Return the recorded manifest of a task's output, or one of its current files (`at` is 0).
+    """Return the recorded manifest of a task's output, or a manifest of its current files (`at` is 0).
 
     Raises:
         NotFoundError: there is no such task, or it has no output.
@@ -68,7 +68,7 @@ def push(run: RunFolder, home: Home, task: str, to: str) -> str:
 
 
 def _ready(run: RunFolder, home: Home, task: str) -> tuple[Path, Manifest]:
-    """Return the local folder of the output, and its manifest."""
+    """Return the local folder of a task's output, and its manifest."""
     folder, mirror = _output(run, task), _mirror(run, home)
     if mirror is not None:
         mirror.fetch_outputs(task)

@@ -1,4 +1,4 @@
-"""Ports of a command that acts on a run: its files, its site, its backend, and the clock.
+"""Interfaces of a command that acts on a run: its files, its site, its backend, and the clock.
 
 `launcher.client` implements them. The simulation in tests/sim implements them in virtual time, so that it runs the
 shipped submission, reconciler, stop, retry and resume, not a copy of them.
@@ -20,20 +20,20 @@ __all__ = ["ClientJournal", "ClientPorts", "RunFiles", "RunRecord", "SiteMirror"
 
 
 class ClientJournal(Protocol):
-    """Journal of a run as one client writes it."""
+    """Journal of a run, as one client writes it."""
 
     def append(self, kind: str, *, is_durable: bool = True, **data: Any) -> Record:
-        """Append one record; on the disk when this returns if it is durable."""
+        """Append one record; if `is_durable`, it is on the disk when this returns."""
 
 
 class RunRecord(Protocol):
     """Record of a run and of its submissions."""
 
     def facts(self) -> RunFacts:
-        """Read the facts in the journal."""
+        """Read the journal and return the facts."""
 
     def job_folder(self, task: str, number: int) -> Path:
-        """Return the folder of one submission."""
+        """Return the path of one submission's folder."""
 
 
 class RunFiles(RunRecord, Protocol):
@@ -41,7 +41,7 @@ class RunFiles(RunRecord, Protocol):
 
     @property
     def id(self) -> str:
-        """Id of the run."""
+        """Return the run's id."""
 
     def has_plan(self) -> bool:
         """Return whether the run's folder is complete enough to act on."""
@@ -59,56 +59,60 @@ class RunFiles(RunRecord, Protocol):
         """Return whether the run's delivered secrets still exist."""
 
     def missing_records(self, facts: RunFacts) -> list[str]:
-        """Describe records that are missing in the journal; call it only after the jobs are gone."""
+        """Describe the records that are missing in the journal; call this only after the jobs are gone."""
 
     def open_journal(self) -> AbstractContextManager[ClientJournal]:
         """Open this client's file in the journal; it is created with its first record."""
 
     def lock(self) -> AbstractContextManager[object]:
-        """Hold the lock of commands that act on the run; waits for other holders."""
+        """Hold the lock of commands that act on the run; wait while another holds it."""
 
     def remove_launch_lock(self) -> None:
         """Remove the lock file of a launch command that was killed. Idempotent."""
 
 
 class SiteMirror(Protocol):
-    """Copy of the run at a site that shares no files with this machine."""
+    """Local copy of a run at a site that shares no files with this machine."""
 
     @property
     def reads_requests(self) -> bool:
         """Return whether requests in the journal reach running jobs."""
 
     def pull(self) -> bool:
-        """Pull records written at the site. Raises UnreachableError, or NotFoundError if it was never sent there."""
+        """Pull the records written at the site. Raises UnreachableError, or NotFoundError if the run was never sent
+        there.
+        """
 
     def push(self) -> None:
-        """Push records of this machine; they are on the site's disk when this returns. Raises the same errors."""
+        """Push this machine's records; they are on the site's disk when this returns. Raises the same errors as
+        `pull`.
+        """
 
 
 class ClientPorts(Protocol):
-    """All ports of one command that acts on one run."""
+    """All interfaces of one command that acts on one run."""
 
     @property
     def clock(self) -> Clock:
-        """Clock of this machine."""
+        """Return this machine's clock."""
 
     @property
     def files(self) -> RunFiles:
-        """Files of the run."""
+        """Return the run's files."""
 
     @property
     def plan(self) -> Plan:
-        """Plan of the run."""
+        """Return the run's plan."""
 
     @property
     def site(self) -> SiteMirror | None:
-        """Mirror of the run at its site; None if it is on this machine."""
+        """Return the run's mirror; None if the run is on this machine."""
 
     def backend(self, *, patience_s: float | None = None) -> Backend:
         """Return the run's backend, which waits at most `patience_s` for a scheduler."""
 
     def rendered_job(self, task: str, number: int) -> tuple[Backend, Rendered]:
-        """Return the backend that submits, and the rendered request of a recorded job."""
+        """Return the backend that submits a recorded job, and the rendered request."""
 
     def new_token(self) -> str:
         """Return a random token for a new job."""
@@ -117,4 +121,4 @@ class ClientPorts(Protocol):
         """Deliver the run's secrets to its supervisors. Idempotent."""
 
     def remove_secrets(self) -> None:
-        """Remove the delivered secrets, here or at the site. Idempotent."""
+        """Remove the delivered secrets, on this machine or at the site. Idempotent."""

@@ -1,4 +1,4 @@
-"""Read, pin and plan an experiment. Nothing is started; a dry plan writes nothing."""
+"""Reading, pinning and planning of an experiment. Nothing is started; a dry plan writes nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Plan, with everything that this machine needs to launch it.
+    """Plan, with everything that is needed to launch it from this machine.
 
     Attributes:
         base: folder for the experiment's relative paths.
@@ -87,7 +87,7 @@ class Prepared:
 
     @property
     def code_folder(self) -> Path:
-        """Return the user's code folder; the run gets a checkout of it."""
+        """Return the path of the user's code folder; the run gets a checkout of it."""
         return _code_folder(self.experiment, self.base)
 
 
@@ -170,7 +170,7 @@ def prepare(
 
 
 def _set_twice(overrides: tuple[str, ...]) -> list[str]:
-    """Return notes on settings that are overridden twice, which is probably a mistake."""
+    """Return a note for each setting that is overridden twice, which is probably a mistake."""
     changes: dict[str, list[str]] = {}
     for override in overrides:
         changes.setdefault(parse_override(override)[0], []).append(override)
@@ -180,7 +180,7 @@ def _set_twice(overrides: tuple[str, ...]) -> list[str]:
 
 
 def _unlaunchable(site: Site, home: Home) -> list[str]:
-    """Return a note if a launch from this machine would be refused."""
+    """Return a note if a launch from this machine would be refused; otherwise an empty list."""
     from windlass.launcher.remote.shared_home import state_folder_problem  # lazy: a local launch needs none of it
 
     problem = state_folder_problem(site, home) if site.profile is not None else None
@@ -188,7 +188,7 @@ def _unlaunchable(site: Site, home: Home) -> list[str]:
 
 
 def find_place(name: str, home: Home) -> Site:
-    """Return the place that `--on` or `where` names. Raises UsageError for an unknown name."""
+    """Return the site or machine that `--on` or `where` names. Raises UsageError for an unknown name."""
     if name not in _MACHINE_PLACES:
         from windlass.sites.store import find_site  # lazy: a local launch needs no profile
 
@@ -203,7 +203,7 @@ def find_place(name: str, home: Home) -> Site:
 
 
 def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
-    """Return the place with the local folders that Beaker would mount."""
+    """Return the site with `folders` set to the local folders that Beaker would mount."""
     if not any(task.beaker for task in experiment.tasks.values()) or site.backend in ("docker", "beaker"):
         return site
     if site.profile is not None and site.profile.ssh:
@@ -214,7 +214,7 @@ def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
 
 
 def check_added(site: Site, home: Home) -> None:
-    """Refuse a shipped profile: it has no login node, so a launch would use this machine."""
+    """Raise if the site has only a shipped profile, which has no login node, so a launch would use this machine."""
     if not site.profile_data:
         return
     from windlass.sites.store import sites_folder  # lazy: a local launch needs no profile
@@ -277,7 +277,7 @@ def _pin_code(folder: Path, options: Options, home: Home, preview: Preview | Non
 
 
 def _unknown_image(experiment: spec.Experiment) -> ImagePin | None:
-    """Return the pin, without digest, of an image given by name; None if the image is built."""
+    """Return a pin without a digest for an image given by name; None if the image is built."""
     image = experiment.env.image
     if not image.name:
         return None
@@ -292,7 +292,7 @@ def pin_image_of(
     home: Home,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Return the pin of an experiment's image; `log` gets a line before a registry is queried.
+    """Pin an experiment's image; `log` gets a line before a registry is queried.
 
     Args:
         folder: the code folder that was pinned.
@@ -322,7 +322,7 @@ def _with_built(
 def pin_environment_of(
     experiment: spec.Experiment, folder: Path, site: Site, log: Callable[[str], None] = lambda line: None
 ) -> EnvironmentPin:
-    """Return the pin of an experiment's environment; `folder` holds the code.
+    """Pin an experiment's environment; `folder` holds the code.
 
     A site's own interpreter is inspected over ssh.
     """

@@ -1,4 +1,4 @@
-"""Preview of a plan: errors are reported together, and a dirty tree is allowed."""
+"""Preview of a plan: all errors are reported together, and a dirty tree is allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNPINNED = ("dirty-tree", "no-commit")
 
 @dataclass(slots=True)
 class Preview:
-    """Collects the errors of `with preview:` blocks until `check`.
+    """Collector of the errors in `with preview:` blocks, until `check` raises them.
 
     Attributes:
         refusals: errors that a launch of this plan would raise.
@@ -35,14 +35,14 @@ class Preview:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """Collect an error and continue."""
+        """Collect a WindlassError and suppress it."""
         if not isinstance(error, WindlassError):
             return False
         self._errors.append(error)
         return True
 
     def code(self, pin: Callable[[bool], T], *, is_given: bool) -> T:
-        """Return the code pin, `pin(False)`, or if that is refused a snapshot, `pin(True)`.
+        """Return the code's pin, `pin(False)`; if that is refused, return the pin of a snapshot, `pin(True)`.
 
         Args:
             is_given: whether the user chose how to pin a dirty tree.
@@ -56,7 +56,7 @@ class Preview:
             return pin(True)
 
     def image(self, pin: Callable[[], T], unknown: Callable[[], T | None]) -> T:
-        """Return the image pin, or `unknown()` with a note if the registry cannot be reached."""
+        """Return the image's pin; if the registry cannot be reached, return `unknown()` and add a note."""
         try:
             return pin()
         except UnreachableError as error:
@@ -69,7 +69,7 @@ class Preview:
             return found
 
     def check(self) -> None:
-        """Raise the collected errors, several as one error with all their problems.
+        """Raise the collected errors, if any; several are combined into one error.
 
         Raises:
             WindlassError: at least one error was collected.

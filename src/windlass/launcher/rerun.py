@@ -1,4 +1,4 @@
-"""Plan of a rerun: the old run's pins, at the same site or another."""
+"""Plan for a rerun: the old run's pins, at the same site or another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OUR_NOTES = ("rerun of ", "verification of ", "the image of ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """Differences between a rerun and the old run.
+    """Options of a rerun: how it may differ from the old run.
 
     Attributes:
         on: another place; the old run's if empty.
@@ -59,7 +59,7 @@ def prepare_rerun(
     *,
     log: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """Return the plan of a run, ready to be launched again with its pins.
+    """Plan a run again with its pins, ready to be launched.
 
     Args:
         overrides: shorthand for `Rerun(overrides=...)`.
@@ -134,7 +134,9 @@ def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Ma
 
 
 def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> list[str]:
-    """Return environment overrides, allowed only at another kind of site; refuse overrides of other pinned keys."""
+    """Return the overrides of the environment, which only another kind of site allows; refuse those of other pinned
+    keys.
+    """
     is_elsewhere = site.backend != old.site.backend
     changed = []
     for override in overrides:
@@ -151,7 +153,7 @@ def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> l
 
 
 def _check_can_move(run: RunFolder, old: Plan, site: Site) -> None:
-    """Refuse to move code that ran in place, since it was never pinned."""
+    """Raise if code that ran in place would be moved to another site, since it was never pinned."""
     if old.pins.code.kind != "in-place" or site.backend == old.site.backend:
         return
     raise PreconditionError(
@@ -170,7 +172,7 @@ def _pins(
     home: Home,
     log: Callable[[str], None],
 ) -> Pins:
-    """Return the old pins, with environment and image pinned again from the run's code."""
+    """Return the old pins, with the environment and image pinned again from the run's code."""
     from windlass.launcher.prepare import pin_environment_of, pin_image_of  # lazy: most reruns change no environment
 
     image = pin_image_of(experiment, old.pins.code, base / experiment.code, site, home, log)
@@ -180,7 +182,7 @@ def _pins(
 
 @contextmanager
 def _pinned_code(run: RunFolder, old: Plan, experiment: Experiment, base: Path, home: Home) -> Iterator[Path]:
-    """Yield a folder with the run's code: its checkout, if that still exists."""
+    """Yield a folder with the run's code: its checkout, or a temporary one if that was removed."""
     pin, own = old.pins.code, base / experiment.code
     with tempfile.TemporaryDirectory(prefix="windlass-code-") as temporary:
         place = run.code if run.code.is_dir() else Path(temporary) / "code"

@@ -1,4 +1,4 @@
-"""Python interface of a run: inspect, follow, stop and continue it, read its outputs."""
+"""Python interface to a run: inspect, follow, stop and continue it, and read its outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Run:
-    """Run; `Run.find` accepts an id, its start, its last four or more letters, a name or `last`."""
+    """A run of an experiment, found with `Run.find` or returned by `launch`."""
 
     def __init__(self, folder: RunFolder, home: Home) -> None:
         self.folder = folder
@@ -39,7 +39,9 @@ class Run:
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> Run:
-        """Return the only run that `ref` matches. Raises NotFoundError or UsageError otherwise."""
+        """Return the only run that `ref` matches: an id, an id's beginning or last four or more letters, a name, or
+        `last`. Raises NotFoundError or UsageError otherwise.
+        """
         home = home or Home.default()
         return cls(find(home, ref), home)
 
@@ -50,7 +52,7 @@ class Run:
 
     @property
     def facts(self) -> RunFacts:
-        """Return the current facts from the run's journal."""
+        """Return the current facts recorded in the run's journal."""
         return self.folder.facts()
 
     @property
@@ -65,17 +67,17 @@ class Run:
 
     @property
     def outputs(self) -> Mapping[str, Path]:
-        """Return output folders by task."""
+        """Return the paths of the output folders by task."""
         return {task: self.folder.out(task) for task in self.facts.tasks}
 
     def output(self, task: str) -> Path:
-        """Return the output folder of a task. Raises NotFoundError, with the closest name."""
+        """Return the path of a task's output folder. Raises NotFoundError, naming the closest match."""
         from windlass.launcher import output_files  # lazy: see below
 
         return output_files.output_folder(self.folder, task)
 
     def fetch_output(self, task: str) -> Path:
-        """Return the output folder of a task, fetching it first from a site. Blocking.
+        """Return the path of a task's output folder, fetched first if it is at a site. Blocking.
 
         Raises:
             NotFoundError: there is no such task, or it has no output.
@@ -160,7 +162,7 @@ class Run:
         return cls(import_run(path, home), home)
 
     def metrics(self, name: str, task: str | None = None) -> list[MetricPoint]:
-        """Return a reported series, by step: `run.metrics("loss")[-1].value`.
+        """Return the points of a reported metric, by step: `run.metrics("loss")[-1].value`.
 
         If a later attempt reported a step again, its value counts; values without a step come first, with step -1.
         """
@@ -169,7 +171,7 @@ class Run:
         return metrics.series(self.folder, name, task)
 
     def reconcile(self) -> list[str]:
-        """Compare the run's record with its jobs, act on differences, and return the actions.
+        """Compare the run's record with its jobs and act on differences; return a line about each action.
 
         Submits, cancels and ends jobs as needed, unlike the methods that only read.
         """
@@ -223,7 +225,7 @@ class Run:
         return self._read(lambda is_over: reader.rest() if is_over else reader.poll(), follow, timeout_s)
 
     def events(self, *, follow: bool = False, timeout_s: float | None = None) -> Iterator[Record]:
-        """Return an iterator over the events of the run: attempts, processes, checkpoints, ends and so on.
+        """Return an iterator over the run's events: attempts, processes, checkpoints, ends and so on.
 
             for event in run.events(follow=True):
                 print(event.at, event.kind, event.data)
@@ -263,7 +265,7 @@ class Run:
         return iter(look(True))
 
     def stop(self, *, checkpoint: bool = False, now: bool = False) -> None:
-        """Stop the run: `checkpoint` lets the code save first, `now` kills it."""
+        """Stop the run; `checkpoint` lets the code save first, `now` kills it."""
         from windlass.launcher import control  # lazy: see above
 
         if now:
@@ -284,7 +286,7 @@ class Run:
         return control.resume(self.folder, self._home)
 
     def rerun(self, overrides: Sequence[str] = (), *, on: str = "") -> Run:
-        """Start a new run with this run's pins; overrides change parameters, resources and limits.
+        """Start a new run with this run's pins; overrides may change parameters, resources and limits.
 
         Args:
             on: another place; a different kind of place may need an environment override (`env.image=...`).
@@ -311,7 +313,7 @@ class Run:
         return list(verify(self.folder))
 
     def verify(self, reexecution: Reexecution | None = None) -> Verification:
-        """Check every part, execute the plan again and compare outputs. Blocks until the new run ends.
+        """Check every part of the run, execute its plan again, and compare the outputs. Blocks until the new run ends.
 
         Raises:
             PreconditionError: the run did not succeed, or has no outputs to compare.
@@ -322,7 +324,7 @@ class Run:
         return prove(self.folder, self._home, reexecution)
 
     def diff(self, other: Run) -> list[Difference]:
-        """Return differences between two runs, by cause, with files for code and data."""
+        """Return the differences between two runs by cause, with changed files for code and data."""
         from windlass.launcher.verify.difference import explained  # lazy: as above
 
         return explained(self.folder, other.folder, self._home)

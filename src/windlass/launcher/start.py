@@ -1,4 +1,4 @@
-"""Start of a run: its folder, checkout, environment and secrets, then its jobs."""
+"""Start of a run: create its folder, checkout, environment and secrets, then submit its jobs."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def start_runs(
 
 
 def _record_refusal(run: RunFolder, home: Home) -> None:
-    """Record the end of a refused run; call it after its launch, which holds the lock."""
+    """Record the end of a refused run; call this after its launch, which holds the lock."""
     from windlass.launcher.reconcile.reconciler import reconcile_run  # lazy: few launches are refused
 
     reconcile_run(run, home)
 
 
 def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> PreconditionError | None:
-    """Call `submit_all`; if the place cannot be reached, the hint warns not to launch again."""
+    """Call `submit_all`; if the site cannot be reached, the hint warns not to launch again."""
     try:
         return submit_all(Client(run, prepared.home, prepared.plan), _jobs(prepared), journal)
     except UnreachableError as error:
@@ -102,7 +102,7 @@ def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> Preco
 
 
 def _submit_together(made: Sequence[tuple[Prepared, RunFolder]]) -> None:
-    """Submit all jobs together if the backend can; refused jobs are later submitted one by one."""
+    """Submit all jobs together if the backend can do that; refused jobs are later submitted one by one."""
     found = [
         rendered_job(run, one.plan, one.home, task, number)[1]
         for one, run in made
@@ -134,7 +134,7 @@ def _make(
     run_id: str = "",
     stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:
-    """Create a run, staged and with recorded jobs; it is locked until the stack is closed."""
+    """Create a run, stage it and record its jobs; it stays locked until the stack is closed."""
     check_state_folder(prepared.plan.site, prepared.home)
     run_id = run_id or new_run_id(prepared.experiment.name)
     content = json.dumps(prepared.plan.to_data(), indent=1, sort_keys=True).encode()

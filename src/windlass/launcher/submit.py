@@ -72,7 +72,7 @@ def submit_intended(ports: ClientPorts, task: str, number: int, journal: ClientJ
 
 
 def submit_all(ports: ClientPorts, jobs: Mapping[str, int], journal: ClientJournal) -> PreconditionError | None:
-    """Submit recorded jobs up to the first refusal, and return that.
+    """Submit recorded jobs until one is refused; return that refusal, or None.
 
     After a refusal the run stops: submitted tasks get a stop request, the other tasks never start.
     """

@@ -1,4 +1,4 @@
-"""Checks that the plan, journal, outputs, code and data of an imported run match."""
+"""Check that the plan, journal, outputs, code and data of an imported run match."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["check_arrived"]
 
 
 def check_arrived(run: RunFolder, path: Path, home: Home, contents: Contents, *, pack: Path) -> None:
-    """Check that the parts of an imported run match; their bytes were checked before.
+    """Check that the parts of an imported run match each other; their bytes were checked before.
 
     The pack's commit is added to windlass's repository, which is harmless if the run is then refused.
 

@@ -46,7 +46,7 @@ _PAUSES_S = (0.2, 1.0, 3.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """Archive that was written.
+    """Archive that an export wrote.
 
     Attributes:
         sha256: digest of the file, for checking copies.
@@ -62,7 +62,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """Optional parts of an archive, and parts that are left out because they are at a site."""
+    """Optional parts to include, and parts that are left out because they are at a site."""
 
     checkpoints: bool
     data: bool
@@ -80,7 +80,7 @@ def export_run(
     with_secrets: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> Exported:
-    """Write a finished run to an archive, atomically. Blocking: reads everything twice.
+    """Write a finished run to an archive, atomically. Blocking; every file is read twice.
 
     Args:
         target: a file that does not exist yet; its name ends in `.tar.gz`, `.tar.zst` or `.tar`.
@@ -123,7 +123,7 @@ def export_run(
 
 
 def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[str], None], wanted: _Wanted) -> Contents:
-    """Collect and write the files; repeat if a supervisor that is exiting wrote to the journal."""
+    """Collect and write the files; repeat if an exiting supervisor wrote to the journal meanwhile."""
     for pause_s in (*_PAUSES_S, 0.0):
         try:
             contents = _gather(run, home, path.parent, wanted)
@@ -141,7 +141,7 @@ def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[st
 
 
 def _refuse_secrets(contents: Contents, home: Home) -> None:
-    """Refuse files that contain secrets: a task can write its secrets to any file."""
+    """Raise if a file contains a secret: a task can write its secrets to any file."""
     from windlass.launcher.archive.secret_search import find_secrets  # lazy: only an export needs these
     from windlass.secrets.lookup import open_secrets
 
@@ -160,7 +160,7 @@ def _refuse_secrets(contents: Contents, home: Home) -> None:
 
 
 def _bring_outputs(run: RunFolder, home: Home, facts: RunFacts) -> dict[str, str]:
-    """Fetch the outputs of a run at a site; return what is left out, by path in the archive."""
+    """Fetch a run's outputs from its site; return what is left out, by path in the archive."""
     if not run.is_mirrored:
         return {}
     from windlass.launcher.remote.mirror import mirror_of_run  # lazy: most runs are on this machine
@@ -176,7 +176,7 @@ def _bring_outputs(run: RunFolder, home: Home, facts: RunFacts) -> dict[str, str
 
 
 def _fresh_beside(target: Path) -> Path:
-    """Create a temporary folder beside the target; remove leftovers of killed exports."""
+    """Create a temporary folder beside the target, and remove those that killed exports left behind."""
     prefix = f".{target.name}.export-"
     for left in target.parent.glob(f"{prefix}*"):
         pid = left.name.removeprefix(prefix).partition("-")[0]
@@ -191,7 +191,7 @@ def _fresh_beside(target: Path) -> Path:
 
 
 def _gather(run: RunFolder, home: Home, fresh: Path, wanted: _Wanted) -> Contents:
-    """Digest everything to export; files created for the export are in `fresh`."""
+    """Compute the digests of everything to export; files created for the export are in `fresh`."""
     plan, left_out = Plan.from_data(run.plan()), dict(wanted.away)
     provenance = _provenance(run)
     items = list(_own_items(run, fresh, left_out, has_checkpoints=wanted.checkpoints))
@@ -243,7 +243,7 @@ def _own_items(run: RunFolder, fresh: Path, left_out: dict[str, str], *, has_che
 
 
 def _is_ours_alone(item: Item) -> bool:
-    """Return whether a file in journal, jobs or logs is only of use on this machine."""
+    """Return whether a file in journal, jobs or logs is of use only on this machine."""
     name = item.path.rpartition("/")[2]
     return name.startswith(".") or name.endswith(_STAYS)
 
@@ -299,7 +299,7 @@ def _write(contents: Contents, path: Path, name: str) -> None:
 
 
 def _place(made: Path, target: Path) -> None:
-    """Rename the finished file, unless the target was created in the meantime."""
+    """Rename the finished file to the target, unless the target was created in the meantime."""
     try:
         os.link(made, target)
     except FileExistsError as error:

@@ -1,4 +1,4 @@
-"""Atomic import of an archive as a run of this home; every byte is checked."""
+"""Atomic import of an archive as a run in this home; every byte is checked."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def import_run(path: Path, home: Home) -> RunFolder:
 
 
 def _check_names(path: Path, contents: Contents) -> None:
-    """Refuse files that an export never writes, since other commands might interpret them."""
+    """Raise if the archive has files that an export never writes, since other commands might interpret them."""
     for item in contents.items:
         first, _, rest = item.path.partition("/")
         part, _, below = rest.partition("/")
@@ -81,7 +81,7 @@ def _check_room(contents: Contents, home: Home) -> None:
 
 
 def _shaped(fresh: Path, contents: Contents) -> Path:
-    """Arrange the files as a run's folder, still under a hidden name."""
+    """Arrange the files as a run's folder, which still has a hidden name."""
     folder = fresh / contents.run_id
     try:
         os.rename(fresh / "in" / "run", folder)

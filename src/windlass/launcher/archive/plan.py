@@ -1,4 +1,4 @@
-"""Plan of a run on this machine, with imported data read from the import."""
+"""Plan of a run as it applies on this machine, with imported data read from the import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["plan_here"]
 
 
 def plan_here(run: RunFolder) -> Plan:
-    """Return a run's plan; only paths of imported data are changed, so the hash stays equal.
+    """Return a run's plan, with only the paths of imported data changed, so that the hash stays equal.
 
     Raises:
         NotFoundError, PreconditionError: see `Plan.from_data` and `RunFolder.plan`.

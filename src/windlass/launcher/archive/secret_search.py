@@ -1,4 +1,4 @@
-"""Search for secrets in files to export, including compressed files."""
+"""Search for secrets in the files to export, including compressed files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BROKEN = (
 
 
 def find_secrets(items: Iterable[Item], secrets: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """Return the names of the secrets in each file, by path in the archive; clean files are omitted.
+    """Return the names of the secrets in each file, by its path in the archive; files without secrets are omitted.
 
     File names and link targets are searched too. Raises OSError for an unreadable file, and PreconditionError
     (`archive-changed`) for a file that was deleted.

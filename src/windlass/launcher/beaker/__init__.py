@@ -1,1 +1,1 @@
-"""Beaker sites: image, secrets, storage, and file transport."""
+"""Support for Beaker sites: image, secrets, storage, and file transport."""

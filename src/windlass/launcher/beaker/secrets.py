@@ -13,12 +13,12 @@ __all__ = ["beaker_secret_names", "delivery_in_job", "names_at_beaker"]
 
 
 def delivery_in_job(run_id: str) -> Path:
-    """Return the path of the in-memory file of values in the run's containers."""
+    """Return the path of the in-memory file with secret values in the run's containers."""
     return Path(f"/dev/shm/windlass-{run_id}/secrets.json")  # noqa: S108 - see above
 
 
 def beaker_secret_names(plan: Plan) -> dict[str, str]:
-    """Return by variable the workspace's name of each secret of a plan. Queries Beaker.
+    """Return the name of each of a plan's secrets in the workspace, by variable. Queries Beaker.
 
     Raises:
         AccessError: a secret is missing.
@@ -34,7 +34,7 @@ def beaker_secret_names(plan: Plan) -> dict[str, str]:
 
 
 def names_at_beaker(wanted: Mapping[str, str], known: Iterable[str], user: str, workspace: str) -> dict[str, str]:
-    """Return Beaker secret names by variable, preferring the user's own (`USER_NAME`). Pure.
+    """Return the names of Beaker's secrets by variable, preferring the user's own (`USER_NAME`). Pure.
 
     Args:
         wanted: names of the secrets by variable.

@@ -44,7 +44,7 @@ def ask_beaker(profile: Profile, *, today: str) -> Profile:
 
 
 def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = None) -> SiteCheck:
-    """Look up a profile's settings at Beaker and record the results. Submits no job.
+    """Check a profile's settings against Beaker and record the results. Submits no job.
 
     Args:
         home: WINDLASS_HOME, where the history is.
@@ -90,7 +90,7 @@ def _workspace(service: BeakerService, name: str) -> str:
 
 
 def _storage(profile: Profile, home: Path) -> CheckResult:
-    """Return a result that describes where files of runs are stored."""
+    """Return a check result that says where the files of runs are stored."""
     shared = profile.fs.shared
     kind = storage_of(profile, home)
     if kind is Storage.DATASETS and not shared:
@@ -105,7 +105,7 @@ def _storage(profile: Profile, home: Path) -> CheckResult:
 
 
 def _found(name: str, look: Callable[[], str]) -> CheckResult:
-    """Run one check; a refusal becomes a result, an unreachable service raises."""
+    """Run one check; a refusal becomes a failed result, an unreachable service raises."""
     try:
         return CheckResult(name=name, nodes=0, status="ok", message=look())
     except UnreachableError:

@@ -1,4 +1,4 @@
-"""Storage of a run at a Beaker site, and how this machine reaches it.
+"""Storage for a run at a Beaker site, and how this machine reaches it.
 
 `LOCAL`: the jobs' storage is mounted on this machine under the same path and holds WINDLASS_HOME. `SSH`: a host with
 that storage is reached over ssh, like the login node of a Slurm site. `DATASETS`: files are uploaded as a dataset.
@@ -17,7 +17,7 @@ __all__ = ["Storage", "state_of_jobs", "storage_of", "uses_datasets"]
 
 
 class Storage(Enum):
-    """Way in which a client reaches the files of a run."""
+    """Way in which a client reaches a run's files."""
 
     LOCAL = "local"
     SSH = "ssh"
@@ -25,7 +25,7 @@ class Storage(Enum):
 
 
 def storage_of(profile: Profile, home: Path) -> Storage:
-    """Return the way to reach a site's files; `home` is WINDLASS_HOME."""
+    """Return how a client reaches a site's files; `home` is WINDLASS_HOME."""
     if profile.ssh:
         return Storage.SSH
     shared = _shared(profile)
@@ -34,12 +34,12 @@ def storage_of(profile: Profile, home: Path) -> Storage:
 
 
 def uses_datasets(profile: Profile, home: Path) -> bool:
-    """Return whether files of runs are transferred as datasets."""
+    """Return whether the files of runs are transferred as datasets."""
     return profile.kind == "beaker" and storage_of(profile, home) is Storage.DATASETS
 
 
 def state_of_jobs(profile: Profile) -> PurePosixPath:
-    """Return windlass's folder in jobs: on their storage, else in their results."""
+    """Return the path of windlass's folder inside jobs: on their storage, otherwise in their results."""
     return PurePosixPath(_shared(profile) or profile.beaker.results) / "windlass"
 
 

@@ -1,4 +1,4 @@
-"""Transport for Beaker sites without ssh: uploads messages as a dataset, reads records from job results.
+"""Transport for Beaker sites without ssh: uploads messages as a dataset, and reads records from jobs' results.
 
 It replaces `RemoteClient`. The mirror's messages go to an outbox beside the run and are immediately applied to a
 staging copy, a folder with the expected state of the site. When a job is submitted, all messages so far become its
@@ -67,7 +67,7 @@ class BeakerTransport:
     def request(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Answer `sync` and `fetch` from the staging copy, like `RemoteClient.request`.
+        """Answer `sync` and `fetch` from the local staging copy, like `RemoteClient.request`.
 
         Raises:
             PreconditionError: the request needs a server at the site.
@@ -94,7 +94,7 @@ class BeakerTransport:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """Queue folders as one message; folders that exist at the site will not be replaced."""
+        """Queue folders as one message; it will not replace folders that exist at the site."""
         for name in empty.get(self._root, ()):
             (self._staging / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._outbox():
@@ -105,14 +105,14 @@ class BeakerTransport:
             self._add_message("unpack", message)
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """Return the job with the name of its bundle's dataset. Asks Beaker for the user name."""
+        """Return the job document with the name of its bundle's dataset added. Asks Beaker for the user's name."""
         from windlass.backends.beaker.render import experiment_name  # lazy: imported with the backend
 
         bundle = f"{self._service.user()}/{experiment_name(document)}-files"
         return replace(document, beaker=replace(document.beaker, bundle=bundle))
 
     def finish_upload(self, folder: Path) -> None:
-        """Upload all messages so far as the bundle of a job; an existing bundle is reused."""
+        """Upload all messages queued so far as the bundle of a job, or reuse an existing bundle."""
         document = JobDocument.read(folder / "job.json")
         self._queue_pulled()
         with tempfile.TemporaryDirectory(prefix="windlass-bundle-") as scratch:
@@ -130,7 +130,7 @@ class BeakerTransport:
     # --- outbox -----------------------------------------------------------------------------------------------
 
     def _outbox(self) -> list[tuple[str, str]]:
-        """Return (command, file) of each message, in order."""
+        """Return a (command, file) pair for each queued message, in order."""
         try:
             found = read_json(self._folder / CONTENT)
         except FileNotFoundError:
@@ -159,7 +159,7 @@ class BeakerTransport:
     # --- results -----------------------------------------------------------------------------------------------
 
     def _receive(self, prefixes: Sequence[str], *, is_whole: bool = False) -> None:
-        """Append new bytes of the first replicas' results to the staging copy.
+        """Append new bytes from the first replicas' results to the staging copy.
 
         Args:
             is_whole: files may have been replaced; fetch a file completely if its size differs.
@@ -177,7 +177,7 @@ class BeakerTransport:
         self._looked_at = time.monotonic()
 
     def _datasets(self) -> Iterator[str]:
-        """Yield the results dataset of each job of the first replica, oldest first."""
+        """Yield the results dataset of each of the first replica's jobs, oldest first."""
         for path in sorted(self._run.jobs.glob("*/submitted.json"), key=lambda path: path.stat().st_mtime):
             submitted = read_json(path)
             assert isinstance(submitted, dict)
@@ -212,7 +212,7 @@ class BeakerTransport:
         return set(map(str, found))
 
     def _note_received(self, name: str) -> None:
-        """Record a received file. Call it with the lock held: other processes may receive too."""
+        """Record that a file was received. Call this with the lock held: other processes may receive too."""
         known = self._received()
         if name not in known:
             write_json(self._folder / "received.json", sorted(known | {name}))

@@ -26,7 +26,7 @@ __all__ = ["SiteCheckpoints", "checkpoints_at_site", "collect_environments"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteCheckpoints:
-    """Checkpoints of a task at its site.
+    """Checkpoints of one task at its site.
 
     Attributes:
         site: name of the site.
@@ -43,7 +43,7 @@ class SiteCheckpoints:
     sizes: Mapping[Path, int]
 
     def remove(self, chosen: Sequence[CheckpointFiles]) -> None:
-        """Remove the chosen checkpoints; all are hidden before the first is deleted."""
+        """Remove the chosen checkpoints; all of them are hidden before the first is deleted."""
         names = [each.path.relative_to(_folder(self.mirror, self.task)).as_posix() for each in chosen]
         header = {"what": "checkpoints", "root": str(self.mirror.root), "task": self.task, "names": names}
         self.mirror.transport.request("clear", header)
@@ -88,7 +88,7 @@ def _folder(mirror: Mirror, task: str) -> Path:
 def collect_environments(
     home: Home, profile: Profile, older_than_s: float, *, is_dry: bool
 ) -> Iterator[Removal | Kept]:
-    """Remove environments at a site that no unfinished run needs and that were not used recently.
+    """Remove a site's environments that no unfinished run needs and that were not used recently.
 
     Raises:
         PreconditionError: the site has no windlass folder.

@@ -47,7 +47,7 @@ _LEFT_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Plans of all runs as text, to search for keys and digests.
+    """Text of all runs' plans, to be searched for keys and digests.
 
     Attributes:
         plans: by run, the text of its plan, and whether the run may still continue.
@@ -70,7 +70,9 @@ class Needs:
 def clear(
     home: Home, *, has_images: bool, has_data: bool, older_than_s: float, drops_pinned: bool, is_dry: bool
 ) -> Iterator[Removal | Kept]:
-    """Remove unneeded items; yield those removed and kept. `is_dry` removes nothing. Blocking."""
+    """Remove images and data that no run needs; yield what was removed and what was kept. With `is_dry`, remove
+    nothing. Blocking.
+    """
     seen: list[Removal | Kept] = []
     if has_images:
         seen += old_images(home, older_than_s, drops_pinned=drops_pinned)
@@ -89,7 +91,7 @@ def clear(
 
 
 def needs_of(home: Home) -> Needs:
-    """Read the plans of a home's runs; an unreadable run is assumed to continue."""
+    """Read the plans of a home's runs; an unreadable run is assumed to be able to continue."""
     index = Index(home)
     index.refresh()
     plans = {}
@@ -101,7 +103,7 @@ def needs_of(home: Home) -> Needs:
 
 
 def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -> Iterator[Removal | Kept]:
-    """Yield every image that windlass built on this machine, from its record."""
+    """Yield every image that windlass built on this machine, from its records."""
     from windlass.pin.image.records import (
         list_records,  # lazy: most homes have no images
         record_path,
@@ -127,7 +129,7 @@ def old_images(home: Home, older_than_s: float, *, drops_pinned: bool = False) -
 
 
 def _is_used_since(marker: Path, removal: Removal) -> bool:
-    """Return whether a launch has touched its marker since it was listed."""
+    """Return whether a launch has used an item, by its marker, since it was listed."""
     return bool(removal.used_at) and marker.exists() and marker.stat().st_mtime != removal.used_at
 
 
@@ -136,7 +138,7 @@ def _used(used_at: float, now: float, older_than_s: float) -> str:
 
 
 def remove_image(removal: Removal, home: Home) -> bool:
-    """Remove an image and its record; False if it is in use or its engine is missing."""
+    """Remove an image and its record; return False if it is in use or its engine is missing."""
     from windlass.pin.image.engine import find_engine  # lazy: as above
     from windlass.pin.image.records import list_records, record_path
 
@@ -160,7 +162,7 @@ def remove_image(removal: Removal, home: Home) -> bool:
 
 
 def _own_names(record: ImageRecord, engine: ImageEngine) -> Iterator[str]:
-    """Yield the names that windlass gave an image; engines keep an image that has a name."""
+    """Yield the names that windlass gave an image; an engine keeps an image that still has a name."""
     yield from record.tags
     facts = engine.find(record.image_id)
     for tag in facts.tags if facts is not None else ():
@@ -170,7 +172,7 @@ def _own_names(record: ImageRecord, engine: ImageEngine) -> Iterator[str]:
 
 
 def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = False) -> Iterator[Removal | Kept]:
-    """Yield every folder of prepared data on this machine, and leftovers of killed builders."""
+    """Yield every folder of prepared data on this machine, and what killed builders left behind."""
     from windlass.supervise.builds.once import READY, is_being_built  # lazy: most homes have none
 
     folder = home.path / _BUILT
@@ -197,7 +199,7 @@ def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = Fals
 
 
 def remove_built_data(removal: Removal, _home: Home) -> bool:
-    """Remove a folder of prepared data, holding the lock of its builders; idempotent.
+    """Remove a folder of prepared data while holding its builders' lock; idempotent.
 
     Returns False if a launch has used it since it was listed.
     """
@@ -220,7 +222,7 @@ def remove_built_data(removal: Removal, _home: Home) -> bool:
 
 
 def collect_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry: bool) -> Iterator[Removal | Kept]:
-    """Remove unneeded versions of data from the store; `is_dry` only lists. Named versions stay."""
+    """Remove versions of data that no run needs from the store; with `is_dry`, only list them. Named versions stay."""
     from windlass.launcher.data import Data  # lazy: most homes have no store
 
     data = Data(home=home)

@@ -46,7 +46,7 @@ Kind = Literal["run", "checkpoint", "environment", "image", "built data", "data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Item to remove, with the reason.
+    """Item that can be removed, with the reason.
 
     Attributes:
         used_at: time of its marker; the item is kept if that has changed since. 0: not checked.
@@ -75,7 +75,7 @@ class Kept:
 
 
 def leftovers(home: Home) -> Iterator[Removal]:
-    """Yield leftovers of killed commands: partial runs, and secrets of finished runs."""
+    """Yield what killed commands left behind: partial runs, and secrets of finished runs."""
     for entry in os.scandir(home.runs):
         found = _HALF_MADE.match(entry.name)
         is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT_S
@@ -87,7 +87,7 @@ def leftovers(home: Home) -> Iterator[Removal]:
 
 
 def _old_secrets(home: Home) -> Iterator[Removal]:
-    """Yield delivered secrets of this home's finished runs; those of unknown runs are kept."""
+    """Yield the delivered secrets of this home's finished runs; those of unknown runs are kept."""
     from windlass.secrets.delivery import delivery_folders  # lazy: imported where it is used once
     from windlass.supervise.remote.delivery import delivery_token
 
@@ -104,7 +104,7 @@ def _old_secrets(home: Home) -> Iterator[Removal]:
 
 
 def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
-    """Yield runs that ended at least `older_than_s` ago; skip unreadable and active runs.
+    """Yield runs that ended at least `older_than_s` ago, without unreadable and active runs.
 
     A run whose files another run uses as data is kept.
     """
@@ -121,7 +121,7 @@ def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
 
 
 def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
-    """Yield every built environment, to remove if no run needs it and it was not used recently.
+    """Yield every built environment: it can be removed if no run needs it and it was not used recently.
 
     Every run that did not succeed needs its environment, because it may be continued.
     """
@@ -150,7 +150,7 @@ def _why_kept(place: Path, texts: Mapping[str, str], before: float) -> str:
 
 
 def needs(home: Home) -> dict[str, str]:
-    """Return the plan and places, as text, of every run that may continue."""
+    """Return the text of the plan and places of every run that may continue."""
     found = {}
     for row in _rows(home):
         if row.state != State.SUCCEEDED:
@@ -168,7 +168,7 @@ def _rows(home: Home) -> list[RunRow]:
 
 
 def remove(removal: Removal, home: Home) -> bool:
-    """Remove an item; False if it is now needed.
+    """Remove an item; return False if it is needed by now.
 
     Raises:
         WindlassError: the site of a run refuses or cannot be reached; nothing was removed on this machine.
@@ -196,7 +196,7 @@ def remove(removal: Removal, home: Home) -> bool:
 
 
 def _remove_run(run: RunFolder, home: Home) -> bool:
-    """Hide the run with one rename, holding the lock of `retry` and `resume`, then delete it."""
+    """While holding the lock of `retry` and `resume`, hide the run with one rename, then delete it."""
     trash = home.runs / f"{TRASH}{run.id}"
     with lock(run.path / "reconcile.lock"):
         if not run.facts().state.is_terminal or has_processes(run):
@@ -209,7 +209,7 @@ def _remove_run(run: RunFolder, home: Home) -> bool:
 
 
 def _remove_at_site(run: RunFolder, home: Home) -> None:
-    """Remove the folder and the secrets of a run at its site, which refuses that while the run is active there."""
+    """Remove a run's folder and secrets at its site, which refuses to while the run is active there."""
     from windlass.launcher.remote.mirror import mirror_of_run  # lazy: most runs are on this machine
 
     mirror = mirror_of_run(run, home)
@@ -219,7 +219,7 @@ def _remove_at_site(run: RunFolder, home: Home) -> None:
 
 
 def has_processes(run: RunFolder) -> bool:
-    """Return whether a guard or supervisor of the run may still be alive."""
+    """Return whether one of the run's guards or supervisors may still be alive."""
     from windlass.backends import JobState  # lazy: imported where it is used once
     from windlass.launcher.client import backend_of
     from windlass.launcher.submit import submission_of

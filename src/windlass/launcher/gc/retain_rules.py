@@ -1,4 +1,4 @@
-"""Retention rules of runs (`retain:`): list and remove what they no longer keep."""
+"""Retention rules of runs (`retain:`): list and remove what the rules no longer keep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["enforce", "half_removed", "retained"]
 
 
 def retained(home: Home, now: float | None = None) -> Iterator[Removal | Kept]:
-    """Yield what the rules of all runs remove and keep. Changes nothing.
+    """Yield what the rules of all runs would remove and keep. Changes nothing.
 
     Active runs are skipped. Rules on checkpoints at a site query the site; if it cannot be reached, they are kept.
     """
@@ -108,7 +108,7 @@ def _needed(
     reader: Callable[[RunFolder, str], str],
     there: SiteCheckpoints | None,
 ) -> Mapping[Path, str]:
-    """Return checkpoints that are kept regardless of the rules, with the reasons."""
+    """Return the checkpoints that are kept regardless of the rules, with the reasons."""
     user = reader(run, f"checkpoints/{task}")
     if user:
         return {each.path: f"{user} reads data from it" for each in held}
@@ -122,7 +122,7 @@ def _needed(
 
 
 def enforce(removal: Removal, home: Home) -> bool:
-    """Remove an item that `retained` listed; False if it must now stay. Blocking; idempotent."""
+    """Remove an item that `retained` listed; return False if it must stay by now. Blocking; idempotent."""
     if removal.kind == "run":
         is_read = retention.readers(home)(RunFolder(removal.path), "")
         return not is_read and remove(removal, home)

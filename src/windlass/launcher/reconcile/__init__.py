@@ -1,1 +1,1 @@
-"""Compare a run's record with its jobs, and act on differences."""
+"""Comparison of a run's record with its jobs, and actions on the differences."""

@@ -1,4 +1,4 @@
-"""Actions that a run needs from a client, determined without changing anything.
+"""Assessment of which actions a run needs from a client, without changing anything.
 
 `reconciler.reconcile_run` carries them out; read-only commands print them. The commands are listed in
 docs/decisions/0021-commands-that-look-change-nothing.md.
@@ -49,7 +49,7 @@ LOOK_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """Backend's observations of a run's jobs.
+    """What the backend observed about a run's jobs.
 
     Attributes:
         newest: newest job by task.
@@ -61,7 +61,7 @@ class _Seen:
 
 
 def assess(run: RunFolder, home: Home) -> Assessment:
-    """Return the actions a run needs, and its suspended jobs. Changes nothing.
+    """Return the actions that a run needs, and its suspended jobs. Changes nothing.
 
     Queries the backend once if the run is active.
 
@@ -102,7 +102,9 @@ def assess(run: RunFolder, home: Home) -> Assessment:
 
 
 def was_staged(ports: ClientPorts, facts: RunFacts) -> bool:
-    """Return whether a run's files were all staged: jobs are recorded only then, whatever was deleted since."""
+    """Return whether all of a run's files were staged; jobs are recorded only after that, whatever was deleted
+    since.
+    """
     return ports.files.is_staged() or any(task.jobs for task in facts.tasks.values())
 
 
@@ -119,7 +121,7 @@ def is_settled(facts: RunFacts) -> bool:
 def next_action(
     ports: ClientPorts, *, reads_requests: bool, pull: Callable[[], object] | None = None
 ) -> tuple[str, Action] | None:
-    """Return a run's next action and its task. Jobs are observed before facts are read.
+    """Return a run's next action and its task, or None. Jobs are observed before facts are read.
 
     Args:
         reads_requests: whether running jobs read clients' requests.
@@ -162,7 +164,7 @@ def _observe(ports: ClientPorts, facts: RunFacts, *, patience_s: float | None = 
 
 
 def _actions(ports: ClientPorts, facts: RunFacts, seen: _Seen, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
-    """Yield actions for tasks and leftover jobs; observe again after carrying one out."""
+    """Yield actions for tasks and leftover jobs; after carrying one out, observe the jobs again."""
     for name, task in facts.tasks.items():
         action = _action_for(ports, facts, task, seen, reads_requests=reads_requests)
         if action is not None:
@@ -216,7 +218,7 @@ def _in_words(ports: ClientPorts, facts: RunFacts, seen: _Seen, task: str, actio
 
 
 def _what(action: Action) -> str:
-    """Describe the reason for an action."""
+    """Describe why an action is needed."""
     if isinstance(action, Submit):
         return f"job {action.job} was not submitted"
     if isinstance(action, MarkLost):
@@ -243,7 +245,7 @@ def _then(action: Action) -> str:
 
 
 def _after_loss(ports: ClientPorts, facts: RunFacts, seen: _Seen, task: str, action: MarkLost) -> str:
-    """Describe the action after a lost job, by applying the policy to a copy of the facts."""
+    """Describe what follows a lost job, by applying the policy to a copy of the facts."""
     later = copy.deepcopy(facts)
     data = {
         "task": task,

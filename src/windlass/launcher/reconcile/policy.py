@@ -1,4 +1,4 @@
-"""Pure policy that decides the next action for a task from its facts and its job's state.
+"""Pure policy that decides a task's next action from its facts and the state of its job.
 
 While supervisors run, they decide. The job must be observed before the facts are read: if a supervisor writes its last
 record in between, its job then counts as finished, not lost.
@@ -33,21 +33,21 @@ LEAVING_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Submit a recorded job; the backend finds it by its token if it was already submitted."""
+    """Action: submit a recorded job; the backend finds it by its token if it was already submitted."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Cancel a job because no supervisor is running to read a stop request."""
+    """Action: cancel a job because no supervisor is running to read a stop request."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkLost:
-    """Record that a job disappeared without a final record, and end its attempt."""
+    """Action: record that a job disappeared without a final record, and end its attempt."""
 
     job: int
     attempt: int
@@ -57,14 +57,14 @@ class MarkLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextJob:
-    """Record and submit the next job of the task."""
+    """Action: record and submit the task's next job."""
 
     job: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTask:
-    """Record the task's end, because no supervisor is left to do so."""
+    """Action: record the task's end, because no supervisor is left to do so."""
 
     job: int
     attempt: int
@@ -75,7 +75,7 @@ class EndTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndLeftovers:
-    """Kill processes that a lost job left behind, and record their end."""
+    """Action: kill the processes that a lost job left behind, and record their end."""
 
     job: int
     attempt: int
@@ -84,7 +84,7 @@ class EndLeftovers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unqueue:
-    """Cancel the queued parts of a job whose task has ended."""
+    """Action: cancel the queued parts of a job whose task has ended."""
 
     job: int
     ids: tuple[str, ...]
@@ -92,7 +92,7 @@ class Unqueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGone:
-    """Record that a job of an ended task is gone, so that it is not observed again."""
+    """Action: record that a job of an ended task is gone, so that it is not observed again."""
 
     job: int
 
@@ -101,14 +101,14 @@ Action = Submit | Cancel | MarkLost | NextJob | EndTask | EndLeftovers | Unqueue
 
 
 def has_loose_ends(task: TaskFacts) -> bool:
-    """Return whether a task ended but a process did not, as after its supervisor was killed."""
+    """Return whether a task has ended but one of its processes has not, as after its supervisor was killed."""
     return task.end is not None and _sweep(task) is not None
 
 
 def reconcile(
     task: TaskFacts, seen: Observation, budgets: Budgets, num_links: int = 0, *, reads_requests: bool = True
 ) -> Action | None:
-    """Return the next action for a task, or None. Call again with new facts afterwards.
+    """Return the next action for a task, or None. Call this again with new facts after carrying it out.
 
     A task without a job was left by a client that died. Only one client may call this at a time: two clients that
     record the same job would create two tokens.
@@ -152,7 +152,7 @@ def reconcile(
 
 
 def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
-    """Return the end of a task whose job was refused."""
+    """Return the action that ends a task whose job was refused."""
     if task.is_stop_wanted:
         verdict, cause, message = State.STOPPED, Cause.CANCELLED, task.stop_reason
     else:
@@ -161,7 +161,7 @@ def _after_refusal(task: TaskFacts, job: JobFacts, attempt: int) -> EndTask:
 
 
 def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Action | None:
-    """Return the action for a job of an ended task, which must not stay in a queue.
+    """Return the action for a job whose task has ended, since it must not stay in a queue; None if there is none.
 
     A running job normally exits by itself; it is cancelled only after `LEAVING_S`.
     """
@@ -176,7 +176,7 @@ def after_end(task: TaskFacts, job: int, seen: Observation, now: float) -> Actio
 
 
 def _lost(task: TaskFacts, job: int, attempt: int, seen: Observation) -> MarkLost:
-    """Return the end of an attempt without a final record; cancelled after a stop request."""
+    """Return the action that ends an attempt without a final record; after a stop request it counts as cancelled."""
     if task.is_stop_wanted:
         return MarkLost(job=job, attempt=attempt, cause=Cause.CANCELLED, message=task.stop_reason)
     message = seen.detail if seen.cause else "its job is gone; no reason is known"
@@ -184,7 +184,7 @@ def _lost(task: TaskFacts, job: int, attempt: int, seen: Observation) -> MarkLos
 
 
 def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:
-    """Return the action after the newest attempt has ended and its job is gone."""
+    """Return the action once the newest attempt has ended and its job is gone."""
     decision = decide(task, budgets)
     if decision.verdict is None and _was_cancelled_there(task, seen):
         decision = Decision(State.STOPPED, str(Cause.CANCELLED), seen.detail)
@@ -203,14 +203,14 @@ def _after(task: TaskFacts, job: int, budgets: Budgets, num_links: int, seen: Ob
 
 
 def _was_cancelled_there(task: TaskFacts, seen: Observation) -> bool:
-    """Return whether a user cancelled the job at its site; the job recorded a preemption."""
+    """Return whether a user cancelled the job at its site, where the job itself recorded a preemption."""
     newest = task.newest_attempt
     was_preempted = newest is not None and newest.end is not None and newest.end.cause == Cause.PREEMPTED
     return was_preempted and cause_of(seen.cause) is Cause.CANCELLED
 
 
 def _cause(seen: Observation) -> Cause:
-    """Return the cause of a job without a final record; the scheduler's `ok` is ignored."""
+    """Return why a job without a final record ended; the scheduler's `ok` is ignored."""
     cause = cause_of(seen.cause)
     return Cause.UNKNOWN if cause is Cause.OK else cause
 

@@ -1,4 +1,4 @@
-"""Reconcile a run: observe its jobs and carry out the policy's actions until none is left.
+"""Reconciling of a run: observe its jobs, and carry out the policy's actions until none is left.
 
 Used by commands that may act on the run; read-only commands call `assess`.
 """
@@ -41,7 +41,7 @@ _MAX_ACTIONS = 20
 
 
 def reconcile_run(run: RunFolder, home: Home) -> list[str]:
-    """Compare a run's record with its jobs, act on differences, and describe the actions.
+    """Compare a run's record with its jobs and act on differences; return a line about each action.
 
     Cheap if nothing is wrong: one observation per active job. Safe for concurrent clients. Never ends a job that cannot
     be observed, and never acts on a damaged record.
@@ -50,7 +50,7 @@ def reconcile_run(run: RunFolder, home: Home) -> list[str]:
 
 
 def reconcile_through(ports: ClientPorts) -> list[str]:
-    """Do what `reconcile_run` does, through ports."""
+    """Like `reconcile_run`, but through the interfaces in `ports`."""
     files = ports.files
     facts = files.facts()
     if not files.has_plan() or files.is_launching():
@@ -69,7 +69,7 @@ def reconcile_through(ports: ClientPorts) -> list[str]:
 
 
 def _carry_out(ports: ClientPorts) -> list[str]:
-    """Carry out actions until none is left, pushing each to the run's site."""
+    """Carry out actions until none is left, pushing the records of each to the run's site."""
     done: list[str] = []
     files = ports.files
     if not files.facts().run or not was_staged(ports, files.facts()):
@@ -110,7 +110,7 @@ def _exchange(ports: ClientPorts, site: SiteMirror) -> RunFacts:
 
 
 def _take_over_launch(ports: ClientPorts) -> str:
-    """Take over an interrupted launch: continue it if its files are staged, else end it."""
+    """Take over an interrupted launch: continue it if its files are staged, otherwise end it."""
     with ports.files.open_journal() as journal:
         if not ports.files.facts().run:
             announce(ports, journal)
@@ -138,7 +138,7 @@ def _next_step(ports: ClientPorts) -> tuple[str, Action] | None:
 
 
 def _missing(ports: ClientPorts, task: str, action: Action) -> list[str]:
-    """Return records that an action needs and the journal lacks; none if it only cancels."""
+    """Return descriptions of the records that an action needs and the journal lacks; none if it only cancels."""
     facts = ports.files.facts()
     if facts.tasks[task].end or isinstance(action, Cancel):
         return []
@@ -183,7 +183,7 @@ def _do(ports: ClientPorts, task: str, action: Action, journal: ClientJournal) -
 
 
 def _end_leftovers(ports: ClientPorts, task: str, action: EndLeftovers, journal: ClientJournal) -> str:
-    """Kill what a lost job left behind, and record its end; where nothing can be killed from here, it stays in doubt."""
+    """Kill what a lost job left behind and record its end, which stays in doubt if nothing can be killed from here."""
     if _sweep(ports, task, action.job):
         doubt, message = {}, "its supervisor was killed; the next command that acted on the run killed it"
         done = f"killed leftover processes of job {action.job} of {task}"
@@ -210,7 +210,7 @@ def _unqueue(ports: ClientPorts, task: str, action: Unqueue) -> str:
 
 
 def _submit(ports: ClientPorts, task: str, number: int, journal: ClientJournal, done: str) -> str:
-    """Submit a recorded job; record a refusal, after which the next step ends the task."""
+    """Submit a recorded job; if it is refused, record that, and the next step ends the task."""
     try:
         submit_intended(ports, task, number, journal)
     except PreconditionError:

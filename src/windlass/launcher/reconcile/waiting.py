@@ -1,4 +1,4 @@
-"""Reasons that the backend gives for waiting jobs."""
+"""Reasons that the backend reports for waiting jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["why_waiting"]
 
 
 def why_waiting(run: RunFolder, facts: RunFacts) -> dict[str, str]:
-    """Return by task the reason why its job or next link has not started."""
+    """Return the reason why a task's job or next link has not started, by task."""
     backend = backend_of(Plan.from_data(run.plan()), patience_s=LOOK_S)
     found: dict[str, str] = {}
     for name, task in facts.tasks.items():

@@ -1,1 +1,1 @@
-"""Runs at sites reached over ssh: client, local mirror, file transfer."""
+"""Support for runs at sites reached over ssh: client, local mirror, file transfer."""

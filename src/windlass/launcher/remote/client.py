@@ -75,7 +75,7 @@ _broken: dict[str, tuple[float, UnreachableError]] = {}
 
 
 class Transport(Protocol):
-    """Connection of a mirror to its site: `RemoteClient` over ssh, or `BeakerTransport`."""
+    """Connection from a mirror to its site: `RemoteClient` over ssh, or `BeakerTransport`."""
 
     name: str
     archive_at_site: PurePosixPath
@@ -96,14 +96,14 @@ class Transport(Protocol):
         """Send folders; each appears atomically."""
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """Return a job with the name of its bundle, if its folder is sent in one."""
+        """Return a job document, with the name of its bundle if its folder is sent in one."""
 
     def finish_upload(self, folder: Path) -> None:
         """Finish the upload of a job's files."""
 
 
 class RemoteClient:
-    """Client of the zipapp at a site; uploads it if it is missing.
+    """Client of the zipapp at a site; uploads the zipapp if it is missing.
 
     Args:
         state: windlass's folder at the site.
@@ -164,11 +164,11 @@ class RemoteClient:
         return kind(f"{self.shell.name}: {data['message']}", hint=data["hint"], code=data["code"])
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """Return the job unchanged: its folder is sent over ssh."""
+        """Return the job document unchanged, since its folder is sent over ssh."""
         return document
 
     def finish_upload(self, folder: Path) -> None:
-        """Do nothing: folders were already sent."""
+        """Do nothing: the folders were already sent."""
 
     def ensure_archive(self) -> None:
         """Upload the zipapp; idempotent.
@@ -207,7 +207,7 @@ class RemoteClient:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """Send missing folders as one archive; each appears atomically, in order.
+        """Send the missing folders as one archive; each appears atomically, in order.
 
         Args:
             folders: names and local paths by folder at the site.
@@ -226,7 +226,7 @@ class RemoteClient:
             self._asked("unpack", path, _TURN_S + path.stat().st_size / _SLOWEST_BYTES_S)
 
     def _there(self, paths: Iterable[PurePosixPath]) -> set[str]:
-        """Return the subset of paths that exist at the site."""
+        """Return those of the paths that exist at the site."""
         answer = self.shell.run(["sh", "-c", _THERE, "sh", *map(str, paths)])
         return set(answer.out.splitlines())
 
@@ -237,7 +237,7 @@ def write_archive(
     folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
     empty: Mapping[PurePosixPath, Sequence[str]],
 ) -> None:
-    """Write a message for `supervise.remote.framing.FrameReader`; the first line is written last."""
+    """Write folders as one message for `supervise.remote.framing.FrameReader`; its first line is written last."""
     counting = _Counting(file)
     file.write(bytes(FRAME_LINE_BYTES))
     counting.write(json.dumps({"targets": [(key, str(path)) for key, path in targets]}).encode() + b"\n")
@@ -254,13 +254,13 @@ def write_archive(
 
 
 def _plain(archive: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Keep files, folders and symbolic links; send hard links with their content."""
+    """Filter for `tarfile`: keep files, folders and symbolic links; a hard link gets its file's content."""
     archive.inodes.clear()  # type: ignore[attr-defined]
     return member if member.isreg() or member.isdir() or member.issym() else None
 
 
 class _Counting:
-    """Writer that counts and digests the bytes it passes on."""
+    """Writer that counts the bytes it passes on and computes their digest."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Fetch of a run's files from its site in bounded requests; complete folders are renamed."""
+"""Fetching of a run's files from its site, in requests of bounded size; a complete fetch is renamed into place."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _local(entry: _Entry, name: str, base: Path) -> Path:
 
 
 def _prepare(path: Path, earlier: Path, entry: _Entry) -> None:
-    """Create folders and links, and reuse unchanged files of an earlier fetch."""
+    """Create folders and links, and reuse unchanged files from an earlier fetch."""
     if entry.path.endswith("/"):
         path.mkdir(mode=entry.mode | 0o700, parents=True, exist_ok=True)
     elif entry.link:
@@ -79,7 +79,7 @@ def _is_wanted(entry: _Entry, path: Path) -> bool:
 
 
 def _turns(entries: list[_Entry]) -> Iterator[list[tuple[_Entry, int, int]]]:
-    """Yield lists of (file, offset, length), each small enough for one answer."""
+    """Yield lists of (file, offset, length) triples, each small enough for one reply."""
     turn: list[tuple[_Entry, int, int]] = []
     room = _TURN_BYTES
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Local mirror of a run at a site: pulls its journal and logs, pushes local records.
+"""Local mirror of a run at a site: pulls its journal and logs, and pushes local records.
 
 Each journal and log file has one writer and only grows, so both directions send the bytes after an offset. Pulled
 files are listed in `mirror.json`; all other journal files were written on this machine, and only they are pushed.
@@ -39,7 +39,7 @@ _STAYS = re.compile(r"\.|submit\.lock\Z|submitted\.json\Z|link-")
 
 
 class Mirror:
-    """Mirror of one run. Methods block for round trips to the site and can be repeated after a failure.
+    """Local mirror of one run. Methods block for round trips to the site and can be repeated after a failure.
 
     Args:
         root_at_site: the run's folder at the site, `<state>/runs/<run>`.
@@ -75,11 +75,11 @@ class Mirror:
         return self.transport.archive_at_site
 
     def with_bundle(self, document: JobDocument) -> JobDocument:
-        """Return a job with the name of its bundle, if its files are sent in one."""
+        """Return a job document, with the name of its bundle if its files are sent in one."""
         return self.transport.with_bundle(document)
 
     def ship(self, data: Mapping[PurePosixPath, Path] | None = None) -> None:
-        """Send the run's folder and data as one archive, except folders that exist there.
+        """Send the run's folder and its data as one archive, except folders that exist at the site.
 
         Journal and logs are not included: call `push` next.
 
@@ -105,7 +105,7 @@ class Mirror:
         self._turn(puts=names, pieces=[path.read_bytes() for path in chosen])
 
     def send_job(self, folder: Path, there: PurePath) -> None:
-        """Send a job's files and records and pull its state, before it is queued.
+        """Send a job's files and records, and pull its state, before it is queued.
 
         Args:
             folder: the job's local folder; files that only the client needs are not sent.
@@ -135,7 +135,7 @@ class Mirror:
         )
 
     def _behind(self) -> list[tuple[str, int, bytes]]:
-        """Return (name, offset at the site, missing bytes) of journal files to push."""
+        """Return a (name, offset at the site, missing bytes) triple for each journal file to push."""
         found = []
         room = LIMIT_BYTES
         for name in self._own():
@@ -150,7 +150,7 @@ class Mirror:
         return found
 
     def pull(self, *, logs: bool = False, is_last: bool = False) -> bool:
-        """Pull other writers' journal records, and logs; return whether anything was new.
+        """Pull other writers' journal records and the logs; return whether anything was new.
 
         Args:
             is_last: also pull the logs of earlier attempts.
@@ -169,7 +169,7 @@ class Mirror:
         return is_new
 
     def deliver(self, values: Mapping[str, bytes]) -> PurePosixPath:
-        """Send the run's secrets over standard input; return the file, readable only by its owner."""
+        """Send the run's secrets over standard input; return the path of their file, which only its owner can read."""
         self._delivery_mark.touch()
         self.transport.request("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
         return self._delivery
@@ -189,7 +189,7 @@ class Mirror:
         return self.run.path / _DELIVERED
 
     def fetch_outputs(self, task: str) -> Path:
-        """Fetch a task's output, except unchanged files, and return its folder.
+        """Fetch a task's output, except unchanged files; return the path of its folder.
 
         Raises:
             NotFoundError: the task has no output.
@@ -267,7 +267,7 @@ class Mirror:
         return {path.relative_to(self.run.path).as_posix(): path.stat().st_size for path in paths if path.exists()}
 
     def _mend(self) -> None:
-        """Truncate partial records in pulled journal files, left by a crash of this machine; once."""
+        """Truncate partial records that a crash of this machine left in pulled journal files; once."""
         if self._is_mended:
             return
         with lock(self.run.path / "mirror.lock", timeout_s=_LOCK_S):
@@ -304,7 +304,7 @@ class Mirror:
 
 
 def _is_sent(path: Path) -> bool:
-    """Return whether a file of the local run folder is sent to the site."""
+    """Return whether a file in the local run folder is sent to the site."""
     return path.name in ("plan.json", "provenance.json", _PLACES, "code", "jobs")
 
 
@@ -313,7 +313,7 @@ def _folder(path: Path) -> str:
 
 
 def _grow(path: Path, offset: int, piece: bytes) -> None:
-    """Append the missing bytes of a piece at `offset`; do nothing if there is a gap before it."""
+    """Append the part of a piece that the file lacks; do nothing if there would be a gap before `offset`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -330,7 +330,7 @@ def has_delivered(run: RunFolder) -> bool:
 
 
 def state_at_site(profile: Profile, shell: SiteShell) -> PurePosixPath:
-    """Return windlass's folder at a site, `<fs.shared>/windlass`; may ask the site for `${user}`.
+    """Return the path of windlass's folder at a site, `<fs.shared>/windlass`; may ask the site for `${user}`.
 
     Raises:
         PreconditionError: `fs.shared` is not set.
@@ -352,12 +352,12 @@ def state_at_site(profile: Profile, shell: SiteShell) -> PurePosixPath:
 
 
 def data_at_site(state: PurePosixPath, digest: str, local: Path) -> PurePosixPath:
-    """Return the path of data at a site, made of its digest and its local name."""
+    """Return the path of data at a site, which contains its digest and its local name."""
     return state / "data" / digest[:40] / local.name
 
 
 def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
-    """Return the mirror of a run at a site; None if its paths at the site are not recorded."""
+    """Return the mirror for a run at a site; None if its paths at the site are not recorded."""
     profile = plan.site.profile
     if profile is None or not (profile.ssh or profile.kind == "beaker"):
         return None
@@ -371,7 +371,7 @@ def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
 
 
 def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home) -> Mirror:
-    """Return the mirror of a run, given its folder at its site."""
+    """Return the mirror for a run, given its folder at its site."""
     archive = ensure_archive(home.cache / "archives")
     transport = None
     if profile.kind == "beaker" and not profile.ssh:
@@ -383,5 +383,5 @@ def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home)
 
 
 def mirror_of_run(run: RunFolder, home: Home) -> Mirror | None:
-    """Return the mirror of a run; its plan is read only for runs at a site."""
+    """Return the mirror for a run, or None; its plan is read only if the run is at a site."""
     return mirror_of(run, Plan.from_data(run.plan()), home) if run.is_mirrored else None

@@ -1,4 +1,4 @@
-"""Refresh of a run's mirror while the run is followed."""
+"""Refreshing of a run's mirror while the run is followed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TROUBLED_S = 5.0
 
 
 class MirrorRefresh:
-    """Puller of new records and logs of a run at a site; does nothing for a local run.
+    """Refresher that pulls new records and logs of a run at a site; does nothing for a local run.
 
     Attributes:
         trouble: reason why the last pull failed; empty if it succeeded.
@@ -28,7 +28,7 @@ class MirrorRefresh:
         self.trouble = ""
 
     def look(self, *, is_last: bool = False) -> None:
-        """Pull the journal and logs, at most once a second and less often after a failure.
+        """Pull the journal and logs, at most once a second, and less often after a failure.
 
         Args:
             is_last: pull immediately, including the logs of all attempts.

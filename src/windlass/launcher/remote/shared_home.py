@@ -20,7 +20,7 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 
 
 def check_state_folder(site: Site, home: Home) -> None:
-    """Refuse a site whose nodes cannot see WINDLASS_HOME.
+    """Raise if a site's nodes cannot see WINDLASS_HOME.
 
     Raises:
         PreconditionError: `fs.shared` is not set, or WINDLASS_HOME is visible only on this machine.

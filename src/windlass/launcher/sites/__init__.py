@@ -1,1 +1,1 @@
-"""Sites: addition, checks with real jobs, and paths."""
+"""Adding sites, checking them with real jobs, and their paths."""

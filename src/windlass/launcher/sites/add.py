@@ -1,4 +1,4 @@
-"""Creation of a site profile from a template, the machine and the user's settings."""
+"""Creation of a site profile from a template, the machine's facts and the user's settings."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_site(
 
 
 def _beaker(profile: Profile, overrides: Sequence[str]) -> Profile:
-    """Return the profile with the user's settings, which Beaker is then not asked for."""
+    """Return the profile with the user's settings, for which Beaker is then not asked."""
     return load_config(Profile, to_yaml(profile), source=f"site {profile.name}", overrides=overrides).value
 
 

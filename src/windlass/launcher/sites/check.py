@@ -1,4 +1,4 @@
-"""Check of a site with real jobs, on one node and on several; results are recorded.
+"""Check of a site with real jobs, on one node and on several; the results are recorded.
 
 Jobs are queued in Slurm like those of a run. Their nodes check themselves and each other
 (windlass.supervise.slurm.node_check) and write results to a folder on the site's shared file system.
@@ -57,7 +57,7 @@ _RANK = {"failed": 0, "ok": 1, "not-tried": 2}
 
 @dataclass(slots=True)
 class _Job:
-    """Job of a check; times are relative to the start of the check."""
+    """Job that a check submits; times are relative to the start of the check."""
 
     id: str
     nodes: int
@@ -72,11 +72,11 @@ class _Job:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all nodes have answered."""
+        """Return whether all nodes have written their results."""
         return len(self.results) == self.nodes
 
     def is_settled(self, now_s: float) -> bool:
-        """Return whether no more answers are expected; on network file systems files may appear late.
+        """Return whether no more results are expected; on network file systems files may appear late.
 
         A job that has answered gets some time to end.
         """
@@ -98,7 +98,7 @@ def check_site(
     clock: Clock | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> SiteCheck:
-    """Check a site on one node and on `num_nodes`, and record the results. Blocking.
+    """Check a site on one node and on `num_nodes` nodes, and record the results. Blocking.
 
     Its jobs are cancelled after `timeout_s`, or if this call is interrupted.
 
@@ -162,7 +162,7 @@ class _Check:
         return result
 
     def _prepare(self, folder: str, archive: Path, user: str, sizes: Sequence[int]) -> CheckResult | None:
-        """Create the folder with the program and its input; return a failed result on error."""
+        """Create the check's folder with the program and its input; return a failed result on error."""
         nonce = os.urandom(16).hex()
         files: dict[str, bytes | Path] = {"nonce": nonce.encode(), "windlass.pyz": archive}
         prefix = posixpath.dirname(posixpath.dirname(self._python)) if self._python else ""
@@ -243,7 +243,7 @@ class _Check:
                     told[job.id] = job.reason
 
     def _look(self, jobs: list[_Job], now_s: float) -> None:
-        """Read states and result files of all jobs with one command."""
+        """Read the states and result files of all jobs with one command."""
         ids = ",".join(job.id for job in jobs)
         folders = " ".join(shlex.quote(job.folder) for job in jobs)
         script = (

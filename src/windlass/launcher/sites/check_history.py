@@ -55,7 +55,7 @@ class SiteCheck:
 
 
 def save_check(home: Path, check: SiteCheck) -> None:
-    """Add a check to the history of its site; `home` is WINDLASS_HOME."""
+    """Append a check to the history of its site; `home` is WINDLASS_HOME."""
     path = _history(home, check.site)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -81,7 +81,7 @@ def past_checks(home: Path, name: str) -> list[SiteCheck]:
 
 
 def last_check(home: Path, name: str) -> SiteCheck | None:
-    """Return the latest check of a site, or None."""
+    """Return a site's latest check, or None."""
     found = past_checks(home, name)
     return found[-1] if found else None
 

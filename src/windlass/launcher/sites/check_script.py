@@ -88,7 +88,7 @@ def _resource_options(profile: Profile, partition: str, there: Partition, *, has
 
 
 def _modules(profile: Profile) -> Iterator[str]:
-    """Yield one command per module, so that missing modules can be named."""
+    """Yield one command per module, so that a missing module can be named."""
     env = profile.env
     if env.module_init:
         yield _noting(f". {shlex.quote(env.module_init)}", f"module_init {env.module_init}")

@@ -1,4 +1,4 @@
-"""Hint that names sites with GPUs, for an experiment on a machine without GPUs."""
+"""Hint that names sites with GPUs, for an experiment planned on a machine without GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_SITES = 4
 
 @contextmanager
 def gpu_sites_named(sites: list[Site], home: Home) -> Iterator[None]:
-    """Add sites with GPUs to the hint of an error about missing GPUs.
+    """Add the names of sites with GPUs to the hint of an error about missing GPUs.
 
     Raises:
         SpecError: raised by the block, with the longer hint.

@@ -1,4 +1,4 @@
-"""Paths of environments at a site, and the interpreter of tasks without an environment."""
+"""Paths of environments at a site, and the interpreter for tasks without an environment."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class SitePlaces:
 
     @property
     def envs(self) -> PurePosixPath:
-        """Return the folder of the environments."""
+        """Return the path of the folder with all environments."""
         return self.state / "envs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteBuild:
-    """Environment at a site: built, or about to be built by a job.
+    """Environment at a site, already built or about to be built by a job.
 
     Attributes:
         built: its paths at the site; `packages` is empty until it is built.
@@ -68,7 +68,7 @@ class SiteBuild:
 
 
 def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces, shell: SiteShell) -> SiteBuild:
-    """Return the user's interpreter at the site, else the site's, as the environment.
+    """Return the user's interpreter at the site, or else the site's own, as the environment.
 
     Blocks for one command at the site; raises PreconditionError if there is no such interpreter.
     """
@@ -94,7 +94,7 @@ def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces,
 
 
 def image_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces | None) -> SiteBuild:
-    """Return the environment in a job's image. Makes no request.
+    """Return the environment that a job's image contains. Makes no request.
 
     Args:
         places: None if the code is in the image too.

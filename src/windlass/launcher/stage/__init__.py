@@ -1,1 +1,1 @@
-"""Staging of a run: checkout, environment, image, prepared data."""
+"""Staging of a run: its checkout, environment, image and prepared data."""

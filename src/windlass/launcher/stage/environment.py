@@ -1,4 +1,4 @@
-"""Environments at a site, built before the run is queued or by a job."""
+"""Environments at a site, built before a run is queued, or by a job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def ensure_site_environment(
     qos: str = "",
     log: Callable[[str], None],
 ) -> SiteBuild:
-    """Return a run's environment at a site, building it if needed. Blocking; idempotent; safe for concurrent clients.
+    """Return a run's environment at a site, building it if necessary. Blocking; idempotent; safe for concurrent
+    clients.
 
     With `env.build: compute` it does not block: it queues a build job, or finds one in the queue.
 
@@ -102,12 +103,12 @@ def _today() -> str:
 
 
 def _machine(shell: SiteShell) -> str:
-    """Return the architecture of the login node, as a guess for partitions without `arch`."""
+    """Return the login node's architecture, as a guess for partitions without `arch`."""
     return shell.run(["uname", "-m"]).out.strip()
 
 
 def _uv(profile: Profile, shell: SiteShell) -> str:
-    """Return the profile's uv program, or on this machine the installed one."""
+    """Return the uv program that the profile names; on this machine, the installed one by default."""
     if not shell.is_local or profile.env.uv != "uv":
         return profile.env.uv
     from windlass.pin.environment.uv_tool import find_uv  # lazy: imports uv
@@ -118,7 +119,7 @@ def _uv(profile: Profile, shell: SiteShell) -> str:
 def _builder(
     recipe: EnvironmentRecipe, places: SitePlaces, profile: Profile, shell: SiteShell, *options: str
 ) -> dict[str, Any]:
-    """Run the builder at the site and return its answer."""
+    """Run the builder at the site and return its reply."""
     argv = [profile.env.python, "-I", "-S", str(places.archive), "build", "-", str(places.envs), *options]
     timeout_s = _LOOK_TIMEOUT_S if options else _BUILD_TIMEOUT_S
     answer = shell.run(argv, stdin=recipe.to_json(), timeout_s=timeout_s, env=_own_settings(shell))
@@ -131,7 +132,7 @@ def _builder(
 
 
 def _own_settings(shell: SiteShell) -> dict[str, str]:
-    """Return uv and proxy variables if the site is this machine, since the site shell passes on few."""
+    """Return the variables for uv and proxies if the site is this machine, since the site shell passes on few."""
     if not shell.is_local:
         return {}
     return {
@@ -212,7 +213,7 @@ def _described(
 
 
 def _staged(build: SiteBuild, profile: Profile, places: SitePlaces, key: str) -> SiteBuild:
-    """Replace paths by those of the node-local copies, except the overlay of the checkout's packages."""
+    """Replace paths by those of the node-local copies, except for the overlay of the checkout's packages."""
     local = Path(profile.fs.node_local.replace("${user}", places.user)) / f"windlass-{places.user}" / key
     shared = build.built.bin
     bins = tuple(local / "bin" if each == shared else each for each in build.built.bins)

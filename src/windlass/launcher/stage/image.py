@@ -36,7 +36,8 @@ def pin_image(
     home: Home,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin `env.image` for a place; nothing is built or written. `log` gets a line before a registry is queried.
+    """Pin `env.image` for a site or machine; nothing is built or written. `log` gets a line before a registry is
+    queried.
 
     Raises:
         PreconditionError: the image must be built, and the place has no engine and no registry is set.
@@ -97,7 +98,7 @@ def pin_image(
 
 
 def image_presence(plan: Plan) -> str:
-    """Describe whether this machine has the plan's image; empty for other places. Calls the engine once."""
+    """Describe whether this machine has the plan's image; empty for other sites. Calls the engine once."""
     pin = plan.pins.image
     engine = _engine(plan.site) if pin.kind != "none" and plan.site.profile is None else None
     if engine is None:
@@ -148,7 +149,7 @@ def _needs_registry(dockerfile: str, site: Site) -> PreconditionError:
 
 
 def reference_at(plan: Plan, built: BuiltImage | None) -> str:
-    """Return the image reference for a plan's containers, by digest if it is known."""
+    """Return the reference of the image for a plan's containers, by digest if it is known."""
     pin, profile = plan.pins.image, plan.site.profile
     if profile is None:
         return built.reference if built is not None else ""
@@ -164,7 +165,7 @@ def _address(name: str) -> str:
 
 
 def _engine(site: Site) -> ImageEngine | None:
-    """Return the engine whose images a plan prefers; None to query registries."""
+    """Return the engine whose images a plan prefers; None if registries are queried."""
     from windlass.pin.image.engine import find_engine  # lazy: most experiments have no image
 
     try:
@@ -227,7 +228,7 @@ def build_image(
     home: Home | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> tuple[ImagePin, BuiltImage]:
-    """Build or pull the image of an experiment file, without a launch. Blocking, idempotent.
+    """Build or pull an experiment file's image, without a launch. Blocking, idempotent.
 
     Args:
         on: the engine (`docker` or `podman`); the first installed one if empty.
@@ -269,7 +270,7 @@ def runs_of(record: ImageRecord, home: Home) -> list[str]:
 
 
 def find_image(word: str, home: Home, folder: Path) -> ImageRecord:
-    """Find an image by commit, tag, key, id, digest, revision of the repository at `folder`, or run.
+    """Find an image by commit, tag, key, id, digest, run, or a revision of the repository at `folder`.
 
     Raises:
         NotFoundError: no image matches.
@@ -297,7 +298,7 @@ def _image_of_run(word: str, home: Home) -> dict[str, object]:
 
 
 def _image_of(run: RunFolder) -> dict[str, object]:
-    """Return the image pin of a run's plan; empty if the run is incomplete or damaged."""
+    """Return the image's pin in a run's plan; empty if the run is incomplete or damaged."""
     try:
         pins = run.plan().get("pins")
     except WindlassError:

@@ -1,4 +1,4 @@
-"""Prepared data at a place: existing builds, expected sizes and checks."""
+"""Prepared data at a site or machine: existing builds, expected sizes and checks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_built(
     code_folder: Path | None,
     origins: Mapping[str, SourcePlace] | None = None,
 ) -> Pins:
-    """Return the pins with prepared data added: its keys, and builds that exist at the site.
+    """Return the pins with prepared data added: its keys, and the builds that exist at the site.
 
     Args:
         code_folder: the user's code; None to use the code of existing build pins.
@@ -64,7 +64,7 @@ def with_built(
 
 
 def builds_alone(experiment: Experiment, names: Sequence[str] = ()) -> Experiment:
-    """Return the experiment with a single task that needs its prepared data, so that only that is built.
+    """Return the experiment with a single task that needs its prepared data, so that only the data is built.
 
     The keys are those of the complete experiment.
 
@@ -88,12 +88,12 @@ def builds_alone(experiment: Experiment, names: Sequence[str] = ()) -> Experimen
 
 
 def places_of_builds(plan: Plan, state: Path) -> dict[str, Path]:
-    """Return the folder of each build in windlass's folder at the place."""
+    """Return the path of each build's folder, below windlass's folder at the site."""
     return {name: built_folder(state, pin.key) for name, pin in plan.pins.builds.items()}
 
 
 def check_built(plan: Plan, state: Path) -> None:
-    """Refuse a launch if prepared data was removed or rebuilt since planning. Reads no content."""
+    """Raise if prepared data was removed or rebuilt since the launch was planned. Reads no content."""
     for name, pin in plan.pins.builds.items():
         place = built_folder(state, pin.key).parent
         if not pin.is_hit:
@@ -111,7 +111,7 @@ def check_built(plan: Plan, state: Path) -> None:
 
 
 def check_builds_of(run: RunFolder, plan: Plan, home: Home) -> Iterator[Finding]:
-    """Compare prepared data with the run's record. Reads every byte of it."""
+    """Compare prepared data with the run's record. Every byte of the data is read."""
     for name, pin in plan.pins.builds.items():
         what, place = f"data {name}", built_folder(home.path, pin.key).parent
         ready = find_ready(place)
@@ -145,7 +145,7 @@ def _compared(what: str, digest: str, place: Path) -> Finding:
 
 
 def _record_of(run: RunFolder, name: str) -> Mapping[str, object] | None:
-    """Return the record of the task that built it in this run, or None."""
+    """Return the record of the task that built the data in this run, or None."""
     path = run.out(f"{BUILDS}{name}") / RECORD
     return _read(path.read_text()) if path.exists() else None
 
@@ -173,7 +173,7 @@ _Found = tuple[Mapping[str, object] | None, Mapping[str, object] | None]
 
 
 def _found(builds: Mapping[str, BuildPin], experiment: str, site: Site, home: Home) -> dict[str, _Found]:
-    """Return, by name, the notes of the finished build and of the last build with that name."""
+    """Return the notes of each finished build, and of the last build with the same name, by name."""
     profile = site.profile
     if profile is not None and profile.ssh:
         from windlass.backends.site_shell import shell_for  # lazy: most places are this machine

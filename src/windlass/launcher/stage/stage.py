@@ -58,7 +58,7 @@ def _check_data(prepared: Prepared) -> None:
 
 
 def _check_out(prepared: Prepared, run: RunFolder) -> Path:
-    """Check out the run's code and return its folder; code that runs in place is not copied."""
+    """Check out the run's code and return the folder; code that runs in place is not copied."""
     return checkout(prepared.plan.pins.code, prepared.code_folder, run.code, store=prepared.home.cache / "code.git")
 
 
@@ -87,7 +87,7 @@ def _stage_here(prepared: Prepared, run: RunFolder, code: Path, log: Callable[[s
 
 
 def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
-    """Return the tasks' image, built if needed; None if there is none or the site pulls it."""
+    """Return the tasks' image, building it if necessary; None if there is none or the site pulls it."""
     if prepared.plan.pins.image.kind == "none":
         return None
     from windlass.launcher.stage.image import ensure_run_image  # lazy: most experiments have no image
@@ -96,7 +96,7 @@ def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
 
 
 def _code_in(prepared: Prepared, image: BuiltImage | None, code: Path) -> Path:
-    """Return the tasks' code folder: the checkout, or the image's working folder."""
+    """Return the path of the tasks' code: the checkout, or the image's working folder."""
     return Path(image.workdir) if image is not None and prepared.plan.pins.image.has_own_code else code
 
 
@@ -117,7 +117,7 @@ def _data_here(prepared: Prepared) -> dict[str, Path]:
 
 
 def _built(prepared: Prepared, state: Path) -> dict[str, Path]:
-    """Return paths of prepared data; check existing data on this machine again."""
+    """Return the paths of prepared data; existing data on this machine is checked again."""
     if not prepared.plan.pins.builds:
         return {}
     from windlass.launcher.stage.prepared_data import (  # lazy: most experiments build no data
@@ -216,7 +216,7 @@ def _stage_at_site(
 def _ship(
     prepared: Prepared, run: RunFolder, profile: Profile, shell: SiteShell
 ) -> tuple[dict[str, Path], Path, Path, Path]:
-    """Send checkout and data; return the site's paths of data, run, state and zipapp."""
+    """Send the checkout and data to the site; return the paths there of data, run, state and zipapp."""
     from windlass.launcher.beaker.storage import state_of_jobs  # lazy: as below
     from windlass.launcher.remote.mirror import (  # lazy: most sites are this machine
         data_at_site,

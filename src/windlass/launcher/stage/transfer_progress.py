@@ -16,7 +16,7 @@ _EVERY_S = 10.0
 
 @contextmanager
 def progress_of(what: str, log: Callable[[str], None], clock: Clock | None = None) -> Iterator[Callable[[int], None]]:
-    """Yield a thread-safe function to call with the bytes of each piece; no call, no log line.
+    """Yield a thread-safe function to call with the size of each piece; without a call, nothing is logged.
 
     Args:
         what: name of the data, as in "fetching WHAT".

@@ -21,7 +21,7 @@ _MAX_LISTED = 10
 
 
 def explained(run_a: RunFolder, run_b: RunFolder, home: Home) -> list[Difference]:
-    """Return the differences between two runs by cause, with code and data files if known.
+    """Return the differences between two runs by cause, with the changed files of code and data where known.
 
     Raises:
         NotFoundError: a run has no plan.
@@ -45,7 +45,7 @@ def _explained(difference: Difference, run: RunFolder, plans: tuple[Plan, Plan],
 
 
 def _with_files(difference: Difference, run: RunFolder, plans: tuple[Plan, Plan], home: Home) -> Difference:
-    """Add the files of two commits, counted like `git diff --stat`."""
+    """Add the files that differ between two commits, counted like `git diff --stat`."""
     before, after = (plan.pins.code for plan in plans)
     try:
         base = Path(str(run.provenance().get("base", ".")))
@@ -61,7 +61,7 @@ def _with_files(difference: Difference, run: RunFolder, plans: tuple[Plan, Plan]
 
 
 def _data_files(changes: list[FileChange], plans: tuple[Plan, Plan]) -> set[str]:
-    """Return changed files that are data of the experiment, to report them as data."""
+    """Return the changed files that are the experiment's data, to be reported as data."""
     pins = [(pin, plans[1].pins.data.get(name)) for name, pin in plans[0].pins.data.items()]
     sources = [
         pin.source.removeprefix("file:").removeprefix("./").rstrip("/")
@@ -100,7 +100,7 @@ def _with_entries(difference: Difference, name: str, plans: tuple[Plan, Plan], h
 
 
 def _manifest(home: Home, digest: str) -> Mapping[str, str] | None:
-    """Return a folder's entries by path; None if neither manifest nor version is available."""
+    """Return a folder's entries by path; None if neither its manifest nor its version is available."""
     try:
         lines = read_json(home.cache / "digests" / "manifests" / f"{digest}.json")
     except (OSError, ValueError):

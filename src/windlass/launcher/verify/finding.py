@@ -14,7 +14,7 @@ Status = Literal["ok", "changed", "failed", "skipped"]
 
 
 class ProvenanceLink(StrEnum):
-    """Parts of a provenance, in order; `record` is the journal."""
+    """Part of a run's provenance; `record` is the journal."""
 
     RECORD = "record"
     CODE = "code"

@@ -1,4 +1,4 @@
-"""Comparison of the image that a run used with the engine's current images."""
+"""Comparison of the image that a run used with the images that the engine has now."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ImageAsRun:
 
 
 def image_as_run(run: RunFolder, plan: Plan) -> ImageAsRun | None:
-    """Look up a run's image in one or two engine calls; None if no local engine ran it.
+    """Look up a run's image with one or two calls of the engine; None if no local engine ran it.
 
     Raises:
         WindlassError: the engine cannot be reached.

@@ -80,7 +80,7 @@ class Verification:
 
     @property
     def is_verified(self) -> bool:
-        """Return whether all parts match their record, and whether outputs match those of any re-execution."""
+        """Return whether all parts match their record and, after a re-execution, the outputs match too."""
         return not self.broken
 
     @property
@@ -102,7 +102,7 @@ def prove(
     log: Callable[[str], None] = lambda line: None,
     on_finding: Callable[[Finding], None] = lambda finding: None,
 ) -> Verification:
-    """Check every part, execute the plan again and compare. Blocks until the new run ends.
+    """Check every part of a run, execute its plan again, and compare the outputs. Blocks until the new run ends.
 
     The new run is kept. Nothing is executed if an input is missing.
 
@@ -182,7 +182,7 @@ def _execute(run: RunFolder, home: Home, wanted: Reexecution, log: Callable[[str
 
 
 def _await_outputs(run: RunFolder) -> None:
-    """Wait for the manifests of a run that just succeeded; they are written after its verdict."""
+    """Wait for the manifests of a run that has just succeeded; they are written after its verdict."""
     deadline = time.monotonic() + _MANIFEST_S
     while time.monotonic() < deadline:
         facts = run.facts()
@@ -209,7 +209,7 @@ def _compared(run: RunFolder, again: RunFolder, wanted: Reexecution) -> Iterator
 
 
 def _recorded(facts: RunFacts) -> dict[str, str]:
-    """Return output digests by task, except for data builds, which are checked separately."""
+    """Return the digests of outputs by task, except for data builds, which are checked separately."""
     return {
         task: digest for task, (_, num_files, _, digest) in facts.outputs.items() if num_files and not built_name(task)
     }
@@ -241,7 +241,7 @@ def _side(run: RunFolder, task: str) -> tuple[Path, Manifest]:
 
 
 def _reasons(differences: Sequence[Difference]) -> Iterator[Finding]:
-    """Yield parts that differ between the two executions and may explain different outputs."""
+    """Yield findings about parts that differ between the two executions and may explain different outputs."""
     links: dict[ProvenanceLink, list[Difference]] = {}
     for each in differences:
         link = ProvenanceLink.IMAGE if each.path.startswith("image") else _LINK_OF_AREA[each.cause]
@@ -257,6 +257,6 @@ def _reasons(differences: Sequence[Difference]) -> Iterator[Finding]:
 
 
 def _files(differences: Sequence[Difference]) -> tuple[str, ...]:
-    """Return names of changed files if known, else of changed settings."""
+    """Return the names of changed files if they are known, otherwise of changed settings."""
     named = [name for each in differences for name in each.files]
     return tuple(named or (each.path for each in differences))

@@ -1,4 +1,4 @@
-"""Comparison of code, environment and image with their pins.
+"""Comparison of a run's code, environment and image with their pins.
 
 A pin keeps its content (a commit with its lock file, an image by digest), so a later change of the source is not a
 failure. A changed source without history is reported as `changed`.
@@ -29,7 +29,7 @@ _MAX_LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """Run with the paths of its sources.
+    """Run to check, with the paths of its sources as they are now.
 
     Attributes:
         base: folder for the experiment's relative paths; None if unknown.
@@ -44,12 +44,12 @@ class Present:
 
     @property
     def code_folder(self) -> Path:
-        """Return the user's code folder."""
+        """Return the path of the user's code folder."""
         return (self.base or Path.cwd()) / str(self.plan.experiment.get("code", "."))
 
     @property
     def store(self) -> Path:
-        """Return windlass's repository, with snapshots of folders outside any repository."""
+        """Return the path of windlass's own repository, which has the snapshots of folders outside any repository."""
         return self.home.cache / "code.git"
 
     def env(self, key: str) -> str:
@@ -60,7 +60,7 @@ class Present:
 
     @property
     def own_files(self) -> dict[str, str]:
-        """Return code files that are checked as environment or image, by path in the repository."""
+        """Return the code files that are checked as part of the environment or image, by path in the repository."""
         pins, found = self.plan.pins, {}
         root = PurePosixPath(pins.code.subdir)
         if pins.environment.kind == "uv":
@@ -74,7 +74,7 @@ class Present:
 
     @property
     def data_paths(self) -> set[str]:
-        """Return paths in the repository that are checked as data."""
+        """Return the paths in the repository that are checked as data."""
         repository = open_repository(self.code_folder) if self.code_folder.is_dir() else None
         root = (repository.toplevel if repository is not None else None) or self.code_folder
         paths = [
@@ -122,7 +122,7 @@ def check_code(present: Present) -> Iterator[Finding]:
 
 
 def _kept(what: str, message: str, changed: list[str]) -> Finding:
-    """Return an `ok` finding that names later changes in the folder, committed or not."""
+    """Return an `ok` finding that mentions later changes in the folder, committed or not."""
     if not changed:
         return Finding(what=what, status="ok", message=message)
     listed = ", ".join(changed[:_MAX_LISTED])
@@ -180,14 +180,14 @@ def _lock_finding(status: Status, message: str, files: list[str]) -> Finding:
 
 
 def _differing(folder: Path, wanted: dict[str, str]) -> list[str]:
-    """Return names of files that are missing or have another digest."""
+    """Return the names of files that are missing or whose digest differs."""
     return [
         name for name, digest in wanted.items() if not (folder / name).is_file() or sha256_file(folder / name) != digest
     ]
 
 
 def _check_interpreter(present: Present, pin: EnvironmentPin) -> Finding:
-    """Check an interpreter; it is used in place, so changed packages are a failure."""
+    """Check the interpreter; it is used in place, so changed packages count as a failure."""
     from windlass.pin.environment.pinning import pin_environment  # lazy: starts the interpreter
 
     try:

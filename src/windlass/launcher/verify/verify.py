@@ -28,7 +28,7 @@ _MAX_LISTED = 10
 
 
 def verify(run: RunFolder, *, compares_sources: bool = True) -> Iterator[Finding]:
-    """Yield findings for journal, plan, code, environment, image, data, checkpoints and outputs.
+    """Yield findings about the journal, plan, code, environment, image, data, checkpoints and outputs.
 
     Reads every byte.
 

@@ -211,19 +211,19 @@ class _ScannedProcesses:
         self._guard_pid, self._shared_memory = guard_pid, shared_memory
 
     def exist(self) -> bool:
-        """See `FencedProcesses`."""
+        """See `FencedProcesses.exist`."""
         return bool(self._scan.below(self._roots()))
 
     def stop(self) -> None:
-        """See `FencedProcesses`."""
+        """See `FencedProcesses.stop`."""
         self._scan.stop(self._roots())
 
     def resume(self) -> None:
-        """See `FencedProcesses`."""
+        """See `FencedProcesses.resume`."""
         self._scan.resume(self._roots())
 
     def kill(self) -> object:
-        """See `FencedProcesses`."""
+        """See `FencedProcesses.kill`."""
         return self._scan.kill(self._roots())
 
     def _roots(self) -> list[int]:
