@@ -76,6 +76,7 @@ class Following:
 
     def _listen(self, *, is_last: bool = False) -> None:
         """Update the local copy of a run at a remote site.
+
         Prints a note, but only once, if the site cannot be reached.
         """
         if not self.run.is_mirrored:

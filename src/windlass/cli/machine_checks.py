@@ -43,6 +43,7 @@ class Check:
 
 def checks() -> Iterator[Check]:
     """Yield every check in display order.
+
     Runs git, uv and nvidia-smi, and writes a few bytes to the windlass home.
     """
     for name, check in _CHECKS.items():

@@ -21,6 +21,7 @@ def experiment_of(
     command: tuple[str, ...], overrides: tuple[str, ...], *, name: str, gpus: str, nodes: int | None, env_uv: str
 ) -> Experiment:
     """Return an experiment whose task `main` runs the command in the current folder.
+
     A single word that contains spaces is a shell line.
 
     Raises:

@@ -76,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _call(arguments: list[str]) -> int:
     """Call the verb and return its exit code.
+
     Handles every error except a closed pipe and Ctrl-C.
     """
     is_verbose = _asks_for_tracebacks(arguments)
@@ -93,6 +94,7 @@ def _call(arguments: list[str]) -> int:
 
 def _asks_for_tracebacks(arguments: list[str]) -> bool:
     """Return whether -v is given before a `--`.
+
     This is checked before parsing, so that -v works even if parsing fails.
     """
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments

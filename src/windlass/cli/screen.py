@@ -40,6 +40,7 @@ def is_coloured(stream: TextIO) -> bool:
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
     """Return `text` with styles such as `bold` or `red`, or unchanged where there are no colours.
+
     The default stream is standard output.
     """
     if not text or not is_coloured(stream if stream is not None else sys.stdout):

@@ -111,6 +111,7 @@ class ExecutorBench:
 
 class ExecutorConformance:
     """Conformance suite for executors.
+
     Class attributes state what the executor supports; other tests are left out.
     """
 

@@ -1,4 +1,5 @@
 """Trials on a virtual clock: learning curves that take time, on nodes that come and go.
+
 One or more executors see the same trials.
 
 A `VirtualWorld` outlives its heads, as a site does; `VirtualExecutor` is one head's view of it. Every event has a
@@ -158,6 +159,7 @@ class VirtualWorld:
 
     def kill_head(self) -> None:
         """Kill the head without notice.
+
         Events that it had not received are spooled, or lost with the workers.
         """
         if self.head is not None:

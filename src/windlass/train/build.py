@@ -63,6 +63,7 @@ def checkpoint_folder(folder: str, name: str) -> str:
 
 def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
     """Create the folder and check that a checkpoint fits into it. Collective, idempotent.
+
     URLs are left to the store.
 
     Args:
@@ -81,6 +82,7 @@ def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
 @contextmanager
 def removing_if_refused(folder: str, world: World) -> Iterator[None]:
     """Remove the empty folders that this run created for `folder` if building the trainer fails.
+
     Only rank 0 does so.
     """
     place = Path(folder).expanduser().absolute()

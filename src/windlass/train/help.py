@@ -116,6 +116,7 @@ def _of_union(
     options: list[RecordType], path: tuple[str, ...], kinds: tuple[str, ...], data: object
 ) -> Iterator[FieldHelp]:
     """Yield the fields of a union.
+
     A field that several kinds have appears once, with the first of them.
     """
     if len(options) < 2:

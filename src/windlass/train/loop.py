@@ -93,6 +93,7 @@ class Loop(Generic[T]):
 
     def agree_on_stop(self) -> bool:
         """Return whether any process has requested a stop. Collective.
+
         Once true, it remains true.
         """
         if self.agreed_stop is None:

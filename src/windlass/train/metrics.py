@@ -49,6 +49,7 @@ class MetricStore:
 
     def record(self, step: int, name: str, value: float | Tensor, reduce: Reduce = "mean") -> None:
         """Record a value for a step.
+
         A tensor stays on its device, without a sync. A later value under the same name replaces an earlier one.
         """
         self._keys.append((step, name, reduce))

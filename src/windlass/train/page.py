@@ -1,4 +1,4 @@
-"""A resolved recipe as YAML with each value's origin in a comment; the output is a valid recipe file."""
+"""Resolved recipe as YAML, with the origin of each value in a comment; the output is a valid recipe file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_COLUMN = 56
 
 
 def recipe_page(resolved: ResolvedRecipe) -> list[str]:
-    """Return the lines, with comments aligned in one column if lines are short enough."""
+    """Return the lines of the recipe, with comments aligned in one column if the lines are short enough."""
     pairs = list(_mapping(to_data(resolved.recipe, keep_defaults=True), (), 0, resolved.origins))
     widths = [len(text) for text, origin in pairs if origin and len(text) <= _MAX_COLUMN]
     column = max(widths, default=0)

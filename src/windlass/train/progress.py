@@ -1,4 +1,4 @@
-"""Comparison of training progress with a length in steps, tokens or epochs."""
+"""Comparison of the progress of training with a length in steps, tokens or epochs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ __all__ = ["TrainingProgress", "is_due", "is_reached"]
 
 
 class TrainingProgress(Protocol):
-    """Training progress of a trainer or a recorded position."""
+    """Progress of training, of a trainer or at a recorded position."""
 
     @property
     def step(self) -> int:
-        """Number of optimiser steps."""
+        """Number of optimizer steps taken."""
 
     @property
     def tokens(self) -> int:
-        """Number of tokens over all processes."""
+        """Number of tokens used by all processes."""
 
     @property
     def epoch(self) -> int:
-        """Number of completed passes over the data."""
+        """Number of complete passes over the data."""
 
 
 def is_reached(length: Duration, progress: TrainingProgress) -> bool:
-    """Return whether the length is reached."""
+    """Return whether training has reached a length."""
     return _done(length, progress) >= length.value
 
 
 def is_due(every: Duration, before: TrainingProgress, after: TrainingProgress) -> bool:
-    """Return whether a multiple of `every` lies between two moments, including the later one."""
+    """Return whether a multiple of `every` lies after `before` and not after `after`."""
     size = max(every.value, 1)
     return _done(every, after) // size > _done(every, before) // size
 

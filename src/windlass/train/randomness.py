@@ -1,4 +1,4 @@
-"""Random numbers of a run, seeded by where they are used, independent of earlier draws.
+"""Random numbers of a run, seeded by where they are used and independent of earlier samples.
 
 A model's random numbers (dropout, noise) depend on the seed, the step and the microbatch's first row, so they are
 equal on any number of processes. Generators that callbacks or loaders use are restored if the number of processes
@@ -24,20 +24,20 @@ __all__ = ["generator_states", "restore_generators", "seed_for", "seed_generator
 
 
 def seed_for(*parts: int | str) -> int:
-    """Return a 63-bit seed for parts such as seed, step and row; different parts give unrelated seeds."""
+    """Return a 63-bit seed made from parts such as seed, step and row; different parts give unrelated seeds."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the host's and the device's generators. Takes microseconds."""
+    """Seed the generators of the host and the device. Takes microseconds."""
     torch.random.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
 
 
 def generator_states(world: World) -> dict[str, Any]:
-    """Return the states of all processes' Python, NumPy and torch generators, JSON-safe. Collective."""
+    """Return the states of the Python, NumPy and torch generators of all processes, JSON-safe. Collective."""
     mine: dict[str, Any] = {
         "python": _pack(repr(random.getstate()).encode()),
         "torch": _pack(bytes(torch.get_rng_state().numpy())),
@@ -54,7 +54,10 @@ def generator_states(world: World) -> dict[str, Any]:
 
 
 def restore_generators(saved: Mapping[str, Any] | None, world: World) -> bool:
-    """Restore generator states; False if there are none, or for a different number of processes."""
+    """Restore the states of generators.
+
+    Returns False if there are none, or if they are for a different number of processes.
+    """
     if not saved or saved["world"] != world.size:
         return False
     states = saved["states"]

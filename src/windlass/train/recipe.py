@@ -1,4 +1,4 @@
-"""Recipe of a training run, as one tree of data; importable without torch.
+"""Recipe for a training run, as one tree of data; importable without torch.
 
 from windlass import train
 

@@ -1,4 +1,4 @@
-"""Import of Python objects by name, `module:name` or `file.py:name`, as in recipes and settings."""
+"""Import of Python objects by name, `module:name` or `file.py:name`, as recipes and settings use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE_MODULE = "windlass_file_"
 
 
 def load_reference(text: str) -> object:
-    """Return the object at `module:name` or `file.py:name`; a file is executed once per process.
+    """Return the object named `module:name` or `file.py:name`; a file is executed only once per process.
 
     Raises:
         NotFoundError: there is no such file, module or name.
@@ -44,7 +44,7 @@ def load_reference(text: str) -> object:
 
 
 def load_module(text: str) -> ModuleType:
-    """Import a module by dotted name or `.py` file; the working directory is on the path."""
+    """Import a module by its dotted name or `.py` file; the working directory is on the path."""
     try:
         if text.endswith(".py"):
             return _of_file(Path(text))
@@ -73,7 +73,7 @@ def _failed(text: str, error: Exception | SystemExit) -> UsageError:
 
 
 def place_of_error(error: BaseException, source: str) -> SourcePlace:
-    """Return the innermost line of the user's code in a traceback; without one, `source` alone."""
+    """Return the innermost line of the user's code in a traceback, or `source` alone if there is none."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return SourcePlace(error.filename, error.lineno)
     found, trace = SourcePlace(source), error.__traceback__
@@ -87,7 +87,7 @@ def place_of_error(error: BaseException, source: str) -> SourcePlace:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """Import a file as a module; files beside it can be imported, as in `python file.py`."""
+    """Import a file as a module; it can import files beside it, as with `python file.py`."""
     if not path.is_file():
         near = nearest(path.name, [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else [])
         hint = f"did you mean `{path.with_name(near)}`?" if near else "check the path"
@@ -113,7 +113,7 @@ def _of_file(path: Path) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Loader that compiles the file each time.
+    """Loader that compiles the file again each time.
 
     Python takes bytecode for current if size and second of the last change are those of the source, so an edit can be
     recorded as new code while the old one runs.

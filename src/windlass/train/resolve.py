@@ -1,4 +1,4 @@
-"""Resolving a recipe: find it, call it, apply overrides, check it, record the origin of each value."""
+"""Resolution of a recipe: find it, call it, apply overrides, check it, and record the origin of each value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RECORD = "config.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRecipe:
-    """A checked recipe and the origin of each value.
+    """Checked recipe with the origin of each value.
 
     Attributes:
         source: origin of the recipe: a shipped name, `file.py:function`, `module:function`, a file.
@@ -49,7 +49,7 @@ class ResolvedRecipe:
     origins: Mapping[str, str]
 
     def record(self) -> dict[str, object]:
-        """Return the whole recipe with defaults and each field's origin, JSON-safe; `resolve` reads it."""
+        """Return the whole recipe with defaults and the origin of each field, JSON-safe; `resolve` can read it."""
         return {
             "schema": RECORD_SCHEMA,
             "source": self.source,
@@ -62,7 +62,7 @@ class ResolvedRecipe:
 
 
 def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
-    """Resolve a recipe by name, with overrides.
+    """Resolve a recipe by name, and apply overrides.
 
     Args:
         name: a shipped recipe, `file.py`, `file.py:function`, `module:function`, a YAML or JSON file, a checkpoint or its
@@ -93,7 +93,7 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
 
 
 def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
-    """Return the recipe that a name refers to, unchecked, and its source.
+    """Return the unchecked recipe to which a name refers, and its source.
 
     It is the value returned by Python code, a custom recipe class, or the text of a file.
     """
@@ -115,14 +115,14 @@ def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
 
 
 def _name_of(cls: type[Recipe]) -> str:
-    """Return an importable name of a recipe class: `file.py:Class` or `module:Class`."""
+    """Return the name by which a recipe class can be imported: `file.py:Class` or `module:Class`."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     home = str(file) if cls.__module__.startswith(FILE_MODULE) and file else cls.__module__
     return f"{home}:{cls.__qualname__}"
 
 
 def _of_file(path: Path) -> tuple[Recipe | str, str]:
-    """Return the text of a recipe file or, for a record, the recipe in it."""
+    """Return the text of a recipe file or, if the file is a record, the recipe in it."""
     path = path / _RECORD if path.is_dir() else path
     try:
         content = path.read_bytes()
@@ -160,7 +160,7 @@ def _read(content: bytes, source: str) -> tuple[Recipe | str, str]:
 
 
 def _recipe_class(name: str, source: str) -> type[Recipe]:
-    """Return the custom recipe class that a record names."""
+    """Return the custom recipe class named in a record."""
     found = load_reference(name)
     if isinstance(found, type) and issubclass(found, Recipe):
         return found
@@ -179,7 +179,7 @@ def _file_missing(path: Path) -> NotFoundError:
 
 
 def _record_in(text: str, source: str) -> tuple[object, str] | None:
-    """Return a record's recipe and its custom class, if any; None if the text is not a record."""
+    """Return the recipe in a record and its custom class, if any; return None if the text is not a record."""
     try:
         data = decode_json(text)
     except (ValueError, RecursionError):
@@ -194,7 +194,7 @@ def _record_in(text: str, source: str) -> tuple[object, str] | None:
 
 
 def _only_function(module: ModuleType, name: str) -> str:
-    """Return a file's recipe function: `recipe`, or the only one annotated to return a Recipe."""
+    """Return the name of a file's recipe function: `recipe`, or the only one annotated to return a Recipe."""
     own = {
         key: value
         for key, value in vars(module).items()
@@ -217,7 +217,7 @@ def _called(module: ModuleType, function: str, source: str) -> Recipe | type[Rec
 
 
 def _result(found: object, source: str) -> Recipe | type[Recipe]:
-    """Return the recipe that a function returns, or the object itself; a recipe class as it is."""
+    """Return the recipe itself, the recipe that a function returns, or a recipe class unchanged."""
     if isinstance(found, Recipe):
         return found
     if isinstance(found, type) and issubclass(found, Recipe):
@@ -280,7 +280,7 @@ def _origins(loaded: LoadedConfig[Recipe], source: str) -> Iterator[tuple[str, s
 
 
 def _origin(places: Sequence[SourcePlace]) -> str:
-    """Return the origin of a field: the last override, else its source."""
+    """Return the origin of a field: its override if there is one, else its source."""
     if not places:
         return DEFAULT
     place = next((place for place in places if place.source == COMMAND_LINE), places[0])

@@ -1,4 +1,4 @@
-"""A training run from a resolved recipe to an exit code; what `windlass train` calls.
+"""Training run from a resolved recipe to an exit code; `windlass train` calls it.
 
 Exit codes: 0 finished; 75 stopped with its state saved, to be resumed; else an error.
 """
@@ -31,7 +31,7 @@ EXIT_STOPPED = 75
 
 
 def run_recipe(resolved: ResolvedRecipe) -> int:
-    """Train and return the exit code, in torchrun's process group if there is one."""
+    """Train within torchrun's process group, if there is one, and return the exit code."""
     from windlass.train.parallel.world import World  # lazy: torch takes seconds, and --help does not need it
 
     world = None
@@ -68,12 +68,12 @@ def _tell_suspects(resolved: ResolvedRecipe, world: World) -> None:
 
 
 class _StoppedEarly(BaseException):
-    """A stop signal arrived before there was anything to save."""
+    """Exception for a stop signal that arrives before there is anything to save."""
 
 
 @contextmanager
 def _leaving_at_once() -> Iterator[None]:
-    """Raise on SIGTERM and SIGUSR1 until the trainer handles them; main thread only."""
+    """Raise on SIGTERM and SIGUSR1 until the trainer handles them. Main thread only."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise _StoppedEarly
@@ -105,7 +105,7 @@ def _tell_outcome(outcome: Outcome, world: World) -> int:
 
 
 def _tell_error(error: Exception, world: World) -> int:
-    """Print an error once for all processes; returns its exit code."""
+    """Print an error once for all processes and return its exit code."""
     error = _named(error)
     if _is_first(world):
         sys.stderr.write(error.render() + "\n" if isinstance(error, WindlassError) else traceback.format_exc())
@@ -114,7 +114,7 @@ def _tell_error(error: Exception, world: World) -> int:
 
 
 def _named(error: Exception) -> Exception:
-    """Return the error itself; for out-of-memory errors one with a hint."""
+    """Return the error itself or, if memory ran out, an error with a hint."""
     import torch
 
     if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator: can't allocate" not in str(error):
@@ -127,7 +127,7 @@ def _named(error: Exception) -> Exception:
 
 
 def _is_first(world: World) -> bool:
-    """Return whether this process reports the error: the first one knows the cause, the others lost a peer."""
+    """Return whether this process is the first to fail and reports the error; the others only lost a peer."""
     if world.size == 1:
         return True
     with contextlib.suppress(Exception):  # the store's process may have exited: then report the error

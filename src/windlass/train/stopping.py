@@ -1,4 +1,4 @@
-"""Stop requests: signals, windlass, the end of the allocation, callbacks.
+"""Stop requests from signals, windlass, callbacks, or the end of the allocation.
 
 Each process only knows its own requests. The loop combines them over all processes at the boundary between two
 steps, so that all stop at the same step.
@@ -29,7 +29,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopReason(Enum):
-    """Reason why training stopped before its end."""
+    """Reason why training stopped before it was complete."""
 
     SIGNAL = "a signal"
     WINDLASS = "requested by windlass"
@@ -38,7 +38,7 @@ class StopReason(Enum):
 
 
 class StopRequests:
-    """Stop requests that this process has received; a check costs microseconds.
+    """Stop requests that this process has received. A check takes microseconds.
 
     Args:
         asks_report: whether this process asks windlass; one per node is enough.
@@ -63,15 +63,15 @@ class StopRequests:
         self._earlier: dict[int, Any] = {}
 
     def request(self, reason: StopReason = StopReason.REQUEST) -> None:
-        """Request a stop; the first reason is kept."""
+        """Request a stop. Only the first reason is kept."""
         self._heard = self._heard or reason
 
     def forget(self) -> None:
-        """Clear the requests, which have been handled."""
+        """Clear the requests after they have been handled."""
         self._heard = None
 
     def reason(self, step_s: float = 0.0) -> StopReason | None:
-        """Return the reason to stop at the next boundary; None to continue.
+        """Return the reason to stop at the next boundary, or None to continue.
 
         Args:
             step_s: how long the next step may take.
@@ -85,7 +85,7 @@ class StopRequests:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGTERM, SIGUSR1 and the first SIGINT as stop requests; does nothing outside the main thread.
+        """Treat SIGTERM, SIGUSR1 and the first SIGINT as stop requests. Does nothing outside the main thread.
 
         Previous handlers are called too, and restored afterwards.
         """
@@ -109,7 +109,7 @@ class StopRequests:
             earlier(number, frame)
 
     def _is_late(self, step_s: float) -> bool:
-        """Return whether a save that begins after one more step might end too late."""
+        """Return whether a save might end too late if it begins after one more step."""
         deadline = self._deadline()
         if deadline is None:
             return False
@@ -119,7 +119,7 @@ class StopRequests:
 
 
 def end_of_allocation(environ: Mapping[str, str] = os.environ) -> float | None:
-    """Return the wall time at which this job ends, from windlass, else from Slurm."""
+    """Return the wall time at which this job ends according to windlass or else Slurm, or None if unknown."""
     if report.is_active():
         return report.place().deadline
     text = environ.get("SLURM_JOB_END_TIME", "")

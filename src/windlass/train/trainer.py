@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Trainer(Generic[T]):
-    """Trains a module on a loader's batches; every part can be replaced.
+    """Trainer that trains a module on the batches from a loader; every part can be replaced.
 
     Args:
         module: model, loss and optimiser.
@@ -136,17 +136,17 @@ class Trainer(Generic[T]):
 
     @property
     def checkpointer(self) -> Checkpointer | None:
-        """The callback that writes checkpoints; None if there are none."""
+        """Callback that writes checkpoints, or None if there are no checkpoints."""
         found = self._callbacks.get("checkpointer")
         return found if isinstance(found, Checkpointer) else None
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the length, or `stop`, is reached."""
+        """Return whether the length of training, or `stop`, has been reached."""
         return is_reached(self.duration, self) or (self.stop is not None and is_reached(self.stop, self))
 
     def step_at(self, end: Duration) -> int | None:
-        """Return the step at which a length is reached at the current batch size; None if unknown."""
+        """Return the step at which a length is reached with the current batch size, or None if unknown."""
         if end.unit == "steps":
             return end.value
         if end.unit == "tokens":
@@ -159,11 +159,11 @@ class Trainer(Generic[T]):
 
     @property
     def should_stop(self) -> bool:
-        """Return whether this process received a stop request; other processes may not have."""
+        """Return whether this process has received a stop request; other processes may not have."""
         return self._loop.agreed_stop is not None or self.stopper.reason() is not None
 
     def add_callback(self, name: str, callback: TrainerCallback) -> None:
-        """Add a callback, at any time.
+        """Add a callback. This is possible at any time.
 
         Raises:
             UsageError: the name is taken.
@@ -178,7 +178,9 @@ class Trainer(Generic[T]):
             callback.on_attach()
 
     def fit(self) -> Outcome:
-        """Train until the end, a stop or an error; may be called again after a stop. Collective, blocking.
+        """Train until the end, a stop or an error. Collective, blocking.
+
+        May be called again after a stop.
 
         Raises:
             TrainingError: a loss that is not finite, corrupt data.
@@ -203,7 +205,7 @@ class Trainer(Generic[T]):
         )
 
     def record(self, name: str, value: float | Tensor, reduce: Reduce = "mean") -> None:
-        """Record a metric of the current (or last) step; a tensor stays on its device.
+        """Record a metric for the current (or last) step; a tensor stays on its device.
 
         Args:
             name: name such as `train/loss`.
@@ -212,7 +214,7 @@ class Trainer(Generic[T]):
         self.metrics.record(self._loop.running_step, name, value, reduce)
 
     def request_stop(self, reason: StopReason = StopReason.REQUEST) -> None:
-        """Stop with a checkpoint after the current step; a request on one process is enough."""
+        """Stop after the current step and save a checkpoint; a request on one process is enough."""
         self.stopper.request(reason)
 
     def request_save(self, *, is_permanent: bool = True) -> None:
@@ -220,7 +222,7 @@ class Trainer(Generic[T]):
         self._loop.request_save(is_permanent=is_permanent)
 
     def agree_on_stop(self) -> bool:
-        """Return whether any process received a stop request. Collective; for loops such as evaluation."""
+        """Return whether any process has received a stop request. Collective. For loops such as evaluation."""
         return self._loop.agree_on_stop()
 
     def state_dict(self) -> dict[str, Any]:
@@ -228,7 +230,7 @@ class Trainer(Generic[T]):
         return self._loop.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the training position."""
+        """Restore the position in training."""
         self._loop.load_state_dict(state)
 
     def _begin(self) -> None:
@@ -260,7 +262,7 @@ class Trainer(Generic[T]):
 
 
 def load_first_state(trainer: Trainer[Any]) -> str:
-    """Load the state that `checkpoint.load` selects; returns its path, empty for a new start. Collective.
+    """Load the state that `checkpoint.load` selects and return its path, which is empty for a new start. Collective.
 
     Raises:
         CheckpointError: none was found with the strategy `always`, or it cannot be loaded.
@@ -298,7 +300,10 @@ def load_first_state(trainer: Trainer[Any]) -> str:
 
 
 def _changed_code(code: Mapping[str, Mapping[str, str]], path: str) -> Iterator[str]:
-    """Yield the parts of the user's code that changed since the checkpoint was written; training continues."""
+    """Yield a message for each part of the user's code that has changed since the checkpoint was written.
+
+    Training continues.
+    """
     before = CheckpointReader.open(open_files(path)).read_object(CONFIG_FILE).get("code") or {}
     name = path.rstrip("/").rpartition("/")[2]
     for where, own in code.items():

@@ -67,6 +67,7 @@ class _Bash(_Answers, BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor and the incomplete word.
+
         They are read from the whole line, because bash also splits words at `=` and `:`.
         """
         line = os.environ.get("COMP_LINE")

@@ -28,6 +28,7 @@ _MAX_METRICS = 6
 
 def show_verdict(run: RunFolder, facts: RunFacts, reported: Collection[tuple[str, int]] = ()) -> None:
     """Print the verdict to standard error.
+
     Failures of attempts that `reported` contains, as (task, number), are left out.
     """
     state = facts.state

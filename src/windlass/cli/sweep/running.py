@@ -110,6 +110,7 @@ def _run_head(
     terminal: HangUp | None = None,
 ) -> HeadOutcome | None:
     """Run the head in this process.
+
     Returns None if a closed terminal ended it early; `extra` is cleared once it is in the journal.
     """
     from windlass.tune.sweep.head import make_controller  # lazy: as above

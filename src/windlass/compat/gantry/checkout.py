@@ -74,6 +74,7 @@ def checkout_of(
     folder: Path, *, ref: str | None, branch: str | None, is_online: bool, must_be_pushed: bool = True
 ) -> Checkout:
     """Return the checkout of the repository at `folder`, at `ref` or the last commit.
+
     Contacts the remote if `is_online`.
 
     Raises:
@@ -102,6 +103,7 @@ def checkout_of(
 
 def read_remote(address: str, *, ref: str | None, branch: str | None, is_online: bool) -> Checkout:
     """Return a commit of a remote repository.
+
     Queries the server for a branch's commit and, if `is_online`, for the commit's files.
 
     Raises:
@@ -122,6 +124,7 @@ def read_remote(address: str, *, ref: str | None, branch: str | None, is_online:
 
 def is_public(url: str) -> bool:
     """Return True if a repository can be read without credentials.
+
     Queries its server, for at most 30 s.
 
     Raises:

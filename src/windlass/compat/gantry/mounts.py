@@ -27,6 +27,7 @@ class GantryMount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretVariable:
     """Variable whose value is a secret.
+
     Without `secret` it is the secret of the same name, which is created from your variable if it does not exist.
     """
 

@@ -21,6 +21,7 @@ class Recipe(RecipeSettings):
 
     def dry_run(self, account: GantryAccount | None = None) -> GantryRequest:
         """Return the request that a launch would submit, with names resolved through `account` if given.
+
         Writes nothing.
         """
         return prepare(self, account=account)

@@ -63,6 +63,7 @@ def prepare(
     folder: Path | None = None,
 ) -> GantryRequest:
     """Return the request for a recipe.
+
     Without an account only the local git is read; with one, names are resolved.
 
     Raises:

@@ -13,6 +13,7 @@ __all__ = ["KnownAccount", "MasonAccount", "has_beaker"]
 
 class MasonAccount(Protocol):
     """Account data that a launch needs.
+
     Methods may call Beaker and raise the Beaker backend's errors.
     """
 
@@ -25,6 +26,7 @@ class MasonAccount(Protocol):
 
     def secrets(self, workspace: str | None) -> Sequence[str] | None:
         """Return the names of the secrets in a workspace, or None if unknown.
+
         `workspace=None` is the default workspace.
         """
 

@@ -126,6 +126,7 @@ def build_branch_image(
     options: BuildOptions, folder: Path, home: Home, store: ImageStore | None, *, log: Callable[[str], None]
 ) -> BranchImage:
     """Ensure that the branch's image exists, and is at Beaker if there is an account.
+
     Idempotent; blocks while building.
 
     Nothing is built if Beaker has the image of this commit, or if the content was already built.
@@ -185,6 +186,7 @@ def run_script(options: BuildOptions, image: BranchImage, folder: Path, environ:
 
 def image_name(branch: str, cuda_version: str) -> str:
     """Return the image name for a branch, as the wrapper script builds it.
+
     Beaker allows letters, digits, `-`, `_`, `.`.
     """
     plain = re.sub(r"[^a-z0-9._-]", "-", branch.lower()).removeprefix("-") or "detached"

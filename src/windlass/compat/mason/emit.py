@@ -91,6 +91,7 @@ def task_variables(
     is_resumable: bool,
 ) -> list[dict[str, str]]:
     """Return the `envVars` of a task.
+
     The command line overrides mason's additions, and each name occurs once.
 
     Args:

@@ -45,6 +45,7 @@ _GPUS = "$WINDLASS_NUM_GPUS"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedNodes:
     """Number of nodes and of GPUs per node that a line was written for.
+
     `there` is the number of GPUs per node at the site, or None if unknown.
     """
 
@@ -214,6 +215,7 @@ def _spot(line: BashLine, index: int) -> _Spot | None:
 
 def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashLine, int, tuple[str, ...]]:
     """Return the line without the flags that windlass sets, the processes per node, and notes.
+
     The number of processes is 0 if there is one per GPU.
     """
     called = line.commands[spot.index]
@@ -239,6 +241,7 @@ def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashL
 
 def _procs_of(launcher: str, count: BashFlag, owned: list[BashFlag], asked: RequestedNodes) -> int:
     """Return the number of processes per node.
+
     With --num_machines, accelerate's flag counts the processes on all nodes.
     """
     number = int(count.value)

@@ -84,6 +84,7 @@ def _is_flag(word: str) -> bool:
 
 def _is_marked(word: str) -> bool:
     """Return True if mason itself quotes the word.
+
     It does so for JSON, and for tags, which a shell takes for redirections.
     """
     return "{" in word or "</" in word or _TAG.fullmatch(word) is not None

@@ -71,6 +71,7 @@ def read_command_line(
     clusters: Clusters | None = None,
 ) -> MasonLaunch:
     """Convert the words after `windlass mason` (or `python mason.py`).
+
     Does not run, write or submit anything.
 
     Args:
@@ -215,6 +216,7 @@ def _check_secrets(options: MasonOptions, held: Sequence[str] | None) -> list[st
 
 def _cluster_notes(options: MasonOptions, clusters: Clusters) -> list[str]:
     """Return a note for each name close to a known cluster's, which is probably a typo.
+
     Other unknown names are taken for new clusters.
     """
     unknown = [each for each in options.cluster if each not in clusters.names]
@@ -224,6 +226,7 @@ def _cluster_notes(options: MasonOptions, clusters: Clusters) -> list[str]:
 
 def _unmounted_notes(commands: Sequence[MasonCommand], options: MasonOptions, clusters: Clusters) -> list[str]:
     """Return notes on output that would be lost.
+
     mason writes it to Weka if one cluster has Weka, but mounts Weka only if all have it.
     """
     root = clusters.weka.root

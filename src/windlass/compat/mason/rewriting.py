@@ -1,4 +1,5 @@
 """Changes that mason makes to a command before submission.
+
 Each rule is a function of the words; they apply in mason's order.
 """
 

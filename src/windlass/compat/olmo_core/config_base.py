@@ -27,6 +27,7 @@ class Config:
         self, *, exclude_none: bool = False, exclude: Collection[str] | None = None, **settings: object
     ) -> dict[str, Any]:
         """Return the fields, including nested ones, as plain values.
+
         OLMo-core's other settings are accepted without effect.
         """
         del settings

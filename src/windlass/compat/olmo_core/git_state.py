@@ -1,4 +1,5 @@
 """The commit that a configuration launches, as plain fields.
+
 Every process that builds the configuration computes it.
 """
 

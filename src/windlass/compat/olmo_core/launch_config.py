@@ -193,6 +193,7 @@ class BeakerLaunchConfig(Base):
 
     def dry_run(self, account: GantryAccount | None = None, **settings: Any) -> GantryRequest:
         """Print the spec that `launch` with the same settings would submit.
+
         Makes no requests without an account.
         """
         from windlass.compat.gantry.request import prepare, yaml_of  # lazy: imports git
@@ -206,6 +207,7 @@ class BeakerLaunchConfig(Base):
 
     def launch(self, **settings: Any) -> ExperimentRef:
         """Submit to Beaker, and follow the experiment unless `follow` is False.
+
         The settings are described at `build_recipe`.
 
         Raises:
@@ -345,6 +347,7 @@ class Stuck(WaitTimeoutError):
 @dataclass(slots=True, kw_only=True)
 class StepWatch:
     """Watchdog that raises `Stuck` after `timeout_s` without a step.
+
     It warns after `soft_s`, at most once an hour.
     """
 

@@ -1,4 +1,5 @@
 """Conversion of Beaker's spec to an experiment.
+
 Keys without an equivalent are kept, so that an export is lossless.
 """
 
@@ -138,6 +139,7 @@ def _task(task: Mapping[str, Any], common: Mapping[str, str], called: Mapping[st
 
 def _hosts(stated: str | Sequence[str], replicas: int | None) -> tuple[str, ...]:
     """Return the hosts if there is one for each replica.
+
     Beaker chooses from a longer list, which is therefore kept as a Beaker key.
     """
     names = [stated] if isinstance(stated, str) else stated

@@ -87,6 +87,7 @@ def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, A
 
 def sent(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec as Beaker's client sends it.
+
     Durations are in nanoseconds; command words and variables are strings.
 
     `preemptible` is dropped next to `minRuntime` or `autoResume`, because Beaker rejects the combination.

@@ -65,6 +65,7 @@ def problems_of(spec: Node) -> list[Problem]:
 
 def unknown_keys(spec: Node) -> Iterator[tuple[str, str]]:
     """Yield (path, closest known key) for every unknown key.
+
     The closest key is an empty string if none is close. Unknown keys are kept.
     """
     if not isinstance(spec, MappingNode):

@@ -25,6 +25,7 @@ _GANG = ("hostNetworking", "leaderSelection", "propagateFailure", "propagatePree
 
 def from_experiment(experiment: Experiment) -> dict[str, Any]:
     """Return Beaker's spec for an experiment, as a user would write it: durations are text.
+
     `sent` converts it to what Beaker's client sends.
 
     Settings that only windlass has are left out; `check_export` lists them.
@@ -96,6 +97,7 @@ def _image(name: str) -> dict[str, str]:
 
 def _words(experiment: Experiment, name: str, arguments: object) -> dict[str, list[str]]:
     """Return command and arguments.
+
     `arguments` is the number of words at the end of `run`, or the words themselves.
     """
     run, path = experiment.tasks[name].run, f"tasks.{name}.run"

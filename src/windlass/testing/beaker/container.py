@@ -55,6 +55,7 @@ class Container:
 @functools.lru_cache(maxsize=1)
 def can_enclose() -> bool:
     """Return whether this machine allows mount, host name and process namespaces.
+
     The first call tests it in about 50 ms.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -160,6 +161,7 @@ def stamp(job: StoredJob, message: bytes) -> StoredLogLine:
 
 def end(job: StoredJob, number: int = signal.SIGKILL) -> None:
     """Kill all processes of a job, or send another signal to its command.
+
     Processes that have ended are ignored. Idempotent.
     """
     assert job.process is not None

@@ -1,4 +1,5 @@
 """Program that runs a command as a container would: with its own mounts, host name and process ids.
+
 It is executed, never imported.
 
     python -I -S enclose.py PLAN.json
@@ -127,6 +128,7 @@ class _Tree:
 
     def _ensure(self, target: str, *, is_folder: bool) -> None:
         """Create a mount point.
+
         A folder of the machine that lacks it is replaced by bind mounts of its contents.
         """
         path = "/"

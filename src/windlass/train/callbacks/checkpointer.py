@@ -139,6 +139,7 @@ class Checkpointer(TrainerCallback):
 
     def _take_compiled(self, path: str) -> None:
         """Load the compiler's cache before the first batch.
+
         It is loaded only from this run's folder, since its content is executed.
         """
         made = self.store.read_extra(path, _COMPILED) if self.keeps_compiled else None

@@ -27,6 +27,7 @@ STRAYS = {"train/loss": "gradients/loss_stray", "optim/grad_norm": "gradients/no
 
 class Gradients(TrainerCallback):
     """Callback that records `gradients/NAME` and `weights/NAME` every `every` steps, before clipping.
+
     Deviation scores are recorded at every step.
 
     Args:
@@ -90,6 +91,7 @@ class Gradients(TrainerCallback):
 
 def _stray(value: float, past: Sequence[float]) -> float | None:
     """Return by how many standard deviations a value exceeds the mean.
+
     Returns None if there are fewer than ten past values, or all are equal.
     """
     if len(past) < 10:

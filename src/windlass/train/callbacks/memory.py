@@ -17,6 +17,7 @@ GIB = 1024.0**3
 
 class Memory(TrainerCallback):
     """Callback that records the maximum resident memory over all processes.
+
     On a GPU it also records the peak, the reserved memory and the retries.
 
     The peak covers the last step only. A retry means that the allocator had to return memory to the driver: it is

@@ -18,6 +18,7 @@ def is_there(name: str) -> bool:
 
 def ensure_there(name: str, package: str, user: str) -> None:
     """Raise if a package is missing, without importing it.
+
     For processes that do not use the package themselves.
 
     Raises:

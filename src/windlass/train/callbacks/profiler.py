@@ -17,6 +17,7 @@ __all__ = ["Profiler"]
 
 class Profiler(TrainerCallback):
     """Callback that writes `traces/step-<first>-rank-<n>.json.gz`, once per process.
+
     The folder is the task's output or beside the checkpoints.
 
     Args:

@@ -45,6 +45,7 @@ class TrainerCallback:
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Receive a step's metrics, reduced over processes. Rank 0 only.
+
         Several steps may arrive at once, in order.
 
         All callbacks get the same dict, so a callback with a high priority can add to it.

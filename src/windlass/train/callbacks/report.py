@@ -13,6 +13,7 @@ __all__ = ["Report"]
 
 class Report(TrainerCallback):
     """Callback that writes metrics to the run's journal, and progress at most every `every_s` seconds.
+
     It does nothing in runs that windlass did not launch.
 
     Args:

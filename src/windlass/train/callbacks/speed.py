@@ -74,6 +74,7 @@ class Speed(TrainerCallback):
 
     def _own_flops(self) -> float:
         """Return the operations that this process performs.
+
         Tensor-parallel processes share the work on their rows.
         """
         world = self.trainer.world

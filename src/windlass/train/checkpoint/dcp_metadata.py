@@ -1,4 +1,5 @@
 """Parser for the pickled `.metadata` of torch's distributed checkpoints.
+
 It imports and calls nothing that the pickle names.
 
 This module executes the few opcodes that such a file uses. Classes become `PickledObject`s, only the four calls

@@ -40,6 +40,7 @@ class Draft:
 
     def begin(self) -> None:
         """Create the draft's folder and lock it against `sweep`.
+
         Call this on rank 0, before any process writes.
         """
         if self.parent.can_rename:
@@ -157,6 +158,7 @@ def _sweep_objects(parent: Files, name: str, final: str) -> None:
 
 def _hold(folder: str) -> int | None:
     """Lock a folder until this process ends.
+
     Returns None if the folder no longer exists or another process has locked it.
     """
     try:

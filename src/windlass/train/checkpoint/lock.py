@@ -62,6 +62,7 @@ def sole_trainer(store: CheckpointStore | None, world: World) -> Iterator[None]:
 
 def _take(folder: Path) -> int | None:
     """Take the lock and return its descriptor, or None if the file system has no locks.
+
     The lock is held until the descriptor is closed.
     """
     path = folder / LOCK_FILE
@@ -88,6 +89,7 @@ def _take(folder: Path) -> int | None:
 
 def _lock_in_time(descriptor: int, path: Path) -> bool:
     """Take the lock, waiting briefly for a holder that is ending.
+
     If that is not possible but training may continue, print a message and return False.
     """
     began_at, is_told = time.monotonic(), False

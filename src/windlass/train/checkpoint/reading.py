@@ -273,6 +273,7 @@ class CheckpointReader:
 
     def _bytes(self, name: str, start: int, end: int) -> tuple[bytearray, int]:
         """Read bytes from a file; return them and the offset of the first.
+
         Reads whole blocks if it verifies them.
         """
         if not self.verifies:

@@ -1,4 +1,5 @@
 """Saving of a checkpoint: divide the work between processes, stage, write, agree, commit.
+
 An asynchronous save does this in a thread.
 
 A partial checkpoint is never visible. On a file system, everything is written to a hidden folder, which is then renamed.
@@ -150,6 +151,7 @@ class Staging:
 
     def take(self, tensors: Sequence[StateTensor], *, is_async: bool) -> list[StagedTensor]:
         """Copy the tensors to write, so that they may change afterwards.
+
         With `is_async` false, they may change only after the write.
 
         Cost: one copy; none for contiguous host tensors in a synchronous save. All copies from a GPU are queued, then

@@ -49,6 +49,7 @@ class LoadedCheckpoint:
 
 def resolve_load(config: LoadConfig, store: FolderStore | None) -> CheckpointSource | None:
     """Return the source to load, or None to start from scratch. Reads only names and markers.
+
     Collective if there is a store.
 
     Raises:

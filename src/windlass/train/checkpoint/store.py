@@ -88,6 +88,7 @@ class FolderStore:
 
     def damaged(self) -> Sequence[str]:
         """Return the problems of damaged checkpoints that are newer than the newest undamaged one. Collective.
+
         Newest first.
         """
         lost = self.collectives.together(lambda: list_damaged(self.files), on_all=False) or []

@@ -28,6 +28,7 @@ def build_loader(
     on_progress: Progress | None = None,
 ) -> TokenLoader:
     """Build the loader for a config.
+
     Text that is not cached is tokenized first, which can take long.
 
     Call it on every process: one per machine tokenizes while the others wait for it.

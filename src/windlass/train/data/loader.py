@@ -171,6 +171,7 @@ class TokenLoader:
 
     def set_length(self, length: int) -> None:
         """Cut rows to `length`, a divisor of the full length, starting with the next batch.
+
         The number of tokens per batch stays the same.
 
         Raises:

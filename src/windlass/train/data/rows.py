@@ -139,6 +139,7 @@ def pack_documents(lengths_K: np.ndarray, length: int, *, window: int = _WINDOW)
 
 def _pack_window(lengths_N: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the documents in the order of their rows, and the number of documents per row.
+
     Vectorized over documents of equal length.
     """
     by_length_N = np.argsort(-lengths_N, kind="stable")

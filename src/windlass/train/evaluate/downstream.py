@@ -123,6 +123,7 @@ def _told_to_all(scores: Mapping[str, float] | None, world: World | None) -> Map
 
 def task_manager(tasks: Sequence[str], include: str = "") -> Any:
     """Return the harness's index of tasks, including those in a folder.
+
     Takes seconds, unless all tasks are in the folder.
 
     Raises:

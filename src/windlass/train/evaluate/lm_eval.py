@@ -80,6 +80,7 @@ def evaluate(
 
 def _gathered(mine: Tensor, num_batches: int, world: World) -> list[list[float]]:
     """Gather the losses and weights of all batches, in order.
+
     Each process adds zeros for the batches of others.
     """
     share = world.share

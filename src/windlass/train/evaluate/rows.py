@@ -67,6 +67,7 @@ class HeldOut:
 
     def batch(self, number: int) -> Batch:
         """Return a batch.
+
         Past the end, the batch has no labels; processes that must stay in step use it.
         """
         first = number * self.rows_batch

@@ -32,6 +32,7 @@ def generate(
     seed: int = 0,
 ) -> list[list[int]]:
     """Generate new tokens for each prompt, without the prompt itself.
+
     `eos` ends a continuation and is its last token.
 
     Args:
@@ -67,6 +68,7 @@ def generate(
 
 def keep_likely(logits_BV: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
     """Return the probabilities of the most likely tokens, at least one, and zero elsewhere. Source: Holtzman et al.
+
     2020.
     """
     if top_k is not None and top_k < logits_BV.shape[-1]:
@@ -83,6 +85,7 @@ def keep_likely(logits_BV: Tensor, top_k: int | None, top_p: float | None) -> Te
 
 def _padded(prompts: list[list[int]], vocab_size: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Pad prompts on the left.
+
     The padding is a separate document, so that no token attends to it.
     """
     for row, prompt in enumerate(prompts):

@@ -98,6 +98,7 @@ _LAYOUTS = (
 
 def compare_layers(ours: nn.Module, theirs: nn.Module, tokens_BT: Tensor, *, tolerance: float = 1e-5) -> LayerCheck:
     """Run both models on the same tokens and compare them layer by layer.
+
     Runs in eval mode, without gradients.
 
     Each may be a decoder of windlass, transformers or OLMo-core; both whole and on one device. Costs both forward

@@ -113,6 +113,7 @@ _MARKS = {256: "<|endoftext|>", 257: "<|padding|>"}
 
 def byte_tokenizer_files(ids: SpecialIds, max_length: int) -> Mapping[str, bytes]:
     """Return `tokenizer.json` and `tokenizer_config.json`.
+
     They recognize special tokens in the text of a prompt.
     """
     names = {**_names_of_bytes(), **_MARKS}

@@ -118,6 +118,7 @@ class MappedWeights:
 
 class ModuleWeights:
     """Weights of a model in memory.
+
     All processes together gather those that are sharded, one by one.
     """
 

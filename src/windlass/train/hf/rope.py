@@ -90,6 +90,7 @@ def _read_layered(
     old: Mapping[str, Any], new: Mapping[str, Any], full: Mapping[str, Any]
 ) -> tuple[RopeConfig, RopeConfig | None]:
     """Read the embeddings of a model that has one for each layer type.
+
     `rope_scaling` applies only to full attention.
     """
     if new and "full_attention" not in new:

@@ -44,7 +44,7 @@ Backend: TypeAlias = Literal["sdpa", "flex", "varlen"]
 def choose_backend(
     config: AttentionConfig, device: torch.device, dtype: torch.dtype, *, has_documents: bool, has_cache: bool
 ) -> Backend:
-    """Return the configured backend, or the fastest available one for these masks.
+    """Return the configured backend, or else the fastest one available for these masks.
 
     On a GPU: SDPA kernels for plain causal attention, varlen for documents and windows, flex for capped scores or
     float32. Otherwise, and with a cache: SDPA with dense masks.
@@ -70,7 +70,7 @@ def choose_backend(
 
 
 def _obstacle(backend: Backend, config: AttentionConfig, device: torch.device, dtype: torch.dtype) -> str:
-    """Return why a backend is unavailable; empty if it is available."""
+    """Return why a backend is unavailable, or an empty string if it is available."""
     if backend == "sdpa":
         return ""
     if backend == "flex":
@@ -89,7 +89,7 @@ def _obstacle(backend: Backend, config: AttentionConfig, device: torch.device, d
 
 @functools.cache
 def _has_varlen() -> bool:
-    """Return whether torch has `varlen_attn` in the form of torch 2.13; the first form had no windows or groups."""
+    """Return whether torch has `varlen_attn` as in torch 2.13; its first version lacked windows and groups."""
     if importlib.util.find_spec("torch.nn.attention.varlen") is None:
         return False
     from torch.nn.attention.varlen import varlen_attn  # lazy: torch may lack it
@@ -98,7 +98,10 @@ def _has_varlen() -> bool:
 
 
 class MaskTable:
-    """Masks in a backend's form. Masks that depend only on shapes are cached, others are built for each batch."""
+    """Masks in the form that a backend needs.
+
+    Masks that depend only on shapes are cached; others are built for each batch.
+    """
 
     def __init__(self, config: AttentionConfig) -> None:
         self._config = config
@@ -113,7 +116,7 @@ class MaskTable:
         start: int = 0,
         documents_BS: Tensor | None = None,
     ) -> dict[int | None, Mask]:
-        """Return the mask of each window.
+        """Return the mask for each window.
 
         Args:
             start: number of cached tokens; a layer with a window keeps fewer of them.
@@ -139,7 +142,7 @@ class MaskTable:
 
     @property
     def num_kept(self) -> int:
-        """Number of cached masks; at most MOST_KEPT, because evaluations can use many sequence lengths."""
+        """Number of cached masks, at most MOST_KEPT, because evaluations can use many sequence lengths."""
         return len(self._kept)
 
 
@@ -170,7 +173,7 @@ def _dtype(x_BTD: Tensor) -> torch.dtype:
 
 
 class Attention(nn.Module):
-    """Projections, norms on queries and keys, rotary embeddings, attention, projection."""
+    """Attention layer: projections, norms on queries and keys, rotary embeddings, attention, projection."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -190,7 +193,7 @@ class Attention(nn.Module):
             self.k_norm = RMSNorm(size if own.qk_norm == "head" else groups * size, eps=config.norm_eps)
 
     def forward(self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None) -> Tensor:
-        """Attend over the given and the cached tokens, and add the given ones to the cache."""
+        """Attend over the given tokens and the cached ones, and add the given tokens to the cache."""
         q_BHTK = self._heads(self.q(x_BTD), self.q_norm)
         k_BGSK = self._heads(self.k(x_BTD), self.k_norm)
         v_BGSK = self._heads(self.v(x_BTD), None)
@@ -239,7 +242,7 @@ def _repeat(x_BGSK: Tensor, times: int) -> Tensor:
 def _capped(
     q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: DenseMask, *, scale: float, soft_cap: float
 ) -> Tensor:
-    """Attention with soft-capped scores, all in memory, because no SDPA kernel supports a cap."""
+    """Compute attention with soft-capped scores, all in memory, because no SDPA kernel supports a cap."""
     times = q_BHTK.shape[1] // k_BGSK.shape[1]
     k_BHSK, v_BHSK = _repeat(k_BGSK, times), _repeat(v_BGSK, times)
     scores_BHTS = soft_cap * torch.tanh(q_BHTK @ k_BHSK.transpose(-1, -2) * scale / soft_cap)

@@ -14,7 +14,10 @@ __all__ = ["KVCache", "LayerCache"]
 
 
 class LayerCache:
-    """Keys and values of a layer; a layer with a window keeps only those that the next token can see."""
+    """Cache of one layer's keys and values.
+
+    A layer with a window keeps only those that the next token can see.
+    """
 
     def __init__(self, window: int | None) -> None:
         self.window = window
@@ -23,7 +26,7 @@ class LayerCache:
         self._values: Tensor | None = None
 
     def extend(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Add new tokens; returns the keys and values visible to them, including their own, (B, G, S, K).
+        """Add new tokens; return the keys and values visible to them, their own included, (B, G, S, K).
 
         Allocates twice the memory needed now, so that most calls copy only the new tokens.
         """
@@ -40,7 +43,7 @@ class LayerCache:
 
 
 def _moved(old_BGSK: Tensor | None, new_BGTK: Tensor, keep: slice) -> Tensor:
-    """Return a larger buffer that begins with the kept part of the old one."""
+    """Return a larger buffer that begins with the part of the old one to keep."""
     kept = keep.stop - keep.start
     rows, groups, num_new, size = new_BGTK.shape
     room_BGSK = new_BGTK.new_empty((rows, groups, 2 * (kept + num_new), size))
@@ -50,7 +53,7 @@ def _moved(old_BGSK: Tensor | None, new_BGTK: Tensor, keep: slice) -> Tensor:
 
 
 class KVCache:
-    """Keys and values of the tokens that a decoder has read.
+    """Cache of keys and values for the tokens that a decoder has read.
 
     Attributes:
         length: number of tokens read.
@@ -64,7 +67,7 @@ class KVCache:
         self.layers = {str(layer): LayerCache(config.window_of(layer)) for layer in range(config.num_layers)}
 
     def join(self, documents_BT: Tensor | None) -> Tensor | None:
-        """Return the documents of all tokens, including the new ones; all calls must pass them, or none."""
+        """Return the document indices of all tokens, old and new; either all calls must pass them, or none."""
         if self.length and (documents_BT is None) != (self.documents_BS is None):
             raise ValueError(f"documents are given for only some of the tokens after {self.length}")
         if documents_BT is not None and self.documents_BS is not None:

@@ -30,7 +30,9 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Low frequencies divided, high ones kept, smoothly interpolated between. Source: Llama 3.1 model card and configuration."""
+    """Low frequencies divided, high ones kept, and a smooth transition between. Source: Llama 3.1 model card and
+    configuration.
+    """
 
     factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")] = 8.0
     low_freq_factor: Annotated[
@@ -45,7 +47,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnScaling:
-    """NTK by parts, with a factor on the attention. Source: Peng et al. 2023, "YaRN", section 3."""
+    """NTK by parts, with a scaling factor on the attention. Source: Peng et al. 2023, "YaRN", section 3."""
 
     factor: Annotated[float, Range(min=1), Doc("Factor by which the context grows.")]
     old_length: Annotated[int, Range(min=1), Doc("Original context length.")]
@@ -56,7 +58,7 @@ class YarnScaling:
     kind: Literal["yarn"] = "yarn"
 
     def channel(self, rotations: float, theta: float, size: int) -> float:
-        """Return the fractional channel pair with that many rotations within the original length."""
+        """Return the channel pair, as a fraction, that makes this many rotations within the original length."""
         return size * math.log(self.old_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
 
@@ -71,7 +73,7 @@ class RopeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
-    """Settings of an attention layer; layers differ only by their window."""
+    """Settings for attention layers, which differ only by their window."""
 
     num_heads: Annotated[int, Range(min=1), Doc("Query heads.")]
     num_kv_heads: Annotated[int | None, Range(min=1), Doc("Key and value heads; null: as many as query heads.")] = None
@@ -148,7 +150,7 @@ class ModelConfig:
 
     @classmethod
     def from_shorthand(cls, value: str) -> ModelConfig:
-        """Return a preset, or with `hf:FOLDER` the config.json's model; raises ValueError with similar names."""
+        """Return a preset or, for `hf:FOLDER`, the model in its config.json; raise ValueError with similar names."""
         if value.startswith("hf:"):
             from windlass.train.hf.config import model_of_folder  # lazy: few recipes use `hf:`
 
@@ -159,21 +161,21 @@ class ModelConfig:
 
     @property
     def num_kv_heads(self) -> int:
-        """Key and value heads."""
+        """Number of key and value heads."""
         return self.attention.num_kv_heads or self.attention.num_heads
 
     @property
     def head_dim(self) -> int:
-        """Size of a head."""
+        """Size of each head."""
         return self.attention.head_dim or self.d_model // self.attention.num_heads
 
     def window_of(self, layer: int) -> int | None:
-        """Return the window of a layer, the current token included; None: all previous tokens."""
+        """Return the size of a layer's window, including the current token; None stands for all previous tokens."""
         pattern = self.attention.window_pattern
         return self.attention.window if not pattern or pattern[layer % len(pattern)] else None
 
     def rope_of(self, layer: int) -> RopeConfig | None:
-        """Return a layer's position embeddings; None if it has none."""
+        """Return the position embeddings for a layer, or None if it has none."""
         if self.rope_pattern and not self.rope_pattern[layer % len(self.rope_pattern)]:
             return None
         return self.window_rope if self.window_rope is not None and self.window_of(layer) is not None else self.rope

@@ -1,4 +1,4 @@
-"""A decoder-only transformer. train/parallel distributes it over processes.
+"""Decoder-only transformer. train/parallel distributes it over processes.
 
 Legend: B rows, T tokens of a row, D width of the residual stream, V vocabulary.
 """
@@ -28,7 +28,7 @@ __all__ = ["Block", "Decoder", "LossSums"]
 
 
 class LossSums(NamedTuple):
-    """Losses of a batch, float64 scalars, to be divided by the number of counted labels.
+    """Losses over a batch, float64 scalars, to be divided by the number of counted labels.
 
     Attributes:
         loss: cross-entropy, summed over counted labels.
@@ -42,7 +42,7 @@ class LossSums(NamedTuple):
 
 
 class Block(nn.Module):
-    """A layer: attention and feed-forward, each with a residual connection and norms as configured."""
+    """Layer made of attention and feed-forward, each with a residual connection and norms as configured."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Block(nn.Module):
     def forward(
         self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the residual stream after this layer, and its experts' weighted losses, if any."""
+        """Return the residual stream after this layer, and the weighted losses of its experts, if any."""
         aux: Tensor | None = None
         seen_BTD = self.attention(self._before(self.attention_norm, x_BTD), rotation, mask, cache)
         x_BTD = x_BTD + self._after(self.attention_norm, self.attention_post_norm, seen_BTD)
@@ -79,7 +79,10 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, blocks, norm, head. A pipeline stage sets missing parts to None and drops blocks by name."""
+    """Decoder with embedding, blocks, norm and head.
+
+    A pipeline stage sets missing parts to None and drops blocks by name.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -135,7 +138,7 @@ class Decoder(nn.Module):
 
     @property
     def head_weight(self) -> Tensor:
-        """Return the matrix from the residual stream to logits; the embedding's if they are tied."""
+        """Return the matrix that maps the residual stream to logits, which is the embedding's if they are tied."""
         if self.head is not None:
             return self.head.weight
         assert self.embed is not None
@@ -149,7 +152,7 @@ class Decoder(nn.Module):
     def _surroundings(
         self, x_BTD: Tensor, documents_BT: Tensor | None, cache: KVCache | None, positions_T: Tensor | None
     ) -> tuple[dict[RopeConfig, Rotation], dict[int | None, Mask]]:
-        """Return rotations and masks for the layers; layers with equal settings share them."""
+        """Return the rotations and masks for the layers; layers with equal settings share them."""
         start = cache.length if cache is not None else 0
         rotations = {
             rope: table.take(start, x_BTD.shape[1], x_BTD.device, positions_T) for rope, table in self._ropes.items()

@@ -1,4 +1,4 @@
-"""Parameters, memory and operations of a model, from its configuration; importable without torch."""
+"""Number of parameters, memory and operations of a model, from its configuration; importable without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ParameterCounts", "count_parameters", "flops_per_token", "kv_bytes_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterCounts:
-    """Numbers of weights.
+    """Numbers of weights in the parts of a model.
 
     Attributes:
         total: all weights.
@@ -25,7 +25,7 @@ class ParameterCounts:
 
 
 def count_parameters(config: ModelConfig) -> ParameterCounts:
-    """Count the weights that a Decoder of this configuration has."""
+    """Count the weights of a Decoder with this configuration."""
     embedding = config.vocab_size * config.d_model * (1 if config.is_tied else 2)
     shared = _block_without_experts(config) * config.num_layers + config.d_model + embedding
     moe = config.moe
@@ -38,7 +38,7 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
 
 def flops_per_token(config: ModelConfig, length: int) -> float:
-    """Return the forward and backward FLOPs per token of a row of `length` tokens.
+    """Return the forward and backward FLOPs per token in a row of `length` tokens.
 
     Six per weight of the token's matrix products (the embedding is a look-up, the head a product), and
     12 * heads * head size * visible tokens for each layer's attention, without a discount for causality, as in
@@ -54,7 +54,7 @@ def flops_per_token(config: ModelConfig, length: int) -> float:
 
 
 def kv_bytes_per_token(config: ModelConfig, bytes_per_value: int = 2) -> int:
-    """Return the cache bytes per token over all layers; layers with a window stop growing."""
+    """Return the bytes that the cache needs per token, over all layers; layers with a window stop growing."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * bytes_per_value
 
 
@@ -68,7 +68,7 @@ def _block_without_experts(config: ModelConfig) -> int:
 
 
 def _feed_forward(config: ModelConfig) -> int:
-    """Count the dense layer, or the router and the shared expert."""
+    """Count the weights of the dense layer, or of the router and the shared expert."""
     moe = config.moe
     if moe is None:
         return 3 * config.d_model * config.hidden

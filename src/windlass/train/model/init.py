@@ -1,4 +1,4 @@
-"""Initial weights, identical on any mesh.
+"""Initialization of weights, identical on any mesh.
 
 A parameter's values are a function of the seed, its name and its whole shape. Each process generates the whole
 parameter and keeps its shard, which temporarily needs the memory of the largest parameter, but no communication.
@@ -29,7 +29,7 @@ _EXPERTS = ("gate", "up", "down")
 def init_weights(
     model: nn.Module, seed: int, *, device: torch.device | None = None, std: float | None = None
 ) -> list[str]:
-    """Initialize a model: matrices truncated normal, norms one, biases zero.
+    """Initialize a model: truncated normal matrices, norms of one, biases of zero.
 
     This covers linear layers, embeddings, norms and our experts. Other parameters keep the values that their modules
     set; on the meta device, the module's `reset_parameters` is called instead.
@@ -62,7 +62,7 @@ def init_weights(
 
 
 def _known(model: nn.Module) -> dict[str, float | None]:
-    """Return the fill value of each covered parameter; None: normal."""
+    """Return the fill value for each parameter that is initialized here; None stands for normal values."""
     found: dict[str, float | None] = {}
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
@@ -79,7 +79,7 @@ def _known(model: nn.Module) -> dict[str, float | None]:
 
 
 def _reset(model: nn.Module, names: Sequence[str]) -> None:
-    """Call the modules' `reset_parameters`."""
+    """Call `reset_parameters` on the modules that hold these parameters."""
     owners = dict.fromkeys(name.rpartition(".")[0] for name in names)
     problems = []
     for owner in owners:
@@ -114,7 +114,10 @@ def _fill(name: str, parameter: Tensor, seed: int, spread: float, value: float |
 
 
 def _cut_normal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Draw normal values, again if beyond three; takes a quarter of the time of `trunc_normal_`."""
+    """Sample normal values, resampling those beyond three.
+
+    Takes a quarter of the time that `trunc_normal_` needs.
+    """
     flat = torch.randn(shape.numel(), generator=generator, device=generator.device)
     far = (flat.abs() > CUT).nonzero()[:, 0]
     while len(far):

@@ -1,4 +1,4 @@
-"""Root-mean-square norm.
+"""Root-mean-square norm and feed-forward layer.
 
 Legend: ... any leading axes, D size of the normed axis.
 """
@@ -13,7 +13,7 @@ __all__ = ["FeedForward", "RMSNorm"]
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight, over the last axis; the mean is taken in float32.
+    """Root-mean-square norm over the last axis, x / sqrt(mean(x^2) + eps) * weight, with the mean in float32.
 
     Source: Zhang and Sennrich 2019, "Root mean square layer normalization".
     """
@@ -24,16 +24,18 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize (..., D); returns the same shape and dtype."""
+        """Normalize (..., D); return a tensor with the same shape and dtype."""
         return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """Return size and eps, for print(model)."""
+        """Return the size and eps, for print(model)."""
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
 
 class FeedForward(nn.Module):
-    """down(silu(gate(x)) * up(x)), without biases. Source: Shazeer 2020, "GLU variants improve transformer"."""
+    """SwiGLU layer without biases, down(silu(gate(x)) * up(x)). Source: Shazeer 2020, "GLU variants improve
+    transformer".
+    """
 
     def __init__(self, d_model: int, hidden: int) -> None:
         super().__init__()
@@ -42,6 +44,6 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(hidden, d_model, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Return a tensor of the input's shape."""
+        """Return a tensor with the same shape as the input."""
         out_BTD: Tensor = self.down(F.silu(self.gate(x_BTD)) * self.up(x_BTD))
         return out_BTD

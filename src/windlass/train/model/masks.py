@@ -1,4 +1,4 @@
-"""Attention masks: causal, within a window, within a document; in three forms, one per backend.
+"""Attention masks: causal, within a window, within a document. Each has one of three forms, one per backend.
 
 Legend: B rows, T tokens of a row, Q query tokens, S key tokens, N documents of all rows.
 """
@@ -33,7 +33,7 @@ class DenseMask:
 
 @dataclass(frozen=True)
 class PackedMask:
-    """Mask for `varlen_attn`: documents of all rows end to end, as int32 starts and the last end."""
+    """Mask for `varlen_attn`: all rows' documents in sequence, given by int32 starts and the last end."""
 
     bounds_N: Tensor
     longest: int
@@ -58,7 +58,7 @@ def dense_mask(
     documents_BQ: Tensor | None = None,
     documents_BS: Tensor | None = None,
 ) -> DenseMask:
-    """Return the mask of the last `num_queries` of `num_keys` tokens.
+    """Return the mask for the last `num_queries` of `num_keys` tokens.
 
     Costs O(Q * S) memory, for each row if documents differ; none if tokens see all previous ones.
     """
@@ -80,7 +80,10 @@ def dense_mask(
 def packed_mask(
     num_rows: int, length: int, window: int | None, device: torch.device, documents_BT: Tensor | None = None
 ) -> PackedMask:
-    """Return document bounds; with documents, waits for the device, since their number determines a shape."""
+    """Return document bounds.
+
+    With documents, this waits for the device, since their number determines a shape.
+    """
     ends = torch.arange(0, num_rows * length + 1, length, dtype=torch.int32, device=device)
     if documents_BT is not None:
         is_first_BT = torch.ones_like(documents_BT, dtype=torch.bool)
@@ -93,7 +96,10 @@ def packed_mask(
 def blockwise_mask(
     num_rows: int, length: int, window: int | None, device: torch.device, documents_BT: Tensor | None = None
 ) -> BlockwiseMask:
-    """Return blocks of mutually visible tokens; compiled on a GPU, so that all pairs are never in memory."""
+    """Return blocks of tokens that can see each other.
+
+    Compiled on a GPU, so that all pairs are never in memory.
+    """
     from torch.nn.attention.flex_attention import create_block_mask  # lazy: 0.2 s, and only some machines use it
 
     def is_seen(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A mixture of experts that drops no token.
+"""Mixture of experts that drops no token.
 
 Legend: B rows, T tokens of a row, N = B * T tokens, P = N * top_k pairs of a token and an expert, E experts,
 D width of the residual stream, H hidden size of an expert, K experts of a token,
@@ -23,7 +23,7 @@ Transport: TypeAlias = Callable[[Callable[[Tensor, Tensor], Tensor], Tensor, Ten
 
 
 class MoE(nn.Module):
-    """A router, experts as stacked SwiGLU matrices, and optionally a shared expert.
+    """Mixture of experts with a router, experts as stacked SwiGLU matrices, and optionally a shared expert.
 
     Attributes:
         transport: sends pairs to experts on other processes; set by expert parallelism. Called with
@@ -80,7 +80,7 @@ class MoE(nn.Module):
         return self.run(x_PD, counts_E)
 
     def run(self, x_PD: Tensor, counts_E: Tensor) -> Tensor:
-        """Run the local experts on rows sorted by expert."""
+        """Run the local experts on rows that are sorted by expert."""
         return run_experts(x_PD, counts_E, *(_here(weight) for weight in (self.gate, self.up, self.down)))
 
     def _losses(self, logits_NE: Tensor, shares_NE: Tensor, counts_E: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class MoE(nn.Module):
 
 
 def run_experts(x_PD: Tensor, counts_E: Tensor, gate_EHD: Tensor, up_EHD: Tensor, down_EDH: Tensor) -> Tensor:
-    """Return each expert's SwiGLU of its rows, which are sorted by expert.
+    """Return the SwiGLU output for rows that are sorted by expert, each computed with its expert's matrices.
 
     On a GPU in bfloat16, uses three grouped matrix products, whatever the counts; else runs the experts in turn.
     """
@@ -119,12 +119,18 @@ def run_grouped(x_PD: Tensor, counts_E: Tensor, gate_EHD: Tensor, up_EHD: Tensor
 
 
 def _here(weight: Tensor) -> Tensor:
-    """Return this process's experts. Checks for DTensor's method, because importing the class takes 0.5 s."""
+    """Return the experts on this process.
+
+    Tests for DTensor's method, because importing the class takes 0.5 s.
+    """
     return weight.to_local() if hasattr(weight, "to_local") else weight
 
 
 class _Send(torch.autograd.Function):
-    """Copies tokens in the order of experts. The backward pass gathers, without atomics, so it is deterministic."""
+    """Copy of tokens into the order of experts.
+
+    The backward pass gathers without atomics, so it is deterministic.
+    """
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, order_P: Tensor, place_P: Tensor) -> Tensor:
@@ -139,7 +145,7 @@ class _Send(torch.autograd.Function):
 
 
 class _Return(torch.autograd.Function):
-    """Restores the order of tokens."""
+    """Copy of tokens back into their original order."""
 
     @staticmethod
     def forward(ctx: Any, made_PD: Tensor, order_P: Tensor, place_P: Tensor) -> Tensor:

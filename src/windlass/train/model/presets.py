@@ -1,4 +1,4 @@
-"""Sizes of published models, and small ones for tests, as data.
+"""Sizes of published models and of small ones for tests, as data.
 
 Sources: `config.json` of the models' pages on the Hugging Face hub, named beside each row; for sizes marked OLMo-core,
 `nn/transformer/config.py` of ai2-olmo-core 3.0.0. Vocabulary sizes are as published; set `vocab_size` for another tokenizer.
@@ -24,7 +24,7 @@ __all__ = ["PRESETS", "preset", "preset_names"]
 
 
 def preset(name: str, **changes: Any) -> ModelConfig:
-    """Return the configuration of a published (or test) size, with changed fields.
+    """Return the configuration for a published (or test) size, with some fields changed.
 
     Args:
         name: name such as `olmo2-1b`; case is ignored, and `_` equals `-`.
@@ -43,7 +43,7 @@ def preset(name: str, **changes: Any) -> ModelConfig:
 
 
 def preset_names() -> list[str]:
-    """Return all names, including aliases."""
+    """Return the names of all presets, including aliases."""
     return sorted([*PRESETS, *ALIASES])
 
 
@@ -106,13 +106,13 @@ def _olmo2(d_model: int, num_layers: int, num_heads: int, hidden: int, **more: A
 
 
 def _olmo3(base: ModelConfig, **changes: Any) -> ModelConfig:
-    """Return the pre-training form: OLMo 2 with a window of 4096 in three of four layers, and 8192 tokens."""
+    """Return the model as pre-trained: OLMo 2 with a window of 4096 in three of four layers, and 8192 tokens."""
     attention = replace(base.attention, window=4096, window_pattern=(True, True, True, False))
     return replace(base, attention=attention, vocab_size=100_278, max_length=8192, family="olmo3", **changes)
 
 
 def _olmo3_long(base: ModelConfig) -> ModelConfig:
-    """Return the released form: layers without a window scaled to 65,536 tokens."""
+    """Return the model as released: layers without a window are scaled to 65,536 tokens."""
     plain = base.rope
     scaling = YarnScaling(factor=8.0, old_length=8192, attention_factor=1.2079441541679836)
     return replace(base, max_length=65_536, rope=replace(plain, scaling=scaling), window_rope=plain)

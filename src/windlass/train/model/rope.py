@@ -1,4 +1,4 @@
-"""Rotary position embeddings, and methods to extend them.
+"""Rotary position embeddings, and methods for extending them.
 
 Legend: B rows, H heads, T tokens, K head size, R rotated part of it, F = R / 2 frequencies.
 """
@@ -18,7 +18,7 @@ __all__ = ["RopeTable", "Rotation", "frequencies", "rotate"]
 
 @dataclass(frozen=True)
 class Rotation:
-    """Cosines and sines for each token and rotated channel, float32.
+    """Cosines and sines for each token and rotated channel, in float32.
 
     Not a tuple, because mixed precision casts tensors in tuples.
     """
@@ -28,7 +28,7 @@ class Rotation:
 
 
 class RopeTable:
-    """Rotations of a RopeConfig, computed once per device and cached up to the longest requested length.
+    """Rotations for a RopeConfig, computed once per device and cached up to the longest length requested.
 
     Not a module: it has no state to save, and a model on the meta device does not need it.
     """
@@ -39,7 +39,7 @@ class RopeTable:
         self._tables: dict[torch.device, Rotation] = {}
 
     def take(self, start: int, length: int, device: torch.device, positions_T: Tensor | None = None) -> Rotation:
-        """Return the rotations of `length` tokens from `start`, or of tokens at the given positions."""
+        """Return the rotations for `length` tokens from `start` on, or for tokens at the given positions."""
         if positions_T is not None:
             return _rotation(self._config, self._head_dim, positions_T)
         table = self._tables.get(device)
@@ -54,7 +54,7 @@ class RopeTable:
 
 
 def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate the channel pairs (i, i + R/2) of the first R channels by angles that grow with the position.
+    """Rotate the channel pairs (i, i + R/2) of the first R channels by angles proportional to the position.
 
     Computed in float32, like the tables; returned in the dtype of `x`.
     """
@@ -66,7 +66,7 @@ def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
 
 
 def frequencies(config: RopeConfig, head_dim: int, device: torch.device | None = None) -> tuple[Tensor, float]:
-    """Return each pair's angle per position (F,), float32, and the factor on cosines and sines."""
+    """Return the angle per position of each pair (F,), float32, and the factor for cosines and sines."""
     size = int(head_dim * config.partial)
     powers_F = config.theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)
     match config.scaling:
@@ -94,7 +94,7 @@ def _turn(x_BHTR: Tensor, rotation: Rotation) -> Tensor:
 
 
 def _llama3(plain_F: Tensor, scaling: Llama3Scaling) -> Tensor:
-    """Scale frequencies as Llama 3.1's `apply_scaling`, described in its model card."""
+    """Scale frequencies like Llama 3.1's `apply_scaling`, which its model card describes."""
     wavelengths_F = 2 * math.pi / plain_F
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     share_F = (scaling.old_length / wavelengths_F - low) / (high - low)
@@ -105,7 +105,7 @@ def _llama3(plain_F: Tensor, scaling: Llama3Scaling) -> Tensor:
 
 
 def _yarn(powers_F: Tensor, scaling: YarnScaling, theta: float, size: int) -> tuple[Tensor, float]:
-    """Scale frequencies by YaRN. Source: Peng et al. 2023, sections 3.2 and 3.4; ramp ends as in transformers."""
+    """Scale frequencies with YaRN. Source: Peng et al. 2023, sections 3.2 and 3.4; ramp ends as in transformers."""
     low = scaling.channel(scaling.beta_fast, theta, size)
     high = scaling.channel(scaling.beta_slow, theta, size)
     if scaling.truncate:

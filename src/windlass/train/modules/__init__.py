@@ -1,1 +1,1 @@
-"""Modules that a trainer drives: any model with a loss, or a language model."""
+"""Modules that a trainer can train: any model with a loss, or a language model."""

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class BasicModule(Generic[T]):
-    """A model, an optimiser, and a loss over a batch of any kind.
+    """Train module with a model, an optimizer, and a loss over batches of any kind.
 
     With several processes, each holds the whole model and gradients are summed, unless `parallelize` was applied to
     the model before.
@@ -62,7 +62,7 @@ class BasicModule(Generic[T]):
             parallelize(model, ParallelConfig(data="ddp"), self.world)
 
     def weigh(self, batch: T) -> float:
-        """Return the divisor of this batch's loss."""
+        """Return the number by which the loss on this batch is divided."""
         return float(self._count(batch)) if self._weigh is None else self._weigh(batch)
 
     def count(self, batch: T) -> int:
@@ -70,7 +70,7 @@ class BasicModule(Generic[T]):
         return self._count(batch)
 
     def train_batch(self, batch: T, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Run forward and backward; gradients are those of the mean over all processes."""
+        """Run forward and backward; the gradients are those of the mean over all processes."""
         rank = self.world.share.rank
         seed_generators(seed_for(self.seed, facts.step, rank), self.world.device)
         self.model.train()
@@ -80,7 +80,7 @@ class BasicModule(Generic[T]):
         return {"loss": mean.detach()}
 
     def optim_step(self, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Clip, step, zero the gradients."""
+        """Clip gradients, take an optimizer step, and zero the gradients."""
         norm = clip(self.model.parameters(), self.max_grad_norm)
         set_lr(self.optimizer, facts.lr_factor)
         self.optimizer.step()
@@ -88,32 +88,32 @@ class BasicModule(Generic[T]):
         return {"grad_norm": norm}
 
     def eval_batch(self, batch: T) -> Mapping[str, Tensor]:
-        """Return the sums of losses and weights, without gradients."""
+        """Return the sums of losses and of weights, without computing gradients."""
         self.model.eval()
         with torch.no_grad():
             loss, weight = self.loss_fn(self.model, batch)
         return {"loss": loss, "weight": torch.as_tensor(weight, dtype=torch.float32, device=loss.device)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights and the optimiser's state, by parameter name."""
+        """Return the weights and the optimizer's state, by parameter name."""
         return training_state(self.model, self.optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore weights and the optimiser's state."""
+        """Restore the weights and the optimizer's state."""
         load_training_state(self.model, self.optimizer, state)
 
     def flops(self, batch: T) -> float:
-        """Unknown."""
+        """Return 0, because the model's FLOPs are unknown."""
         return 0.0
 
 
 def is_spread(model: nn.Module) -> bool:
-    """Return whether `parallelize` was applied to this model."""
+    """Return whether `parallelize` has been applied to this model."""
     return replicas_of(model) is not None or any(isinstance(weight, DTensor) for weight in model.parameters())
 
 
 def _num_samples(batch: object) -> int:
-    """Return the length of the first tensor in a tensor, mapping or sequence."""
+    """Return the length of the first tensor found in a tensor, mapping or sequence."""
     while not isinstance(batch, Tensor):
         batch = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]  # type: ignore[index]
     return len(batch)

@@ -33,7 +33,7 @@ __all__ = ["LanguageModule", "microbatches"]
 
 
 class LanguageModule:
-    """A decoder with its loss and optimiser, on this process's rows, in microbatches.
+    """Train module for a decoder, its loss and its optimizer, which runs this process's rows in microbatches.
 
     Args:
         model: model after `parallelize`: a decoder, or any module from `tokens_BT` (and `documents_BT`, if it has that
@@ -73,15 +73,15 @@ class LanguageModule:
             raise SpecError([Problem(message, "setting-unused", None, "set `loss.kind=auto`")])
 
     def weigh(self, batch: Batch) -> float:
-        """Return the number of counted labels."""
+        """Return the number of labels that count."""
         return float((batch.labels_BT != IGNORE).sum())
 
     def count(self, batch: Batch) -> int:
-        """Return the number of tokens, padding included."""
+        """Return the number of tokens, including padding."""
         return int(batch.tokens_BT.numel())
 
     def train_batch(self, batch: Batch, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Run forward and backward of all microbatches; the last one sums gradients over processes."""
+        """Run forward and backward on all microbatches; the last one sums gradients over processes."""
         self.model.train()
         parts = list(microbatches(batch))
         tree = MicrobatchTree(self.model.parameters()) if self.is_strict else None
@@ -101,7 +101,7 @@ class LanguageModule:
         return metrics
 
     def optim_step(self, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Clip, step, zero the gradients."""
+        """Clip gradients, take an optimizer step, and zero the gradients."""
         mesh = self.world.mesh
         stages = mesh["pp"].get_group() if mesh is not None and "pp" in (mesh.mesh_dim_names or ()) else None
         norm = clip(self.model.parameters(), self.max_grad_norm, is_strict=self.is_strict, stages=stages)
@@ -116,7 +116,7 @@ class LanguageModule:
         return metrics
 
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Return the sum of cross-entropies and the number of counted labels, without gradients."""
+        """Return the sum of cross-entropies and the number of labels that count, without computing gradients."""
         self.model.eval()
         with torch.no_grad():
             losses = torch.stack([self._losses(part).loss for part in microbatches(batch)])
@@ -124,18 +124,20 @@ class LanguageModule:
         return {"loss": losses.sum(), "weight": weight}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights and the optimiser's state, by parameter name; with `skip`, its history as `guard`."""
+        """Return the weights and the optimizer's state by parameter name and, with `skip`, the guard's history as
+        `guard`.
+        """
         state = training_state(self.model, self.optimizer)
         return state if self._guard is None else {**state, "guard": self._guard.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore weights and the optimiser's state."""
+        """Restore the weights and the optimizer's state."""
         load_training_state(self.model, self.optimizer, state)
         if self._guard is not None and "guard" in state:
             self._guard.load_state_dict(state["guard"])
 
     def flops(self, batch: Batch) -> float:
-        """Return the forward and backward FLOPs of this process's rows, without recomputation."""
+        """Return the forward and backward FLOPs for this process's rows, without recomputation."""
         length = batch.tokens_BT.shape[1]
         if length != self._length:
             own = self.model.config if isinstance(self.model, Decoder) else None
@@ -144,7 +146,10 @@ class LanguageModule:
         return self._flops_per_token * float(batch.tokens_BT.numel())
 
     def _sum_over_share(self, value: Tensor) -> None:
-        """Sum over data-parallel processes, in place; processes that share rows have the same value."""
+        """Sum a value over data-parallel processes, in place.
+
+        Processes that share rows have the same value.
+        """
         if self.world.size > 1:
             value.mul_(self.world.share.world / self.world.size)
             torch.distributed.all_reduce(value)
@@ -177,7 +182,7 @@ class LanguageModule:
         return metrics
 
     def _seed(self, facts: StepFacts, part: Batch, place: int) -> None:
-        """Seed the model's random numbers by the first row, so that they do not depend on the process."""
+        """Seed the model's random numbers from the first row, so that they do not depend on the process."""
         first = part.rows[0] if part.rows else self.world.share.rank * 1_000_003 + place
         seed_generators(seed_for(self.seed, facts.step, first), self.world.device)
 
@@ -190,7 +195,7 @@ def _refuse(model: nn.Module, found: object, wanted: str) -> LossSums:
 
 
 def microbatches(batch: Batch) -> Iterator[Batch]:
-    """Yield views of the batch with `num_rows_step` rows each, in order."""
+    """Yield views of the batch in order, with `num_rows_step` rows each."""
     step = batch.num_rows_step
     if step == len(batch.tokens_BT):
         yield batch

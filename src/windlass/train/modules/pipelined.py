@@ -1,4 +1,4 @@
-"""Train module for a decoder in pipeline stages, through which microbatches flow."""
+"""Train module for a decoder that is split into pipeline stages, through which microbatches flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["PipelinedModule"]
 
 
 class PipelinedModule(LanguageModule):
-    """`LanguageModule` for a model that `parallelize` cut into stages (unproven on hardware).
+    """`LanguageModule` for a model that `parallelize` has split into stages (unproven on hardware).
 
     The schedule cuts a process's rows into microbatches (`PipelineConfig.microbatches_of`).
     """
@@ -43,7 +43,7 @@ class PipelinedModule(LanguageModule):
         return metrics
 
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Run forward through all stages; returns equal sums on each. Collective over the stages."""
+        """Run forward through all stages; return the same sums on each. Collective over the stages."""
         self.model.eval()
         sums = self._pipeline.eval_batch(*self._moved(batch), loss=self.loss)
         return {"loss": sums.loss, "weight": torch.tensor(self.weigh(batch), device=sums.loss.device)}

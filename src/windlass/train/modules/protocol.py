@@ -1,4 +1,4 @@
-"""Interface of modules: a model with its loss and optimizer, on this process's share of the batch."""
+"""Interface for train modules: a model with its loss and optimizer, on this process's part of the batch."""
 
 from __future__ import annotations
 
@@ -33,24 +33,27 @@ class StepFacts:
 
 
 class TrainModule(Protocol[T_contra]):
-    """A model, its loss and its optimiser. Metrics are device tensors, read only when collected."""
+    """Model with its loss and optimizer.
+
+    Metrics are device tensors, which are read only when collected.
+    """
 
     @property
     def model(self) -> torch.nn.Module:
-        """Model being trained."""
+        """Model that is trained."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Optimiser of the model."""
+        """Optimizer that updates the model."""
 
     def weigh(self, batch: T_contra) -> float:
-        """Return the weight of this batch, such as its number of labels that are not IGNORE; no device sync."""
+        """Return the weight of this batch, such as how many labels are not IGNORE, without a device sync."""
 
     def count(self, batch: T_contra) -> int:
-        """Return the tokens (or samples) of this batch, padding included, as counted by durations in tokens."""
+        """Return the number of tokens (or samples) in this batch, including padding, for durations in tokens."""
 
     def train_batch(self, batch: T_contra, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Run forward and backward on all microbatches; gradients are of (sum of losses / facts.total_weight).
+        """Run forward and backward on all microbatches; gradients are those of (sum of losses / facts.total_weight).
 
         Returns:
             Sums over this process's share, already divided by `facts.total_weight`: their sum over processes is the
@@ -58,16 +61,19 @@ class TrainModule(Protocol[T_contra]):
         """
 
     def optim_step(self, facts: StepFacts) -> Mapping[str, Tensor]:
-        """Clip, step, zero the gradients. Returns values equal on all processes: `grad_norm`, `skipped`, ..."""
+        """Clip gradients, take an optimizer step, and zero the gradients.
+
+        Returns values that are equal on all processes, such as `grad_norm` and `skipped`.
+        """
 
     def eval_batch(self, batch: T_contra) -> Mapping[str, Tensor]:
-        """Return the sum of losses as `loss` and of weights as `weight`, without gradients."""
+        """Return the sum of losses as `loss` and the sum of weights as `weight`, without computing gradients."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"model": {name: tensor}, "optim": {name.state: tensor}} by plain names, DTensors if sharded."""
+        """Return {"model": {name: tensor}, "optim": {name.state: tensor}} under plain names, with DTensors if sharded."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of that form, which the checkpoint filled in place; `optim` may be missing."""
+        """Restore a state in the form of `state_dict`, which the checkpoint filled in place; `optim` may be missing."""
 
     def flops(self, batch: T_contra) -> float:
-        """Return the forward and backward FLOPs of this batch; 0 if unknown."""
+        """Return the forward and backward FLOPs for this batch, or 0 if unknown."""

@@ -1,4 +1,4 @@
-"""A model's and its optimiser's state as flat mappings from plain names to tensors."""
+"""State of a model and its optimizer, as flat mappings from plain names to tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["load_training_state", "training_state"]
 
 
 def training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Return {"model": {name: tensor}, "optim": {name.key: tensor}} without copies; DTensors if sharded.
+    """Return {"model": {name: tensor}, "optim": {name.key: tensor}} without copies, with DTensors if sharded.
 
     The state of an optimiser before its first step is initialized, so that a checkpoint can fill it.
     """
@@ -32,7 +32,10 @@ def training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) ->
 
 
 def load_training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, state: Mapping[str, Any]) -> None:
-    """Load such a mapping; tensors already in use are not copied, absent names are unchanged."""
+    """Load a mapping made by `training_state`.
+
+    Tensors already in use are not copied; what the mapping lacks is unchanged.
+    """
     _fill(_weights(model), state.get("model", {}))
     if optimizer is not None and "optim" in state:
         ensure_state(optimizer)
@@ -41,7 +44,7 @@ def load_training_state(model: nn.Module, optimizer: torch.optim.Optimizer | Non
 
 
 def ensure_state(optimizer: torch.optim.Optimizer) -> None:
-    """Initialize an optimiser's state without changing weights; does nothing if it has state."""
+    """Initialize an optimizer's state without changing weights; do nothing if it has one."""
     if type(optimizer) in (torch.optim.AdamW, Lion, Muon, NorMuon, Dion):  # a subclass may have additional state
         optim_build.ensure_state(optimizer)
         return
@@ -78,7 +81,10 @@ def _is_number(value: object) -> bool:
 
 
 def _refuse_group_state(optimizer: torch.optim.Optimizer, before: list[dict[str, Any]]) -> None:
-    """Reject optimizers that count in their groups: checkpoints omit it, so a resumed run would differ."""
+    """Reject optimizers that keep counters in their groups.
+
+    Checkpoints do not hold them, so a resumed run would differ.
+    """
     for group, old in zip(optimizer.param_groups, before, strict=True):
         changed = [key for key, value in _numbers(group).items() if old.get(key) != value]
         if changed:
@@ -105,7 +111,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> It
 
 
 def _put_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, values: Mapping[str, Any]) -> None:
-    """Restore the Python numbers in an optimiser's state."""
+    """Restore the Python numbers in an optimizer's state."""
     names: dict[Tensor, str] = {weight: plain_name(name) for name, weight in model.named_parameters()}
     for weight, entry in optimizer.state.items():
         for key, value in entry.items():

@@ -1,1 +1,1 @@
-"""OLMo-core's checkpoints and their configurations, read without OLMo-core."""
+"""OLMo-core checkpoints and their configurations, read without OLMo-core."""

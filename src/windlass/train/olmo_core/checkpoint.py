@@ -1,4 +1,4 @@
-"""OLMo-core checkpoint as a model with windlass's names, with its optimiser's state."""
+"""OLMo-core checkpoint, read as a model under windlass's names and its optimizer's state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _STEP = re.compile(r"step([0-9]+)")
 
 
 class OlmoCoreCheckpoint(MappedWeights):
-    """Weights, and the optimiser's state of each.
+    """Weights of an OLMo-core checkpoint, and the optimizer's state for each.
 
     Attributes:
         step: step in the folder's name; 0 if there is none.
@@ -66,11 +66,11 @@ class OlmoCoreCheckpoint(MappedWeights):
         self.step = int(match[1]) if match is not None else 0
 
     def optim_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the optimiser's shapes, by our weight names and its state names: `norm.weight.exp_avg`."""
+        """Return the shapes of the optimizer's state, by our weight name and its state name: `norm.weight.exp_avg`."""
         return {ours: self._found[theirs].shape for ours, theirs in self._optim_names().items()}
 
     def optim_tensor(self, name: str) -> Tensor:
-        """Read a tensor of the optimizer."""
+        """Read a tensor from the optimizer's state."""
         return self._found[self._optim_names()[name]].read()
 
     def _optim_names(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class OlmoCoreCheckpoint(MappedWeights):
 
 
 class _Model:
-    """Weights of a foreign checkpoint, without the prefix that separates them from the optimiser's state."""
+    """Weights in a foreign checkpoint, without the prefix that separates them from the optimizer's state."""
 
     def __init__(self, found: DcpCheckpoint) -> None:
         self._found = found
@@ -99,12 +99,12 @@ class _Model:
 
 
 def is_olmo_core(files: Files) -> bool:
-    """Return whether a folder is an OLMo-core checkpoint, its `model_and_optim`, or a folder of checkpoints."""
+    """Return whether a folder is an OLMo-core checkpoint, its `model_and_optim`, or contains such checkpoints."""
     return _has_contents(files) or _has_contents(files.at(_FOLDER)) or _newest(files) is not None
 
 
 def open_olmo_core(path: str, config: ModelConfig | None = None) -> OlmoCoreCheckpoint:
-    """Open an OLMo-core checkpoint; weights are read on demand.
+    """Open an OLMo-core checkpoint, whose weights are read on demand.
 
     Args:
         path: `.../step1000`, its `model_and_optim`, or a folder of checkpoints (the newest is opened); may be a URL.
@@ -143,7 +143,7 @@ def _special_ids(data: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def _read_config(files: Files, path: str) -> tuple[Mapping[str, Any], str]:
-    """Return a checkpoint's config.json, and its path."""
+    """Return a checkpoint's config.json and the path of that file."""
     folder, _, last = files.path.rstrip("/").rpartition("/")
     place = open_files(folder) if last == _FOLDER else files
     source = f"{place.path}/config.json"

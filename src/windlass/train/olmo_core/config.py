@@ -146,7 +146,7 @@ def _family(attention: AttentionConfig, norm: str) -> Literal["llama", "olmo2", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
-    """A block's settings, separated from those that differ between layers."""
+    """Settings of a block, separated from those that differ between layers."""
 
     block: Mapping[str, Any]
     mixer: Mapping[str, Any]
@@ -195,7 +195,7 @@ def _window(config: Mapping[str, Any] | None, layer: int, num_layers: int) -> in
 
 
 def _windows(layers: list[_Layer]) -> tuple[int | None, tuple[bool, ...]]:
-    """Return the common window of layers, and the shortest repeating group of layers."""
+    """Return the window that layers have in common, and the shortest repeating group of layers."""
     first = layers[0]
     for layer in layers:
         if (layer.block, layer.mixer) != (first.block, first.mixer):
@@ -209,7 +209,7 @@ def _windows(layers: list[_Layer]) -> tuple[int | None, tuple[bool, ...]]:
 
 
 def _ropes(layers: list[_Layer]) -> tuple[RopeConfig, RopeConfig | None]:
-    """Return the rotary embedding of layers without a window, and the windowed layers' one if it differs."""
+    """Return the rotary embedding for layers without a window, and that for windowed layers if it differs."""
     by_kind = {
         is_windowed: {layer.rope for layer in layers if (layer.window is not None) == is_windowed}
         for is_windowed in (False, True)
@@ -266,7 +266,9 @@ def _scaling(kind: str, given: Mapping[str, Any]) -> LinearScaling | Llama3Scali
 
 
 def _with_their_ramp(scaling: YarnScaling, theta: float, size: int) -> YarnScaling:
-    """Adjust scaling for equal frequencies: OLMo-core's ramp ends at the last channel pair, ours may not.
+    """Adjust the scaling for equal frequencies.
+
+    OLMo-core's ramp ends at the last channel pair; ours may end elsewhere.
 
     If the ends differ, `beta_slow` is set so that our ramp ends where OLMo-core's does.
     Source: ai2-olmo-core 3.0.0, YaRNRoPEScalingConfig.compute_scaled_inv_freq.
@@ -284,12 +286,12 @@ def _with_their_ramp(scaling: YarnScaling, theta: float, size: int) -> YarnScali
 
 
 def _rotations(channel: float, scaling: YarnScaling, theta: float, size: int) -> float:
-    """Return the inverse of `YarnScaling.channel`; half channels avoid rounding."""
+    """Return the number of rotations for a channel, the inverse of `YarnScaling.channel`."""
     return scaling.old_length / (2 * math.pi * math.pow(theta, 2 * channel / size))
 
 
 def _eps(model: Mapping[str, Any], block: Mapping[str, Any], mixer: Mapping[str, Any]) -> float:
-    """Return the common epsilon of all norms."""
+    """Return the epsilon that all norms have in common."""
     norms = {
         "block.layer_norm": block["layer_norm"],
         "lm_head.layer_norm": model["lm_head"]["layer_norm"],

@@ -1,1 +1,1 @@
-"""Optimisers, groups of parameters, schedules, clipping, and the loss."""
+"""Optimizers, parameter groups, schedules, clipping, and the loss."""

@@ -1,4 +1,4 @@
-"""Building an optimiser over a model's parameters, sharded or not."""
+"""Construction of an optimizer for a model's parameters, sharded or not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build_optimizer(
     replicas: ProcessGroup | None = None,
     names: Collection[str] = (),
 ) -> Optimizer:
-    """Build the optimiser of a model, after DDP or FSDP is applied to it.
+    """Build the optimizer for a model, after DDP or FSDP has been applied to the model.
 
     Every group has a `peak_lr`, from which `set_lr` computes `lr` before each step. Frozen parameters stop requiring gradients.
 
@@ -100,7 +100,7 @@ def _of_matrices(
 
 
 def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assigned]) -> Optimizer:
-    """Build the user's optimizer; it must update every parameter that is not frozen."""
+    """Build the user's own optimizer, which must update every parameter that is not frozen."""
     made = call_target(
         config,
         "optim",
@@ -126,13 +126,13 @@ def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assign
 
 
 def set_lr(optimizer: Optimizer, factor: float) -> None:
-    """Set every group's learning rate to its peak times `factor`."""
+    """Set the learning rate of every group to its peak times `factor`."""
     for group in optimizer.param_groups:
         group["lr"] = group["peak_lr"] * factor
 
 
 def _groups(items: Sequence[Assigned], config: OptimConfig) -> list[dict[str, Any]]:
-    """Group parameters with equal settings and mesh, in the order of the model."""
+    """Group parameters that have equal settings and the same mesh, in the order of the model."""
     found: dict[tuple[float, float, Hashable], list[Tensor]] = {}
     for item in items:
         mesh = item.parameter.device_mesh if isinstance(item.parameter, DTensor) else None
@@ -155,7 +155,7 @@ def _muon_groups(items: Sequence[Assigned], config: MatrixConfig) -> list[dict[s
 
 
 def is_muon_matrix(name: str, num_dims: int, config: MatrixConfig) -> bool:
-    """Return whether Muon updates this parameter: a matrix or stack of matrices that the settings match."""
+    """Return whether Muon updates this parameter: a matrix, or a stack of matrices, that the settings match."""
     return (
         num_dims in {2, 3}
         and any(fnmatchcase(name, glob) for glob in config.matrices)
@@ -188,7 +188,7 @@ def _kernels(is_fused: bool, is_strict: bool) -> Mapping[str, Any]:
 
 
 def ensure_state(optimizer: Optimizer) -> None:
-    """Initialize missing state of parameters without a step, so that a checkpoint can fill it."""
+    """Initialize the state that parameters lack, without a step, so that a checkpoint can fill it."""
     if isinstance(optimizer, (Lion, Muon)):
         optimizer.ensure_state()
         return

@@ -1,4 +1,4 @@
-"""Global norm of gradients, and clipping by it, without a host sync."""
+"""Global norm of the gradients, and clipping to a maximum norm, without a host sync."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clip(
     is_strict: bool = False,
     stages: ProcessGroup | None = None,
 ) -> Tensor:
-    """Scale gradients to a global norm of at most `max_norm`; returns the previous norm as a device scalar.
+    """Scale the gradients to a global norm of at most `max_norm`; return the previous norm as a device scalar.
 
     Completes pending sums first, so that an optimiser can then work on shards.
 
@@ -53,7 +53,7 @@ def clip(
 
 
 def finish_gradients(parameters: Iterable[Tensor]) -> None:
-    """Complete partial sums of gradients, such as norms under sequence parallelism, in one reduction.
+    """Complete partial sums of gradients, such as those of norms under sequence parallelism, in one reduction.
 
     Idempotent. Collective if there are any.
     """
@@ -85,7 +85,7 @@ def _sum_parts(groups: Sequence[ProcessGroup], members: Sequence[Tensor]) -> Non
 
 
 def grad_norm(grads: Sequence[Tensor], *, is_strict: bool = False, stages: ProcessGroup | None = None) -> Tensor:
-    """Return the norm of all gradients, equal on all processes."""
+    """Return the global norm of the gradients, which is equal on all processes."""
     if not grads and stages is None:
         return torch.zeros(())
     if is_strict:
@@ -106,7 +106,7 @@ def grad_norm(grads: Sequence[Tensor], *, is_strict: bool = False, stages: Proce
 
 
 def tensor_norms(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return each tensor's norm as a device scalar, with one reduction for all. Collective if sharded."""
+    """Return the norm of each tensor as a device scalar, with one reduction for all. Collective if sharded."""
     norms: list[Tensor] = [torch.zeros(())] * len(tensors)
     places: dict[tuple[ProcessGroup, ...], list[int]] = {}
     for number, tensor in enumerate(tensors):
@@ -122,7 +122,7 @@ def tensor_norms(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _by_groups(grads: Iterable[Tensor]) -> dict[tuple[ProcessGroup, ...], list[Tensor]]:
-    """Group gradients by the process groups that shard them, over which squares must be summed."""
+    """Group gradients by the process groups that shard them, over which their squares must be summed."""
     found: dict[tuple[ProcessGroup, ...], list[Tensor]] = {}
     for grad in grads:
         found.setdefault(_groups_of(grad), []).append(grad)
@@ -139,7 +139,7 @@ def _groups_of(grad: Tensor) -> tuple[ProcessGroup, ...]:
 
 
 def _strict_norm(grads: Sequence[Tensor]) -> Tensor:
-    """Return the norm from float64 row sums of squares, summed in the order of the model."""
+    """Return the norm computed from float64 sums of squares per row, summed in the order of the model."""
     sums = [_rows(local_part(grad)) for grad in grads]
     cut: dict[tuple[ProcessGroup, ...], list[int]] = {}
     for number, grad in enumerate(grads):
@@ -161,7 +161,7 @@ def _rows(grad: Tensor) -> Tensor:
 
 
 def _gather(parts: Sequence[Tensor], rows: Sequence[int], group: ProcessGroup) -> list[Tensor]:
-    """Gather the row sums of all shards in the order of rows, once for all tensors."""
+    """Gather the row sums from all shards in the order of rows, once for all tensors."""
     size = group.size()
     steps = [-(-count // size) for count in rows]
     padded = [F.pad(part, (0, step - part.shape[0])) for part, step in zip(parts, steps, strict=True)]

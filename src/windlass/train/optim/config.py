@@ -1,4 +1,4 @@
-"""Loss and optimisers as data; importable without torch."""
+"""Settings for the loss and the optimizers, as data; importable without torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_LR = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossConfig:
-    """Cross-entropy, averaged over the global batch's counted tokens."""
+    """Cross-entropy, averaged over the tokens that count in the global batch."""
 
     z_loss: Annotated[
         float, Range(min=0), Doc("Weight of the squared log normaliser (z-loss). Source: PaLM, section 5.")
@@ -41,7 +41,7 @@ class LossConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Settings for parameters with matching names; the first matching group is used."""
+    """Settings for parameters whose names match; the first group that matches is used."""
 
     match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs of parameter names, such as `embed.*` or `*norm*`.")]
     lr: Annotated[float | None, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = None
@@ -64,7 +64,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipConfig:
-    """Skips steps whose loss or gradient norm is an outlier."""
+    """Rule for skipping steps whose loss or gradient norm is an outlier."""
 
     window: Annotated[int, Range(min=2), Doc("Number of past steps to compare with.")] = 128
     sigmas: Annotated[float, Range(above=0), Doc("Standard deviations above the mean at which a step is skipped.")] = (
@@ -97,7 +97,7 @@ class AdamWConfig(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LionConfig(_Common):
-    """Sign of a momentum. Source: Chen et al. 2023, "Symbolic discovery", algorithm 2."""
+    """Update by the sign of a momentum. Source: Chen et al. 2023, "Symbolic discovery", algorithm 2."""
 
     kind: Literal["lion"] = "lion"
     betas: Annotated[tuple[float, ...], Doc("Decay rates of the update and the momentum.")] = (0.9, 0.99)
@@ -136,7 +136,7 @@ class _OfMatrices(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MuonConfig(_OfMatrices):
-    """Orthogonalised momentum for matrices, AdamW for the rest. Source: Jordan et al. 2024, "Muon"."""
+    """Orthogonalised momentum for matrices, and AdamW for the rest. Source: Jordan et al. 2024, "Muon"."""
 
     kind: Literal["muon"] = "muon"
     is_nesterov: Annotated[bool, Doc("Use Nesterov momentum.")] = True
@@ -148,7 +148,7 @@ class MuonConfig(_OfMatrices):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NorMuonConfig(_OfMatrices):
-    """Muon whose rows take steps of about the same size. Source: Li et al. 2025, "NorMuon", algorithm 1."""
+    """Muon with steps of about equal size for all rows. Source: Li et al. 2025, "NorMuon", algorithm 1."""
 
     kind: Literal["normuon"] = "normuon"
     is_nesterov: Annotated[bool, Doc("Use Nesterov momentum.")] = False
@@ -158,7 +158,7 @@ class NorMuonConfig(_OfMatrices):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DionConfig(_OfMatrices):
-    """Orthonormal updates of low rank for matrices, AdamW for the rest. Source: Ahn et al. 2025, "Dion", algorithm 1."""
+    """Low-rank orthonormal updates for matrices, and AdamW for the rest. Source: Ahn et al. 2025, "Dion", algorithm 1."""
 
     kind: Literal["dion"] = "dion"
     rank_share: Annotated[float, Range(above=0, max=1), Doc("Rank, as a share of a matrix's shorter side.")] = 1.0
@@ -166,7 +166,7 @@ class DionConfig(_OfMatrices):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimTarget(_Common, TargetConfig):
-    """Your own optimiser or one of torch's, called with parameter groups and their learning rates."""
+    """Your own optimizer or one of torch's, called with parameter groups and their learning rates."""
 
 
 MatrixConfig: TypeAlias = MuonConfig | NorMuonConfig | DionConfig

@@ -1,4 +1,4 @@
-"""Dion: low-rank orthonormal updates, by one power iteration per step with error feedback.
+"""Dion: low-rank orthonormal updates, with one power iteration per step and error feedback.
 
 Legend: M rows and N columns of a matrix, R rank; leading dims are a stack of matrices (experts).
 """
@@ -22,7 +22,9 @@ _EPS = 1e-8
 
 
 class Dion(Muon):
-    """b = m + g; p = orthonormal(b q); r = b^T p; m = b - (1 - momentum) p r^T; q = r by columns of length 1.
+    """Optimizer with low-rank orthonormal updates.
+
+    b = m + g; p = orthonormal(b q); r = b^T p; m = b - (1 - momentum) p r^T; q = r with columns scaled to length 1.
 
     Weights move by -lr * (sqrt(M / N) * p q^T + decay * w). DTensor computes products of sharded matrices, so only
     (M, R) and (N, R) go over the network. AdamW updates the rest, as with Muon.
@@ -39,7 +41,7 @@ class Dion(Muon):
             group.setdefault("rank_share", rank_share)
 
     def ensure_state(self) -> None:
-        """Initialize missing state of parameters; a matrix's first q is determined by its shape."""
+        """Initialize the state that parameters lack; a matrix's first q depends only on its shape."""
         super().ensure_state()
         for group in self.param_groups:
             for parameter in group["params"] if group["algorithm"] == "muon" else ():
@@ -76,7 +78,7 @@ class Dion(Muon):
 
 
 def _first_right(parameter: Tensor, rank_share: float) -> Tensor:
-    """Return random orthonormal columns, identical on every process."""
+    """Return random orthonormal columns, which are identical on every process."""
     *stack, rows, columns = parameter.shape
     rank = max(1, round(rank_share * min(rows, columns)))
     generator = torch.Generator().manual_seed(1_000_003 * rows + columns)
@@ -85,7 +87,7 @@ def _first_right(parameter: Tensor, rank_share: float) -> Tensor:
 
 
 def _spread_as(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Return a tensor replicated over a sharded parameter's processes."""
+    """Return a tensor replicated over the processes that shard a parameter."""
     if not isinstance(parameter, DTensor):
         return whole
     mesh = parameter.device_mesh
@@ -93,7 +95,7 @@ def _spread_as(whole: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """Gather or sum a tensor from all processes. Collective."""
+    """Return a whole tensor, gathered or summed from all processes. Collective."""
     if not isinstance(tensor, DTensor):
         return tensor
     found: Tensor = tensor.full_tensor()

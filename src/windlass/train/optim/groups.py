@@ -1,4 +1,4 @@
-"""Parameter groups: globs of parameter names, of which the first match is used."""
+"""Parameter groups: globs for parameter names, of which the first match is used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """A parameter with its settings.
+    """Parameter with its name and the settings for it.
 
     Attributes:
         group: index of the group in the configuration; -1 if none matches.
@@ -35,7 +35,7 @@ class Assigned:
 
 
 def plain_name(name: str, *, is_replicated: bool = False) -> str:
-    """Return a parameter's name without the levels that wrappers add.
+    """Return a parameter's name without the prefixes that wrappers add.
 
     Args:
         is_replicated: whether the module is wrapped by DDP, which adds `module.` in front.
@@ -47,7 +47,7 @@ def plain_name(name: str, *, is_replicated: bool = False) -> str:
 
 
 def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield all parameters with their plain names, in the order of the model, each once."""
+    """Yield all parameters with their plain names, each once, in the order of the model."""
     from torch.nn.parallel import DistributedDataParallel  # lazy: settings are read without torch
 
     is_replicated = isinstance(model, DistributedDataParallel)
@@ -56,7 +56,7 @@ def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def freeze(model: nn.Module, groups: Sequence[GroupConfig], names: Collection[str] = ()) -> None:
-    """Freeze parameters; call it before DDP hooks the trainable ones. Idempotent."""
+    """Freeze parameters; call this before DDP hooks the trainable ones. Idempotent."""
     for item in assign(dict(plain_parameters(model)), groups, names):
         if item.group >= 0 and groups[item.group].is_frozen:
             item.parameter.requires_grad_(False)
@@ -65,7 +65,7 @@ def freeze(model: nn.Module, groups: Sequence[GroupConfig], names: Collection[st
 def assign(
     parameters: Mapping[str, Tensor], groups: Sequence[GroupConfig], names: Collection[str] = ()
 ) -> list[Assigned]:
-    """Assign to each parameter the first group that matches its name.
+    """Assign each parameter to the first group that matches its name.
 
     Args:
         names: names of all parameters, if the model is a pipeline stage.

@@ -1,4 +1,4 @@
-"""Lion: the sign of a momentum, with decoupled weight decay."""
+"""Lion: steps along the sign of a momentum, with decoupled weight decay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["Lion"]
 
 
 class Lion(Optimizer):
-    """update = sign(b1 * m + (1 - b1) * g); p -= lr * (update + decay * p); m = b2 * m + (1 - b2) * g.
+    """Optimizer that steps along the sign of a momentum.
+
+    update = sign(b1 * m + (1 - b1) * g); p -= lr * (update + decay * p); m = b2 * m + (1 - b2) * g.
 
     Works on plain tensors and on DTensors, each process on its shard.
 
@@ -37,7 +39,7 @@ class Lion(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
     def ensure_state(self) -> None:
-        """Initialize missing momentum of parameters."""
+        """Initialize the momentum that parameters lack."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if not self.state[parameter]:

@@ -1,4 +1,4 @@
-"""Cross-entropy of a language model from its last hidden states, with or without all logits in memory at once.
+"""Cross-entropy of a language model from its last hidden states, with all logits in memory at once or in chunks.
 
 Legend: B rows, T tokens of a row, N = B * T positions, C positions of a chunk, D width, V vocabulary.
 """
@@ -31,7 +31,7 @@ MIN_CHUNK = 128
 def language_loss(
     hidden_BTD: Tensor, head_weight_VD: Tensor, labels_BT: Tensor, *, loss: LossConfig, soft_cap: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy and z-loss, summed over the labels that are not IGNORE.
+    """Return cross-entropy and z-loss, summed over the labels that are not IGNORE.
 
     Differentiate the sum of both, once: the chunked loss computes their joint gradient in the forward pass.
 
@@ -61,7 +61,7 @@ def language_loss(
 
 
 def is_chunked(hidden_ND: Tensor, head_weight_VD: Tensor, kind: str) -> bool:
-    """Return whether the loss of these sizes, on this device, is computed in chunks.
+    """Return whether a loss with these sizes, on this device, is computed in chunks.
 
     On a CPU, chunks are faster at any size (cache); on a GPU they only save memory. A sharded head needs DTensor's
     operations, so its loss is not chunked.
@@ -86,7 +86,7 @@ def _plain(
 
 
 def logits_loss(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> tuple[Tensor, Tensor]:
-    """Return cross-entropy and z-loss of existing logits."""
+    """Return cross-entropy and z-loss for given logits."""
     logits_NV = logits_NV.float()
     loss = F.cross_entropy(logits_NV, labels_N, reduction="none", ignore_index=IGNORE).sum(dtype=torch.float64)
     if z_loss == 0.0:
@@ -101,7 +101,7 @@ def _chunk_rows(hidden_ND: Tensor, vocabulary: int) -> int:
 
 
 class _Chunked(torch.autograd.Function):
-    """Loss and gradients of positions chunk by chunk, freeing each chunk's logits."""
+    """Loss and gradients computed chunk by chunk, freeing the logits of each chunk."""
 
     @staticmethod
     def forward(
@@ -154,7 +154,7 @@ class _Chunked(torch.autograd.Function):
 
 
 def _chunk_loss(logits_CV: Tensor, labels_C: Tensor, sums_2: Tensor) -> tuple[Tensor, Tensor]:
-    """Add a chunk's loss and squared normalisers to `sums_2`; returns probabilities and normalisers."""
+    """Add a chunk's loss and squared normalisers to `sums_2`; return its probabilities and normalisers."""
     counts_C = labels_C != IGNORE
     labels_C1 = labels_C.clamp(min=0)[:, None]
     logs_CV = F.log_softmax(logits_CV, dim=-1)
@@ -166,7 +166,7 @@ def _chunk_loss(logits_CV: Tensor, labels_C: Tensor, sums_2: Tensor) -> tuple[Te
 
 
 def _slope(probs_CV: Tensor, normaliser_C: Tensor, labels_C: Tensor, z_loss: float) -> Tensor:
-    """Turn probabilities in place into the gradient of loss + z_loss * normaliser**2."""
+    """Convert probabilities in place to the gradient of loss + z_loss * normaliser**2."""
     counts_C = labels_C != IGNORE
     if z_loss or labels_C.device.type != "cpu" or not bool(counts_C.all()):
         probs_CV.mul_((counts_C * (1.0 + 2.0 * z_loss * normaliser_C))[:, None])

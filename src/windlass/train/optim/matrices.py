@@ -1,4 +1,4 @@
-"""Orthogonal factors of possibly sharded matrices, with the work divided between processes.
+"""Orthogonal factors of matrices that may be sharded, with the work divided between processes.
 
 Legend: M rows and N columns of a matrix, S matrices of a stack.
 """
@@ -27,7 +27,7 @@ Group: TypeAlias = "ProcessGroup"
 
 
 def newton_schulz(matrix_SMN: Tensor, num_iterations: int) -> Tensor:
-    """Return approximately U V^T of each matrix U S V^T, with singular values of about 0.7 to 1.2.
+    """Return approximately U V^T for each matrix U S V^T, with singular values of about 0.7 to 1.2.
 
     Leading dims are a stack. Uses bfloat16 on a GPU, else the matrix's type, because CPUs have no fast bfloat16.
     Cost: about 4 * M * M * N + 2 * M**3 floating point operations an iteration, M the shorter side.
@@ -47,7 +47,7 @@ def newton_schulz(matrix_SMN: Tensor, num_iterations: int) -> Tensor:
 def orthogonal_updates(
     parameters: Sequence[Tensor], moves: Sequence[Tensor], num_iterations: int, replicas: ProcessGroup | None
 ) -> list[Tensor]:
-    """Return this process's part of each move's orthogonal factor.
+    """Return this process's part of the orthogonal factor of each move.
 
     Args:
         parameters: parameters, whose type and placement determine how the matrices are sharded.
@@ -82,7 +82,7 @@ def orthogonal_updates(
 
 
 def _row_group(parameter: DTensor) -> ProcessGroup | None:
-    """Return the group that shards only rows, in one mesh dimension; None for any other placement."""
+    """Return the group that shards only rows, in one mesh dimension, or None for any other placement."""
     cut = [place for place in range(parameter.device_mesh.ndim) if not parameter.placements[place].is_replicate()]
     if len(cut) != 1 or not parameter.placements[cut[0]].is_shard(0):
         return None
@@ -91,7 +91,7 @@ def _row_group(parameter: DTensor) -> ProcessGroup | None:
 
 
 def _alone(parameter: DTensor, move: Tensor, num_iterations: int) -> Tensor:
-    """Orthogonalise without dividing work: whole local matrices of a stack, or a gathered matrix."""
+    """Orthogonalise without dividing the work: the whole local matrices of a stack, or a gathered matrix."""
     places = parameter.placements
     if parameter.ndim == 3 and all(place.is_replicate() or place.is_shard(0) for place in places):
         return newton_schulz(move, num_iterations) if move.numel() else move
@@ -104,7 +104,7 @@ def _alone(parameter: DTensor, move: Tensor, num_iterations: int) -> Tensor:
 
 
 def _replicated(moves: list[Tensor], num_iterations: int, group: ProcessGroup) -> list[Tensor]:
-    """Each process computes every N-th matrix and sends it to the others."""
+    """Orthogonalise every N-th matrix on each process, and send the results to the others."""
     rank, size = dist.get_rank(group), group.size()
     found = []
     for number, move in enumerate(moves):
@@ -120,7 +120,10 @@ def _replicated(moves: list[Tensor], num_iterations: int, group: ProcessGroup) -
 
 
 def _row_sharded(moves: list[Tensor], rows: list[int], num_iterations: int, group: ProcessGroup) -> list[Tensor]:
-    """Process one matrix per process in each round: send rows to its owner, and receive the result's rows."""
+    """Orthogonalise one matrix per process in each round.
+
+    The rows are sent to the matrix's owner, and the rows of the result are sent back.
+    """
     size = group.size()
     found: list[Tensor] = []
     for begin in range(0, len(moves), size):
@@ -146,7 +149,7 @@ def _round(moves: list[Tensor], rows: list[int], num_iterations: int, group: Pro
 
 
 def _chunk(rows: int, size: int) -> int:
-    """Return the rows of a full shard, as torch.chunk cuts them."""
+    """Return the number of rows in a full shard, as torch.chunk cuts them."""
     return -(-rows // size)
 
 
@@ -162,7 +165,7 @@ def _padded(part: Tensor, rows: int) -> Tensor:
 
 
 def _exchange(into: list[Tensor], out: list[Tensor], group: ProcessGroup) -> None:
-    """Run an all-to-all of lists over one flat buffer, the only form that gloo supports."""
+    """Exchange lists of tensors by an all-to-all on one flat buffer, the only form that gloo supports."""
     received = into[0].new_empty(sum(part.numel() for part in into))
     sizes_in, sizes_out = [part.numel() for part in into], [part.numel() for part in out]
     dist.all_to_all_single(received, torch.cat([part.flatten() for part in out]), sizes_in, sizes_out, group=group)

@@ -1,4 +1,4 @@
-"""Muon: orthogonalised momentum for matrices, AdamW for the rest, over plain and sharded parameters.
+"""Muon: orthogonalised momentum for matrices, AdamW for the rest, for plain and sharded parameters.
 
 Legend: M rows and N columns of a matrix; leading dims are a stack of matrices (experts).
 """
@@ -24,7 +24,9 @@ __all__ = ["Muon", "update_scale"]
 
 
 class Muon(Optimizer):
-    """buffer = lerp(buffer, g, 1 - momentum); p -= lr * (scale * orthogonal(buffer, looked ahead) + decay * p).
+    """Optimizer that orthogonalises the momentum of matrices.
+
+    buffer = lerp(buffer, g, 1 - momentum); p -= lr * (scale * orthogonal(buffer, looked ahead) + decay * p).
 
     Each group's `algorithm` is muon (2-D parameters, and 3-D stacks of matrices) or adamw. Each sharded matrix is gathered
     on one process, orthogonalised and scattered, so that the work is divided between processes.
@@ -72,7 +74,7 @@ class Muon(Optimizer):
         self._replicas = replicas
 
     def ensure_state(self) -> None:
-        """Initialize missing state of parameters."""
+        """Initialize the state that parameters lack."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self.state[parameter]
@@ -120,7 +122,7 @@ class Muon(Optimizer):
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
 
     def _scaled(self, moved: Sequence[Tensor], updates: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        """Scale orthogonal updates."""
+        """Scale orthogonal updates by a factor that depends on their shape."""
         torch._foreach_mul_(updates, [update_scale(parameter.shape, group["scale"]) for parameter in moved])
         return updates
 
@@ -147,7 +149,7 @@ class Muon(Optimizer):
 
 
 def update_scale(shape: tuple[int, ...] | torch.Size, kind: str) -> float:
-    """Return the factor of an orthogonal update of this shape."""
+    """Return the factor for an orthogonal update of this shape."""
     rows, columns = shape[-2], shape[-1]
     if kind == "spectral":
         return math.sqrt(max(1.0, rows / columns))

@@ -1,4 +1,4 @@
-"""NorMuon: Muon whose rows, the neurons, take steps of about the same size.
+"""NorMuon: Muon with steps of about equal size for all rows, the neurons.
 
 Legend: M rows and N columns of a matrix; leading dims are a stack of matrices (experts).
 """
@@ -23,7 +23,10 @@ _RMS = 0.2
 
 
 class NorMuon(Muon):
-    """o = orthogonal(momentum); v = lerp(v, row means of o**2, 1 - row_beta); p -= lr * (c * o / (sqrt(v) + eps) + decay * p).
+    """Muon with updates normalized by row.
+
+    o = orthogonal(momentum); v = lerp(v, row means of o**2, 1 - row_beta); p -= lr * (c * o / (sqrt(v) + eps) + decay
+    * p).
 
     c makes the root mean square of the update 0.2, whatever the shape. Each process keeps v of its rows; only one norm
     per matrix is summed over processes.
@@ -39,7 +42,7 @@ class NorMuon(Muon):
             group.setdefault("row_beta", row_beta)
 
     def ensure_state(self) -> None:
-        """Initialize missing state of parameters."""
+        """Initialize the state that parameters lack."""
         super().ensure_state()
         for group in self.param_groups:
             for parameter in group["params"] if group["algorithm"] == "muon" else ():
@@ -78,7 +81,7 @@ def _settled(tensor: Tensor) -> Tensor:
 
 
 def _like(local: Tensor, parameter: Tensor) -> Tensor:
-    """Return a local part as a tensor sharded like its parameter."""
+    """Return a local part as a tensor that is sharded like its parameter."""
     if not isinstance(parameter, DTensor):
         return local
     return DTensor.from_local(

@@ -1,4 +1,4 @@
-"""Checks of a schedule against the length of a run; importable without torch."""
+"""Checks of a schedule against the length of the run; importable without torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["schedule_findings"]
 def schedule_findings(
     schedule: ScheduleConfig, duration: Duration, batch_tokens: int | None, path: str = "schedule"
 ) -> Iterator[Diagnostic]:
-    """Yield parts of a schedule that exceed its length; lengths in epochs need the data.
+    """Yield a problem for each part of a schedule that exceeds its length; lengths in epochs need the data.
 
     Args:
         path: path of the schedule, for the diagnostics.
@@ -107,7 +107,7 @@ def _parts(
 
 
 def _length(length: Duration, like: Duration, rates: Rates) -> float | None:
-    """Return a length in the unit of `like`; None if that requires the data."""
+    """Return a length in the unit of `like`, or None if that requires the data."""
     if length.unit == like.unit:
         return float(length.value)
     unit: Unit = "tokens" if like.unit == "tokens" else "steps"

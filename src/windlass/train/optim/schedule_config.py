@@ -1,4 +1,4 @@
-"""Schedules of the learning rate as data; importable without torch."""
+"""Learning-rate schedules as data; importable without torch."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class _Warm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantConfig(_Warm):
-    """The peak, after warm-up."""
+    """Constant learning rate after the warm-up."""
 
     kind: Literal["constant"] = "constant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CosineConfig(_Warm):
-    """Half a cosine down to `final` of the peak."""
+    """Half a cosine from the peak down to `final` times the peak."""
 
     kind: Literal["cosine"] = "cosine"
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.1
@@ -52,7 +52,7 @@ class CosineConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearConfig(_Warm):
-    """A straight line down to `final` of the peak."""
+    """Straight line from the peak down to `final` times the peak."""
 
     kind: Literal["linear"] = "linear"
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
@@ -72,7 +72,7 @@ class WSDConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InverseSqrtConfig(_Warm):
-    """The peak times sqrt(warm-up / step)."""
+    """Peak times sqrt(warm-up / step)."""
 
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
 
@@ -84,7 +84,7 @@ class InverseSqrtConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfCosineConfig(_Warm):
-    """The second half of a cosine: from halfway between the peak and `final`, down to `final`."""
+    """Second half of a cosine: from halfway between the peak and `final` down to `final`."""
 
     kind: Literal["half-cosine"] = "half-cosine"
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.1
@@ -93,7 +93,7 @@ class HalfCosineConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialConfig(_Warm):
-    """A constant factor per step from `begin` to `final`; can rise, as in a range test."""
+    """Constant factor per step from `begin` to `final`; the rate can also rise, as in a range test."""
 
     kind: Literal["exponential"] = "exponential"
     begin: Annotated[float, Range(above=0, max=1), Doc("Share of the peak after the warm-up.")] = 1.0
@@ -103,7 +103,7 @@ class ExponentialConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerConfig(_Warm):
-    """The peak times (position / warm-up) ** exponent, then a linear decay. Source: Shen et al. 2024, "Power scheduler"."""
+    """Peak times (position / warm-up) ** exponent, then a linear decay. Source: Shen et al. 2024, "Power scheduler"."""
 
     kind: Literal["power"] = "power"
     exponent: Annotated[float, Range(max=0), Doc("Exponent, below zero; lower values decay faster.")] = -0.51
@@ -122,7 +122,7 @@ class PowerConfig(_Warm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WSDSConfig(_Warm):
-    """Several periods, each stable and then decaying to `final`; the next starts at the peak again.
+    """Several periods, each stable and then decaying to `final`; the next one starts at the peak again.
 
     Each period ends with a usable model, from which the next one continues. Source: Wen et al. 2024,
     "Understanding warmup-stable-decay learning rates", section 4 (WSD-S).
@@ -169,7 +169,7 @@ PartConfig: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequentialConfig:
-    """Schedules in sequence; each starts when the previous one ends."""
+    """Schedules in sequence, each of which starts when the previous one ends."""
 
     kind: Literal["sequential"] = "sequential"
     parts: Annotated[tuple[PartConfig, ...], Doc("The schedules.")]
@@ -187,7 +187,7 @@ class SequentialConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleTarget(TargetConfig):
-    """Your own schedule: a function of the step that returns a share of the peak."""
+    """Your own schedule: a function of the step that returns a fraction of the peak."""
 
 
 ScheduleConfig: TypeAlias = PartConfig | WSDConfig | WSDSConfig | SequentialConfig

@@ -1,4 +1,4 @@
-"""Learning-rate schedules as pure functions of the training position; importable without torch.
+"""Learning-rate schedules as pure functions of the position in training; importable without torch.
 
 The first step is number 1 and takes the factor at position 1, so no step is spent at a rate of zero and the last step of
 a cosine to zero is the only one without an update.
@@ -35,7 +35,7 @@ Unit: TypeAlias = Literal["steps", "tokens"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Conversion rates between steps, tokens and epochs; None if unknown.
+    """Conversion rates between steps, tokens and epochs; a rate is None if unknown.
 
     Attributes:
         batch_tokens: tokens of the recipe's batch; not changed by a batch that grows later.
@@ -72,7 +72,7 @@ def _known(rate: float | None, length: Duration, unit: str, what: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleStep:
-    """Position of training.
+    """Position in training at which a schedule is evaluated.
 
     Attributes:
         step: number of the next step, from 1.
@@ -85,7 +85,7 @@ class ScheduleStep:
 
 
 def lr_factor(schedule: ScheduleConfig, at: ScheduleStep, duration: Duration) -> float:
-    """Return the share of the peak learning rate for the step `at`.
+    """Return the fraction of the peak learning rate at the position `at`.
 
     Args:
         duration: length of the run, the end of schedules without `over`. Positions are counted in its unit, or in that
@@ -104,7 +104,7 @@ def lr_factor(schedule: ScheduleConfig, at: ScheduleStep, duration: Duration) ->
 
 
 def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates) -> Callable[[int, int], float]:
-    """Return a function from step and tokens to a share of the peak.
+    """Return a function from step and tokens to a fraction of the peak learning rate.
 
     Raises:
         SpecError: lengths have units that cannot be converted.
@@ -114,7 +114,7 @@ def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates
 
 
 def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
-    """Return the length that positions are measured against; the warm-up of a schedule without an end."""
+    """Return the length against which positions are measured, or the warm-up of a schedule without an end."""
     match schedule:
         case SequentialConfig() | WSDSConfig():
             return duration
@@ -125,7 +125,7 @@ def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
 
 
 def _reckon(length: Duration, rates: Rates) -> tuple[Unit, float]:
-    """Return the unit of positions and the length in it; epochs become tokens if possible."""
+    """Return the unit for positions and the length in that unit; epochs become tokens if possible."""
     unit: Unit = "tokens" if length.unit == "tokens" or (length.unit == "epochs" and rates.batch_tokens) else "steps"
     return unit, convert(length, unit, rates)
 
@@ -141,7 +141,10 @@ def _sequential(schedule: SequentialConfig, position: float, total: float, unit:
 
 
 def _periods(schedule: WSDSConfig, position: float, unit: Unit, rates: Rates) -> float:
-    """Map the last step of a period to its end, and the next step to the peak of the next period."""
+    """Return the learning rate factor at a position.
+
+    The last step of a period is its end, and the next step starts the next period at its peak.
+    """
     warmup, begin = convert(schedule.warmup, unit, rates), 0.0
     for number, period in enumerate(schedule.periods):
         length = convert(period, unit, rates)
@@ -205,8 +208,9 @@ def _share(done: float, length: float) -> float:
 
 
 def _fall(shape: str, final: float, share: float) -> float:
-    """Return the decay from 1 at share 0 to `final` at share 1. Source of sqrt: Hagele et al. 2024, "Scaling laws beyond fixed training
-    durations", equation 2.
+    """Return the decay from 1 at share 0 to `final` at share 1.
+
+    Source of sqrt: Hagele et al. 2024, "Scaling laws beyond fixed training durations", equation 2.
     """
     if shape == "cosine":
         left = 0.5 * (1.0 + math.cos(math.pi * share))
@@ -218,6 +222,6 @@ def _fall(shape: str, final: float, share: float) -> float:
 
 
 def curve(schedule: ScheduleConfig, duration: Duration, rates: Rates, steps: Sequence[int]) -> list[float]:
-    """Return the factor at some steps with a constant batch, for plans and plots."""
+    """Return the factor at some steps with a constant batch size, for plans and plots."""
     batch = rates.batch_tokens or 0
     return [lr_factor(schedule, ScheduleStep(step=step, tokens=step * batch, rates=rates), duration) for step in steps]

@@ -1,4 +1,4 @@
-"""Skipping steps whose loss or gradient norm is an outlier; decided on the device, without a host sync.
+"""Skipping of steps whose loss or gradient norm is an outlier, decided on the device without a host sync.
 
 Legend: W steps in the window; 2: loss and norm.
 """
@@ -25,7 +25,7 @@ LEAST_SPREAD: Final = 1e-6
 
 
 class SkipGuard:
-    """Records the loss and gradient norm of recent steps, and flags outliers above them.
+    """Record of the loss and gradient norm in recent steps, which flags outliers above them.
 
     Nothing is skipped before half a window is recorded, except non-finite values, which are always skipped and not
     recorded. Other skipped steps are recorded, so that a lasting change of level is eventually accepted.
@@ -60,11 +60,11 @@ class SkipGuard:
             return (is_far | ~is_number).float()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the history, equal on all processes; a checkpoint can fill it in place."""
+        """Return the history, which is equal on all processes and which a checkpoint can fill in place."""
         return {"past": self._past_W2, "count": self._count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the history; one of a different window is dropped."""
+        """Restore the history; a history for a different window is dropped."""
         if tuple(state["past"].shape) != tuple(self._past_W2.shape):
             return
         self._past_W2.copy_(state["past"])
@@ -85,7 +85,7 @@ class SkipGuard:
 
 
 def guarded_step(optimizer: Optimizer, skipped: Tensor) -> None:
-    """Take an optimiser step that leaves weights and state unchanged if `skipped` is 1.
+    """Take an optimizer step that leaves weights and state unchanged if `skipped` is 1.
 
     On a GPU, kernels read `skipped` themselves; for an unfused AdamW or a custom optimiser, the host waits
     for it.
@@ -97,7 +97,7 @@ def guarded_step(optimizer: Optimizer, skipped: Tensor) -> None:
 
 
 def step_unless(optimizer: Optimizer, skipped: Tensor) -> None:
-    """Take a step whose kernels read `skipped`, for optimisers with `found_inf`."""
+    """Take a step whose kernels read `skipped`, for optimizers with `found_inf`."""
     vars(optimizer)["found_inf"] = skipped
     try:
         optimizer.step()

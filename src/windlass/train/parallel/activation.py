@@ -1,4 +1,4 @@
-"""Activation checkpointing: what the forward pass keeps, and what the backward pass recomputes.
+"""Activation checkpointing: what the forward pass keeps and the backward pass recomputes.
 
 Source: Chen et al. 2016, "Training deep nets with sublinear memory cost"; selective: Korthikanti et al. 2022,
 "Reducing activation recomputation", section 5.
@@ -31,7 +31,7 @@ _PRODUCTS = ("mm", "addmm", "bmm", "_scaled_mm", "_grouped_mm")
 
 
 def checkpoint_activations(blocks: Sequence[nn.Module], config: ParallelConfig, *, is_random: bool) -> None:
-    """Wrap the forward of blocks, in place; their names and hooks do not change.
+    """Wrap the forward method of each block in place; names and hooks do not change.
 
     Args:
         is_random: whether blocks use random numbers, which are then reproduced, at the cost of keeping the

@@ -37,7 +37,9 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def parallelize(model: nn.Module, config: ParallelConfig, world: World, *, for_training: bool = True) -> nn.Module:
-    """Distribute a model over the processes of a world, in place; sets `world.mesh` and `world.share`. Collective.
+    """Distribute a model over the processes of a world, in place. Collective.
+
+    Sets `world.mesh` and `world.share`.
 
     Gradients of the result are sums over data-parallel processes, never means. Parameter names do not change.
 
@@ -85,7 +87,7 @@ def parallelize(model: nn.Module, config: ParallelConfig, world: World, *, for_t
 
 
 def pipeline_of(model: nn.Module) -> Pipeline | None:
-    """Return the pipeline that runs batches through several stages; None with one stage.
+    """Return the pipeline that runs batches through several stages, or None with a single stage.
 
     Surround its calls with `no_sync(model, False)`, then call `sync_gradients(model)`.
     """
@@ -94,13 +96,13 @@ def pipeline_of(model: nn.Module) -> Pipeline | None:
 
 
 def replicas_of(model: nn.Module) -> Replicas | None:
-    """Return the replicas that sum gradients of a model with `data: ddp`; None on one process."""
+    """Return the replicas that sum the gradients of a model with `data: ddp`, or None on one process."""
     found = getattr(model, _REPLICAS, None)
     return found if isinstance(found, Replicas) else None
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return the layers to shard, compile and recompute separately; empty if a model does not name them."""
+    """Return the layers to shard, compile and recompute separately; empty if the model does not name them."""
     blocks = getattr(model, "blocks", None)
     if isinstance(blocks, nn.ModuleDict):
         return list(blocks.values())
@@ -122,14 +124,14 @@ def _check(model: nn.Module, config: ParallelConfig, shape: MeshShape) -> None:
 
 
 def _axis(world: World, *names: str) -> DeviceMesh:
-    """Return the submesh of the given axes that exist."""
+    """Return the submesh made of those of the given axes that exist."""
     assert world.mesh is not None
     found = [name for name in names if name in (world.mesh.mesh_dim_names or ())]
     return world.mesh[tuple(found)] if len(found) > 1 else world.mesh[found[0]]
 
 
 def _split(model: nn.Module, config: ParallelConfig, shape: MeshShape, world: World) -> list[list[str]]:
-    """Keep this process's part of a split model; returns block names by group, with stages."""
+    """Keep this process's part of a model that is split; return block names by group if there are stages."""
     if shape.tp > 1:
         split_matrices(cast("Decoder", model), _axis(world, "tp"))
     if shape.ep > 1:
@@ -153,7 +155,7 @@ def _rewrite_blocks(model: nn.Module, config: ParallelConfig, device: torch.devi
 
 
 def _sum_plain_gradients(model: nn.Module, config: ParallelConfig, shape: MeshShape, world: World) -> None:
-    """Sum gradients of replicated parameters that FSDP does not manage."""
+    """Sum the gradients of replicated parameters that FSDP does not manage."""
     if shape.tp > 1 and not shape.is_sharded:
         settle_gradients(model)
     parameters: Iterable[nn.Parameter] | None = None
@@ -193,7 +195,7 @@ def _shard(model: nn.Module, config: ParallelConfig, shape: MeshShape, world: Wo
 
 
 def _sum_gradients(model: nn.Module) -> None:
-    """Make FSDP sum instead of average, because the loss is already divided by the total weight."""
+    """Make FSDP sum gradients instead of averaging them, because the loss is already divided by the total weight."""
     _each_shard(model, lambda module: module.set_gradient_divide_factor(1.0))
     # gloo has no premultiplied sum, which is not needed
     _each_shard(model, lambda module: module.set_force_sum_reduction_for_comms(True))
@@ -216,7 +218,7 @@ def _each_shard(model: nn.Module, act: Callable[[Any], None]) -> None:
 
 
 def _autocast(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-    """Run the forward pass's matrix products in lower precision, without converting weights."""
+    """Run the matrix products of the forward pass in lower precision, without converting weights."""
     open_ones: list[torch.autocast] = []
 
     def enter(*_: object) -> None:

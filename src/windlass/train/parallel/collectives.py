@@ -1,4 +1,4 @@
-"""Single-tensor collectives, under this torch version's names, which 2.13 changed."""
+"""Collectives on single tensors, under the names that this version of torch uses; 2.13 renamed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of parallelism: how a model is distributed over processes; importable without torch."""
+"""Settings for parallelism, that is, how a model is distributed over processes; importable without torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullCheckpointing:
-    """Every N-th block keeps only its input and is recomputed in the backward pass."""
+    """Activations of every N-th block are recomputed in the backward pass; only the block's input is kept."""
 
     kind: Literal["full"] = "full"
     every: Annotated[int, Range(min=1), Doc("Recompute every N-th block.")] = 1
@@ -29,7 +29,7 @@ class FullCheckpointing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveCheckpointing:
-    """Outputs of costly operations (matrix products, attention) are kept, the rest is recomputed."""
+    """Outputs of costly operations (matrix products, attention) are kept; the rest is recomputed."""
 
     kind: Literal["selective"] = "selective"
     keep_every: Annotated[int, Range(min=1), Doc("Keep every N-th matrix product.")] = 2
@@ -37,7 +37,7 @@ class SelectiveCheckpointing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetCheckpointing:
-    """The compiler chooses what to keep within a share of memory; needs `compile`."""
+    """Compiler's choice of what to keep within a fraction of memory; needs `compile`."""
 
     kind: Literal["budget"] = "budget"
     share: Annotated[float, Range(min=0, max=1), Doc("Share of the memory that keeping everything would need.")] = 0.5
@@ -59,20 +59,20 @@ class PipelineConfig:
 
     @property
     def num_groups_each(self) -> int:
-        """Groups of neighbouring blocks that a process holds."""
+        """Number of groups of neighbouring blocks that each process holds."""
         return 2 if self.schedule in {"interleaved", "zero-bubble"} and self.stages > 1 else 1
 
     @property
     def num_groups(self) -> int:
-        """Groups of neighbouring blocks of all stages."""
+        """Number of groups of neighbouring blocks in all stages."""
         return self.stages * self.num_groups_each
 
     def microbatches_of(self, num_rows: int, rows_at_once: int) -> int:
-        """Return the number of microbatches for a number of rows, given the maximum rows of a microbatch."""
+        """Return the number of microbatches for a number of rows, given the most rows in a microbatch."""
         return self.num_microbatches or max(2 * self.stages, num_rows // rows_at_once)
 
     def misfit(self, num_rows: int, num_microbatches: int) -> str:
-        """Return why the schedule cannot run that number of microbatches; empty if it can."""
+        """Return why the schedule cannot run this number of microbatches, or an empty string if it can."""
         if num_rows % num_microbatches:
             return f"{num_rows} rows of a process are not divisible by {num_microbatches}"
         if self.schedule == "1f1b" and num_microbatches < self.stages:
@@ -109,7 +109,10 @@ class StrictConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelConfig:
-    """Sizes of the mesh, precision and recomputation; the order of application is fixed."""
+    """Sizes of the mesh, precision and recomputation.
+
+    They are applied in a fixed order.
+    """
 
     data: Annotated[
         Literal["auto", "ddp", "fsdp", "hsdp"],

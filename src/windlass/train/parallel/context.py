@@ -1,4 +1,4 @@
-"""Context parallelism of a decoder: each process takes part of every row, and gathers all keys and values.
+"""Context parallelism for a decoder: each process takes part of every row, and gathers all keys and values.
 
 A process's queries see the keys of its tokens and all previous ones, like tokens after a cache; so documents,
 windows and soft caps work unchanged. The process with the last part of a row has the most attention to do.
@@ -25,7 +25,7 @@ __all__ = ["split_rows"]
 
 
 def split_rows(model: Decoder, group: dist.ProcessGroup) -> None:
-    """Make a decoder process its part of each row, in place.
+    """Make a decoder process only its part of each row, in place.
 
     All processes of the group call it with the same whole rows. It returns the losses of whole rows, equal on all
     processes; gradients are those of its part, to be summed over the group.
@@ -62,7 +62,7 @@ def _with_value_of_all(own: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 class _Neighbours:
-    """Replacement of a decoder's cache: other processes hold the tokens before this part."""
+    """Replacement for a decoder's cache, because other processes hold the tokens before this part."""
 
     def __init__(self, model: Decoder, group: dist.ProcessGroup, part: slice, documents_BT: Tensor | None) -> None:
         self.length: int = part.start
@@ -70,7 +70,7 @@ class _Neighbours:
         self.layers = {name: _Layer(group, part, model.config.window_of(int(name))) for name in model.blocks}
 
     def join(self, _: Tensor | None) -> Tensor | None:
-        """Return the documents of all tokens that this part sees."""
+        """Return the document indices of all tokens that this part sees."""
         return self._documents_BS
 
 
@@ -87,7 +87,7 @@ class _Layer:
 
 
 class _Gather(torch.autograd.Function):
-    """Gathers all parts along the token axis; a part's gradient is summed over all processes."""
+    """Gathering of all parts along the token axis; the gradient of a part is summed over all processes."""
 
     @staticmethod
     def forward(ctx: Any, x_2BGLK: Tensor, group: dist.ProcessGroup) -> Tensor:

@@ -1,4 +1,4 @@
-"""Dry run of a parallel plan on a model without weights, with many fake processes.
+"""Dry run of a parallel plan with a model without weights and many fake processes.
 
 torch's fake backend completes every collective immediately without data, so one process can act as rank 0 of 64.
 """
@@ -31,7 +31,7 @@ _CHEAP_PARAMETERS = 20_000_000
 
 
 def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> Mapping[str, object]:
-    """Return what rank 0 of `world_size` processes would hold; takes seconds and little memory.
+    """Return what rank 0 of `world_size` processes would hold. Takes seconds and little memory.
 
     A model of at most 20M parameters also runs forward and backward over one short row, which checks its shapes.
 
@@ -51,7 +51,10 @@ def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> 
 
 
 def dry_apply_recipe(recipe: Recipe, world_size: int) -> Mapping[str, object]:
-    """Dry-run a recipe; custom models do not run a row, since their inputs are unknown."""
+    """Dry-run a recipe.
+
+    Custom models do not run a row, since their inputs are unknown.
+    """
     if isinstance(recipe.model, ModelConfig):
         return dry_apply(recipe.model, recipe.parallel, world_size)
     from windlass.train.targets.model import build_own_model  # lazy: few recipes have one
@@ -85,7 +88,7 @@ def _apply(whole: nn.Module, parallel: ParallelConfig, world_size: int) -> Mappi
 
 @contextmanager
 def fake_world(size: int, device: torch.device) -> Iterator[World]:
-    """Yield rank 0 of a world whose other processes do not exist; collectives return arbitrary values.
+    """Yield rank 0 of a world whose other processes do not exist, so that collectives return arbitrary values.
 
     Raises:
         SpecError: a process group already exists.

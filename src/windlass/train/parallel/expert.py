@@ -1,4 +1,4 @@
-"""Expert parallelism: each process holds some experts, and tokens are sent to their experts and back.
+"""Expert parallelism: each process holds some of the experts, and tokens are sent to their experts and back.
 
 Experts are DTensors split on their first axis over `ep`, on a mesh separate from the world's; processes that hold
 the same experts sum their gradients. The rest of the model is sharded as usual. No token is dropped.
@@ -28,7 +28,10 @@ _NAMES = ("gate", "up", "down")
 
 
 def split_experts(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Split the experts of every MoE layer over the mesh of axis `ep`, in place; their names stay."""
+    """Split the experts in every MoE layer over the mesh of axis `ep`, in place.
+
+    Their names stay the same.
+    """
     for module in model.modules():
         if isinstance(module, MoE):
             for name in _NAMES:
@@ -39,14 +42,17 @@ def split_experts(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def expert_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of split experts, in the order of the model."""
+    """Return the parameters of the experts that are split, in the order of the model."""
     layers = [module for module in model.modules() if isinstance(module, MoE) and module.transport is not None]
     return [getattr(layer, name) for layer in layers for name in _NAMES]
 
 
 def _transport(layer: MoE, group: dist.ProcessGroup) -> Callable[..., Tensor]:
     def carry(_: object, x_PD: Tensor, counts_E: Tensor) -> Tensor:
-        """Return the experts' outputs in the order of the rows. Collective; the host waits for the counts."""
+        """Return the outputs of the experts in the order of the rows. Collective.
+
+        The host waits for the counts.
+        """
         size = group.size()
         sent_WX = counts_E.view(size, -1)
         got_WX = torch.empty_like(sent_WX)
@@ -72,7 +78,7 @@ def _local(parameter: nn.Parameter) -> Tensor:
 
 
 class _AllToAll(torch.autograd.Function):
-    """Sends rows to the processes of their experts, and gradients back."""
+    """All-to-all that sends rows to the processes that hold their experts, and gradients back."""
 
     @staticmethod
     def forward(ctx: Any, x_PD: Tensor, received: list[int], sent: list[int], group: dist.ProcessGroup) -> Tensor:

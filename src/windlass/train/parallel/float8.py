@@ -1,4 +1,4 @@
-"""Matrix products in float8, through torchao, on GPUs that support them."""
+"""Matrix products in float8, using torchao, on GPUs that support them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CAPABILITIES = {"tensorwise": (8, 9), "rowwise": (9, 0)}
 
 
 def use_float8(model: nn.Module, config: Float8Config, device: torch.device) -> None:
-    """Replace linear layers by float8 ones, in place; names and weights do not change.
+    """Replace linear layers with float8 ones, in place; names and weights do not change.
 
     Only useful with compiled blocks: without compilation, scaling costs more than the products gain.
 
@@ -43,7 +43,7 @@ def use_float8(model: nn.Module, config: Float8Config, device: torch.device) -> 
 
 
 def is_converted(module: nn.Module, name: str, skip: tuple[str, ...]) -> bool:
-    """Return whether a module of this name is computed in float8."""
+    """Return whether a module with this name is computed in float8."""
     if not isinstance(module, nn.Linear) or any(fnmatchcase(name, pattern) for pattern in skip):
         return False
     sides: tuple[int, int] = (module.in_features, module.out_features)

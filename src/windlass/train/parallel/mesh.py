@@ -1,4 +1,4 @@
-"""Mesh of processes, and the sizes of its axes from a plan and the number of processes.
+"""Mesh of processes, and the sizes of its axes, from a plan and the number of processes.
 
 Computing the sizes needs no torch, so that `--dry-run` and `--plan` can reject a plan before a GPU is allocated.
 """
@@ -27,7 +27,7 @@ AUTO_FSDP_PARAMETERS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshShape:
-    """Sizes of the axes, slowest first: neighbouring ranks differ in the last one.
+    """Sizes of the axes, slowest first: neighbouring ranks differ in the last axis.
 
     Attributes:
         data: resolved value of `auto`; `none` if one process holds the model and its batch.
@@ -49,7 +49,7 @@ class MeshShape:
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
-        """Names and sizes of the axes above 1, slowest first."""
+        """Names and sizes of the axes larger than 1, slowest first."""
         names = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
         return tuple((name, getattr(self, name)) for name in names if getattr(self, name) > 1)
 
@@ -69,13 +69,13 @@ class MeshShape:
         return self.dp_replicate * self.dp_shard
 
     def share(self, rank: int) -> Share:
-        """Return the rows that the process of this rank takes."""
+        """Return which rows the process with this rank takes."""
         inner = self.cp * self.tp
         return Share(rank=rank // inner % self.data_parallel, world=self.data_parallel)
 
 
 def mesh_shape(config: ParallelConfig, world_size: int, *, num_parameters: int | None = None) -> MeshShape:
-    """Return the sizes of the axes for a number of processes.
+    """Return the sizes of the axes for a given number of processes.
 
     Args:
         num_parameters: number of parameters, which decides `data: auto`; None: a small model.
@@ -168,7 +168,7 @@ def _strict_misfits(config: ParallelConfig, rest: int) -> Iterator[Problem]:
 
 
 def check_model(config: ParallelConfig, model: ModelConfig, *, sequence_length: int | None = None) -> list[Problem]:
-    """Return the decoder's sizes that the plan does not divide; empty if there are none."""
+    """Return a problem for each size of the decoder that the plan does not divide; empty if there is none."""
     tensor, context = config.tensor, config.context
     wanted = [
         ("tensor", tensor, model.attention.num_heads, "query heads"),
@@ -217,7 +217,9 @@ def _conflicts(config: ParallelConfig, model: ModelConfig) -> Iterator[Problem]:
 
 
 def build_mesh(shape: MeshShape, world: World) -> None:
-    """Set `world.mesh`, `world.expert_mesh` and `world.share`. Collective: creates process groups; once for each process.
+    """Set `world.mesh`, `world.expert_mesh` and `world.share`. Collective: creates process groups.
+
+    Call it once in each process.
 
     Raises:
         SpecError: the world has another number of processes.

@@ -1,4 +1,4 @@
-"""Pipeline parallelism of a decoder: processes hold different blocks, and microbatches flow through them.
+"""Pipeline parallelism for a decoder: processes hold different blocks, and microbatches flow through them.
 
 The order of forward and backward passes is one of torch's schedules. `interleaved` and `zero-bubble` give each process
 two groups of blocks that are not neighbours, so that it waits less at the beginning and the end of a batch.
@@ -47,7 +47,7 @@ _SCHEDULES = {
 
 
 def split_blocks(model: Decoder, config: PipelineConfig, rank: int) -> list[list[str]]:
-    """Drop the blocks that this pipeline stage does not hold, in place; the other names do not change.
+    """Drop the blocks that this pipeline stage does not hold, in place; the names of the others do not change.
 
     Returns:
         Block names of each group, for all stages; a process holds every `config.stages`-th group from its rank on.
@@ -68,7 +68,10 @@ def split_blocks(model: Decoder, config: PipelineConfig, rank: int) -> list[list
 
 
 class Pipeline:
-    """Runs whole batches through the stages; every process of the group calls it with the same rows."""
+    """Pipeline that runs whole batches through the stages.
+
+    Every process of the group calls it with the same rows.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Pipeline:
         group: dist.ProcessGroup,
         device: torch.device,
     ) -> None:
-        """Build the stages of a decoder, after `split_blocks` and allocation."""
+        """Build the stages of a decoder, after `split_blocks` and after memory has been allocated."""
         self._config, self._group, self._device = config, group, device
         self._total_weight = 1.0
         self._parts = {
@@ -100,7 +103,7 @@ class Pipeline:
         total_weight: float,
         rows_at_once: int | None = None,
     ) -> LossSums:
-        """Run forward and backward on all microbatches; gradients are of the sum of losses / `total_weight`.
+        """Run forward and backward on all microbatches; gradients are those of the sum of losses / `total_weight`.
 
         Args:
             rows_at_once: maximum rows of a microbatch, if the configuration does not set their number.
@@ -120,7 +123,10 @@ class Pipeline:
     def eval_batch(
         self, tokens_BT: Tensor, documents_BT: Tensor | None, labels_BT: Tensor, *, loss: LossConfig
     ) -> LossSums:
-        """Run forward without gradients on any number of rows. Collective; returns the same as `train_batch`."""
+        """Run forward without gradients on any number of rows. Collective.
+
+        Returns the same sums as `train_batch`.
+        """
         num_rows = len(tokens_BT)
         rows = -(-num_rows // self._config.microbatches_of(num_rows, num_rows))
         num = -(-num_rows // rows)
@@ -153,7 +159,7 @@ class Pipeline:
         return LossSums(*sums.unbind())
 
     def _schedule(self, tokens_BT: Tensor, rows_at_once: int) -> Any:
-        """Return the schedule for this shape, since stages infer exchanged shapes from their first batch."""
+        """Return the schedule for this shape, since stages infer the shapes they exchange from their first batch."""
         num = self._config.microbatches_of(len(tokens_BT), rows_at_once)
         key = (num, *tokens_BT.shape)
         if key not in self._schedules:
@@ -166,7 +172,7 @@ class Pipeline:
         return self._schedules[key]
 
     def _forward_schedule(self, tokens_BT: Tensor, num: int) -> tuple[Any, list[PipelineStage]]:
-        """Build a forward-only schedule with separate stages, so that training stages keep their state."""
+        """Build a forward-only schedule with its own stages, so that the stages for training keep their state."""
         key = tuple(tokens_BT.shape)
         if key not in self._forward_schedules:
             kind = cast("Any", ScheduleLoopedBFS if self._config.num_groups_each > 1 else ScheduleGPipe)
@@ -188,7 +194,7 @@ class Pipeline:
 
 
 def _with_rows(x_BT: Tensor, missing: int) -> Tensor:
-    """Return a copy padded with copies of the last row."""
+    """Return a copy padded with repetitions of the last row."""
     return torch.cat([x_BT, x_BT[-1:].expand(missing, -1)])
 
 
@@ -199,7 +205,10 @@ def _refuse(*_: object, **__: object) -> Tensor:
 
 
 class _Stage(nn.Module):
-    """Part of a decoder for the schedules: one tensor in, one out; the last returns three sums of losses."""
+    """Part of a decoder as schedules need it: one tensor in, one tensor out.
+
+    The last stage returns three sums of losses.
+    """
 
     def __init__(self, part: Decoder, *, is_last: bool) -> None:
         super().__init__()
@@ -218,7 +227,7 @@ class _Stage(nn.Module):
 
 
 def _view(model: Decoder, groups: list[list[str]], number: int) -> Decoder:
-    """Return a view of the decoder with one group of blocks, sharing weights and hooks."""
+    """Return a view of the decoder with one group of blocks, which shares weights and hooks."""
     view = copy.copy(model)
     view._modules = dict(model._modules)
     view.blocks = nn.ModuleDict({name: model.blocks[name] for name in groups[number]})

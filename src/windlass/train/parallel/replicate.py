@@ -1,4 +1,4 @@
-"""Replicated weights: gradients are summed over processes in buckets during the backward pass.
+"""Replicated weights, whose gradients are summed over processes in buckets during the backward pass.
 
 Works on any module, keeps plain parameters and names, and sums instead of averaging. A parameter that gets a gradient
 on only some processes counts as zero on the others; one without gradients on all processes keeps none. Source of the idea: Li et al. 2020, "PyTorch Distributed", section 3.2.
@@ -29,7 +29,7 @@ class _Work(Protocol):
 
 @dataclass(frozen=True)
 class _Flight:
-    """A bucket being reduced: its gradients, then a 1 for each that exists."""
+    """Bucket that is being reduced: its gradients, then a 1 for each gradient that exists."""
 
     bucket: Sequence[nn.Parameter]
     flat: Tensor
@@ -37,7 +37,7 @@ class _Flight:
 
 
 class Replicas:
-    """Sums the gradients of parameters over a group at the end of each backward pass, if `is_synced`.
+    """Sum of parameters' gradients over a group at the end of each backward pass, if `is_synced`.
 
     Attributes:
         is_synced: whether the next backward pass communicates; if false, gradients accumulate in `grad`.
@@ -73,15 +73,21 @@ class Replicas:
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """Processes that hold the same parameters."""
+        """Group of processes that hold the same parameters."""
         return self._group
 
     def sync(self) -> None:
-        """Sum accumulated gradients. Collective; call it after backward passes with `is_synced` off."""
+        """Sum the accumulated gradients. Collective.
+
+        Call this after backward passes with `is_synced` off.
+        """
         self._finish()
 
     def _note(self, parameter: Tensor) -> None:
-        """Record a complete gradient; send its bucket once that and all previous ones are complete."""
+        """Record that a gradient is complete.
+
+        Its bucket is sent once it and all previous buckets are complete.
+        """
         if not self.is_synced:
             return
         if not self._missing:
@@ -105,7 +111,7 @@ class Replicas:
         self._flights.append(_Flight(bucket, flat, work))
 
     def _finish(self) -> None:
-        """At the end of the backward pass, send incomplete buckets, wait, and store the sums."""
+        """Send incomplete buckets at the end of the backward pass, wait for all of them, and store the sums."""
         for bucket in self._buckets[len(self._flights) :]:
             self._send(bucket)
         for flight in self._flights:
@@ -139,7 +145,7 @@ def _local_grad(parameter: nn.Parameter) -> Tensor:
 
 
 def _put_grad(parameter: nn.Parameter, grad: Tensor) -> None:
-    """Store the sum as the gradient; without a copy for plain parameters of the same dtype."""
+    """Store the sum as the gradient, without a copy for plain parameters with the same dtype."""
     if parameter.grad is not None and isinstance(parameter.grad, DTensor):
         parameter.grad.to_local().copy_(grad)
     elif isinstance(parameter, DTensor):
@@ -151,7 +157,7 @@ def _put_grad(parameter: nn.Parameter, grad: Tensor) -> None:
 
 
 def agree(module: nn.Module, group: dist.ProcessGroup | None = None) -> None:
-    """Broadcast the weights and buffers of the group's first process. Collective."""
+    """Broadcast a module's weights and buffers from the group's first process. Collective."""
     source = dist.get_global_rank(group, 0) if group is not None else 0
     with torch.no_grad():
         for tensor in [*module.parameters(), *module.buffers()]:

@@ -1,4 +1,4 @@
-"""Gradient sums in a fixed order: bit-identical on 1, 2, 4, ... processes.
+"""Gradient sums in a fixed order, so that they are bit-identical on 1, 2, 4, ... processes.
 
 A batch is cut into a fixed number of shards, one microbatch each. They are the leaves of one binary tree, in the order
 of rows: neighbours are summed first. Microbatch i of process r of w is leaf i * w + r, so the lower levels of the tree are
@@ -21,7 +21,7 @@ __all__ = ["MicrobatchTree", "TreeReduceScatter", "tree_all_reduce", "tree_reduc
 
 
 def tree_reduce_scatter(whole: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Return this process's part of the sum of `whole` over the group, neighbours first. Collective.
+    """Return this process's part of the sum of `whole` over the group, adding neighbours first. Collective.
 
     Sends as much as a reduce-scatter, and needs the memory of another `whole`.
 
@@ -34,7 +34,10 @@ def tree_reduce_scatter(whole: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def tree_all_reduce(whole: Tensor, group: dist.ProcessGroup) -> None:
-    """Sum over the group in place, neighbours first. Collective; sends as much as an all-reduce."""
+    """Sum over the group in place, adding neighbours first. Collective.
+
+    Sends as much data as an all-reduce.
+    """
     size, length = group.size(), whole.numel()
     padded = torch.nn.functional.pad(whole, (0, -length % size))
     part = tree_reduce_scatter(padded, group)
@@ -43,14 +46,14 @@ def tree_all_reduce(whole: Tensor, group: dist.ProcessGroup) -> None:
 
 
 def _sum_of(parts: Tensor) -> Tensor:
-    """Return the sum over the first axis, whose size is a power of two, as a binary tree."""
+    """Return the sum over the first axis, whose size is a power of two, added up as a binary tree."""
     while len(parts) > 1:
         parts = parts[0::2] + parts[1::2]
     return parts[0]
 
 
 class TreeReduceScatter:
-    """Replacement of FSDP's reduce-scatter (`set_custom_reduce_scatter`).
+    """Replacement for FSDP's reduce-scatter (`set_custom_reduce_scatter`).
 
     With replicas, FSDP sums the result over them by an all-reduce, whose order depends on the backend. So this class
     also sums over the replicas, and all but one of them contribute zeros to that all-reduce.
@@ -71,7 +74,7 @@ class TreeReduceScatter:
         op: dist.ReduceOp,  # a sum, as `parallelize` sets it
         async_op: bool = False,
     ) -> None:
-        """Fill `output_tensor`. Collective, blocks the stream."""
+        """Fill `output_tensor`. Collective; blocks the stream."""
         part = tree_reduce_scatter(input_tensor, group)
         if self._replicas is not None:
             tree_all_reduce(part, self._replicas)
@@ -81,7 +84,7 @@ class TreeReduceScatter:
 
 
 class MicrobatchTree:
-    """Merges gradients of microbatches like a binary counter: 0+1, 2+3, then those two sums.
+    """Sum of microbatches' gradients, merged like a binary counter: 0+1, 2+3, then those two sums.
 
     After each backward pass, which sums over processes, call `add`; after the last one `finish`. Needs memory for
     log2(microbatches) + 1 sets of gradients.

@@ -1,4 +1,4 @@
-"""Gradient synchronization: only for the last microbatch of a batch."""
+"""Gradient synchronization in only the last microbatch of a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["no_sync", "sync_gradients"]
 
 @contextmanager
 def no_sync(model: nn.Module, is_last: bool) -> Iterator[None]:
-    """Run a microbatch; only the last one communicates the accumulated gradients.
+    """Run a microbatch without communicating gradients, unless it is the last one.
 
     Surrounds forward and backward. Does nothing for a single process. Accumulated gradients are unsharded: with `fsdp`
     this trades memory for communication.
@@ -29,7 +29,7 @@ def no_sync(model: nn.Module, is_last: bool) -> Iterator[None]:
 
 
 def sync_gradients(model: nn.Module) -> None:
-    """Sum accumulated gradients over data-parallel processes. Collective; for pipelines."""
+    """Sum accumulated gradients over data-parallel processes. Collective. For pipelines."""
     replicas = replicas_of(model)
     if replicas is not None:
         replicas.sync()

@@ -1,4 +1,4 @@
-"""Tensor parallelism of a decoder: matrices split over processes, the residual stream split along the sequence.
+"""Tensor parallelism for a decoder: matrices are split over processes, the residual stream along the sequence.
 
 Columns of q, k, v, gate and up; rows of o and down; rows of embedding and head, so that no process holds all logits.
 Norms and residual additions each work on part of the tokens (sequence parallelism).
@@ -33,7 +33,9 @@ __all__ = ["settle_gradients", "split_matrices"]
 
 
 def split_matrices(model: Decoder, mesh: DeviceMesh) -> None:
-    """Split a decoder's matrices over the mesh of axis `tp`, in place; their names stay.
+    """Split a decoder's matrices over the mesh of axis `tp`, in place.
+
+    Their names stay the same.
 
     The residual stream becomes a DTensor split along the sequence, so its shape still has the whole length.
     """
@@ -54,7 +56,7 @@ def split_matrices(model: Decoder, mesh: DeviceMesh) -> None:
 
 
 def _block_plan(block: Block) -> dict[str, ParallelStyle]:
-    """Return styles by module name, for any position of the norms."""
+    """Return parallel styles by module name, for any position of the norms."""
     rows = RowwiseParallel(output_layouts=Shard(1), use_local_output=False)
     plan: dict[str, ParallelStyle] = {
         "attention": _gathered(4),
@@ -77,7 +79,7 @@ def _block_plan(block: Block) -> dict[str, ParallelStyle]:
 
 
 def _gathered(num_inputs: int) -> PrepareModuleInput:
-    """Return a style that gathers the first input; other inputs are not tensors."""
+    """Return a style that gathers the first input; the other inputs are not tensors."""
     rest = (None,) * (num_inputs - 1)
     return PrepareModuleInput(
         input_layouts=(Shard(1), *rest), desired_input_layouts=(Replicate(), *rest), use_local_output=False
@@ -85,7 +87,7 @@ def _gathered(num_inputs: int) -> PrepareModuleInput:
 
 
 class _NormStyle(ParallelStyle):
-    """A norm within attention, on this process's heads; its weight is on every process."""
+    """Style for a norm within attention, on this process's heads; every process holds the whole weight."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         return distribute_module(module, device_mesh, _replicate_weight, self._take, self._give)
@@ -100,7 +102,7 @@ class _NormStyle(ParallelStyle):
 
 
 class _HeadNorm(_NormStyle):
-    """Norm of each head (B, T, heads, size), split along the heads."""
+    """Norm over each head (B, T, heads, size), split along the heads."""
 
     @staticmethod
     def _take(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
@@ -112,7 +114,7 @@ class _HeadNorm(_NormStyle):
 
 
 class _WholeNorm(_NormStyle):
-    """Norm of all heads at once (B, T, heads * size), gathered because its mean is over all heads."""
+    """Norm over all heads at once (B, T, heads * size), gathered because its mean is over all heads."""
 
     @staticmethod
     def _take(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:

@@ -1,4 +1,4 @@
-"""Loss of a decoder whose head is split by rows, so that no process holds all logits.
+"""Loss for a decoder whose head is split by rows, so that no process holds all logits.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
 
@@ -23,7 +23,7 @@ __all__ = ["vocabulary_loss"]
 def vocabulary_loss(
     hidden: Tensor, head_weight: DTensor, labels_BT: Tensor, *, z_loss: float, soft_cap: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Compute cross-entropy and z-loss with a head split by rows; equal on all processes. Collective.
+    """Return cross-entropy and z-loss with a head that is split by rows; equal on all processes. Collective.
 
     Args:
         hidden: (B, T, D), split along the sequence or whole.

@@ -1,4 +1,4 @@
-"""Processes of this job: ranks, groups, device, and small collectives on the host."""
+"""Processes in this job: ranks, groups, device, and small collectives on the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["World", "place_of", "require_gpu"]
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """All processes and this process's place; created once by `World.begin`, closed by `end`.
+    """All processes and this process's place among them; created once by `World.begin`, closed by `end`.
 
     Attributes:
         mesh: axes in this order, without those of size 1: pp, dp_replicate, dp_shard, cp, tp. None with
@@ -40,7 +40,10 @@ class World:
 
     @classmethod
     def begin(cls, device: Literal["auto", "cpu", "cuda"] = "auto", *, timeout_s: float = 1800.0) -> World:
-        """Join torchrun's process group; a single process without its variables. Blocks until all have joined."""
+        """Join torchrun's process group, or form a world of one process without its variables.
+
+        Blocks until all processes have joined.
+        """
         import torch
         import torch.distributed as dist
 
@@ -72,7 +75,7 @@ class World:
         return self.rank == 0
 
     def sum_on_host(self, values: Sequence[float]) -> list[float]:
-        """Return sums over all processes, in float64 on the host. Collective, blocking, no device sync."""
+        """Return the sums over all processes, in float64 on the host. Collective, blocking, no device sync."""
         if self.size == 1:
             return [float(value) for value in values]
         import torch
@@ -87,7 +90,7 @@ class World:
         self.sum_on_host([0.0])
 
     def end(self) -> None:
-        """Leave the process group, if `begin` created it; idempotent."""
+        """Leave the process group if `begin` created it. Idempotent."""
         if self._is_owner:
             import torch.distributed as dist
 
@@ -95,7 +98,7 @@ class World:
             self._is_owner = False
 
     def abandon(self) -> None:
-        """Leave the process group after an error, without waiting for other processes; idempotent."""
+        """Leave the process group after an error, without waiting for other processes. Idempotent."""
         if self._is_owner:
             self._is_owner = False
             import torch.distributed as dist
@@ -110,7 +113,7 @@ class World:
 
 
 def place_of(environ: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
-    """Return rank, world size and local rank from torchrun's environment variables; 0, 1, 0 if not set.
+    """Return rank, world size and local rank from torchrun's environment variables, or 0, 1, 0 if not set.
 
     Raises:
         PreconditionError: they are not numbers, or inconsistent.

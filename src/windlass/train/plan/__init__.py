@@ -1,1 +1,1 @@
-"""Cost of a recipe on a given number of processes, computed without them."""
+"""Cost of a recipe on a given number of processes, computed without running any of them."""

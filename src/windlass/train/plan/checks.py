@@ -1,4 +1,4 @@
-"""Checks of a plan for shapes that do not divide; reports all problems, each with its field."""
+"""Checks of a plan for shapes that are not divisible; reports all problems, each with its field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_parts", "checked_shape"]
 
 
 def checked_shape(recipe: Recipe, world: int, *, num_parameters: int | None = None) -> MeshShape:
-    """Return the mesh of a recipe on a number of processes.
+    """Return the mesh for a recipe on a number of processes.
 
     Args:
         num_parameters: number of parameters; None: counted for a decoder, unknown for a custom model.
@@ -51,7 +51,10 @@ def _num_parameters(recipe: Recipe) -> int | None:
 
 
 def plan_misfits(recipe: Recipe) -> list[Problem]:
-    """Return the model's sizes that the parallel plan does not divide; a custom model cannot be split."""
+    """Return a problem for each size of the model that the parallel plan does not divide.
+
+    A custom model cannot be split.
+    """
     if isinstance(recipe.model, ModelConfig):
         return check_model(recipe.parallel, recipe.model, sequence_length=recipe.data.sequence_length)
     plan = recipe.parallel
@@ -69,7 +72,7 @@ def plan_misfits(recipe: Recipe) -> list[Problem]:
 
 
 def check_parts(recipe: Recipe) -> Iterator[Problem]:
-    """Yield the parts of a recipe that conflict with the parallel plan."""
+    """Yield a problem for each part of a recipe that conflicts with the parallel plan."""
     parallel = recipe.parallel
     is_split = parallel.pipeline.stages > 1 and parallel.pipeline.schedule == "zero-bubble"
     if recipe.loss.kind == "chunked" and (is_split or parallel.tensor > 1):
@@ -87,7 +90,7 @@ def check_parts(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _own_parts(recipe: Recipe) -> Iterator[Problem]:
-    """Yield evaluations that custom parts do not support."""
+    """Yield a problem for each evaluation that custom parts do not support."""
     for name, config in recipe.callbacks.items():
         if not config.enabled or config.kind not in ("lm-eval", "downstream"):
             continue
@@ -101,7 +104,10 @@ def _own_parts(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _evaluation(recipe: Recipe) -> Iterator[Problem]:
-    """Yield evaluations that are impossible during training: the harness needs logits of whole rows in one call."""
+    """Yield a problem for each evaluation that cannot run during training.
+
+    The harness needs the logits of whole rows in one call.
+    """
     axes = {"pipeline.stages": recipe.parallel.pipeline.stages, "context": recipe.parallel.context}
     split = [f"parallel.{name} {size}" for name, size in axes.items() if size > 1]
     if not split or recipe.no_evals:
@@ -114,7 +120,7 @@ def _evaluation(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
-    """Yield problems with dividing a batch's rows between processes and microbatches."""
+    """Yield the problems with dividing the rows of a batch between processes and microbatches."""
     data = recipe.data
     rows, groups = data.batch_tokens // data.sequence_length, shape.data_parallel
     if rows % groups:
@@ -148,7 +154,7 @@ def _rows(recipe: Recipe, shape: MeshShape) -> Iterator[Problem]:
 
 
 def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:
-    """Yield problems with a pipeline's microbatches."""
+    """Yield the problems with a pipeline's microbatches."""
     data, where = recipe.data, "parallel.pipeline.num_microbatches"
     pipeline = recipe.parallel.pipeline
     most = share if data.microbatch_tokens is None else data.microbatch_tokens // data.sequence_length
@@ -163,7 +169,7 @@ def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:
 
 
 def _later(recipe: Recipe) -> Iterator[tuple[str, AnyData]]:
-    """Yield data settings as callbacks change them during training."""
+    """Yield the data settings that callbacks set later in training."""
     for name, config in recipe.callbacks.items():
         if isinstance(config, BatchSizeConfig) and config.enabled:
             for place, tokens in enumerate(config.tokens):

@@ -1,4 +1,4 @@
-"""Size of a model and cost of a token: from a decoder's settings, or from a custom model built without weights."""
+"""Size of a model and cost per token, from a decoder's settings or a custom model built without weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Figures", "figures_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of a recipe's model.
+    """Size and cost of a recipe's model.
 
     Attributes:
         flops_per_token: forward and backward, for a row of the recipe's length.
@@ -29,7 +29,9 @@ class Figures:
 
 
 def figures_of(recipe: Recipe) -> Figures:
-    """Compute a model's figures; a custom model is built on the meta device, else on the CPU.
+    """Compute the figures of a model.
+
+    A custom model is built on the meta device or, if that fails, on the CPU.
 
     Raises:
         SpecError: the user's code fails, or torch is not installed where it needs it.

@@ -13,7 +13,7 @@ __all__ = ["Length", "run_length", "steps_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """A length of training.
+    """Length of training in steps and tokens.
 
     Attributes:
         steps: number of steps; None for a length in epochs if the data is not on this machine.
@@ -29,7 +29,7 @@ class Length:
 
 
 def steps_of(duration: Duration, recipe: Recipe, facts: DataFacts | None = None) -> int | None:
-    """Return a duration in steps, rounded up; None for epochs without facts about the data."""
+    """Return a duration in steps, rounded up, or None for epochs if nothing is known about the data."""
     if duration.unit == "steps":
         return duration.value
     if duration.unit == "tokens":
@@ -39,7 +39,7 @@ def steps_of(duration: Duration, recipe: Recipe, facts: DataFacts | None = None)
 
 
 def run_length(recipe: Recipe, facts: DataFacts | None = None) -> Length:
-    """Return the length of a recipe's training: its duration, or `stop` if earlier.
+    """Return the length of training with a recipe: its duration, or `stop` if that is earlier.
 
     Args:
         facts: facts about its data, if that is on this machine; used to convert epochs to steps.

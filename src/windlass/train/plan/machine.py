@@ -1,4 +1,4 @@
-"""Hardware of a plan: number of processes, one GPU each, and the properties of that GPU.
+"""Hardware for a plan: the number of processes, with one GPU each, and the properties of that GPU.
 
 Peaks in bfloat16 are those of `callbacks/device_peaks.py`. Memory, and float32 without tensor cores: vendors' data sheets.
 NVIDIA: A100 (2021), H100 (2023), H200 (2024), GH200 (2024), L40S (2023), DGX B200 (2024), Ada architecture white paper
@@ -25,7 +25,7 @@ Source: torchtitan, `benchmarks/llama3_h100_202412_torchtitan.md`.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A kind of GPU.
+    """Properties of a kind of GPU.
 
     Attributes:
         memory_bytes: nominal memory, of which the driver reserves a little.
@@ -38,7 +38,7 @@ class Gpu:
     float32_flops: float
 
     def peak_flops(self, precision: str) -> float:
-        """Return the peak operations per second in a plan's precision."""
+        """Return the peak operations per second in the precision of a plan."""
         return self.bfloat16_flops if precision == "bfloat16" else self.float32_flops
 
 
@@ -68,7 +68,7 @@ GPUS: Mapping[str, Gpu] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
-    """The processes of a plan, one on each GPU.
+    """Processes of a plan, with one GPU each.
 
     Attributes:
         gpu: name in the table; empty: no estimate of time and memory share.

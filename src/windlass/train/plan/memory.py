@@ -1,4 +1,4 @@
-"""Memory of the largest process by part, from the configuration alone.
+"""Memory of the largest process by part, computed from the configuration alone.
 
 An estimate. Weights, gradients and the optimiser's state are exact except for padding of shards. Activations count the
 tensors that the decoder's layers keep for the backward pass, with attention that never stores its scores. Excludes
@@ -31,7 +31,7 @@ _MASTER = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes of one process.
+    """Bytes that one process needs, by part.
 
     Attributes:
         weights, gradients, optimizer: this process's shard.
@@ -49,12 +49,15 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """Cost of a recipe on a number of processes."""
+        """Return the sum of all parts."""
         return sum(getattr(self, field.name) for field in fields(self))
 
 
 def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None = None) -> MemoryEstimate:
-    """Estimate the memory of the largest process; without activations and logits for custom models."""
+    """Estimate the memory of the largest process.
+
+    For custom models, activations and logits are left out.
+    """
     model = recipe.model
     counts = counts or figures_of(recipe).counts
     is_sharded = shape.data in {"fsdp", "hsdp"}
@@ -79,7 +82,7 @@ def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None =
 
 
 def state_bytes(recipe: Recipe, counts: ParameterCounts | None = None) -> int:
-    """Return the bytes of the optimiser's whole state; a custom optimiser counts as AdamW."""
+    """Return the size of the optimizer's whole state in bytes; a custom optimizer counts as AdamW."""
     counts = counts or figures_of(recipe).counts
     match recipe.optim:
         case AdamWConfig() | OptimTarget():
@@ -91,7 +94,7 @@ def state_bytes(recipe: Recipe, counts: ParameterCounts | None = None) -> int:
 
 
 def rows_at_once(recipe: Recipe, shape: MeshShape) -> int:
-    """Return the rows of a microbatch of a process group."""
+    """Return the number of rows in a microbatch of a process group."""
     data, strict = recipe.data, recipe.parallel.strict
     rows = data.batch_tokens // data.sequence_length
     if strict is not None:
@@ -105,7 +108,7 @@ def rows_at_once(recipe: Recipe, shape: MeshShape) -> int:
 
 
 def num_in_pipeline(recipe: Recipe, shape: MeshShape) -> int:
-    """Return the number of microbatches of a process in a pipeline."""
+    """Return the number of microbatches that a process runs in a pipeline."""
     data = recipe.data
     share = data.batch_tokens // data.sequence_length // shape.data_parallel
     at_once = share if data.microbatch_tokens is None else data.microbatch_tokens // data.sequence_length
@@ -118,14 +121,14 @@ def _block_parameters(model: ModelConfig) -> float:
 
 
 def _stage_parameters(model: ModelConfig, stages: int) -> float:
-    """Return the weights of the largest stage; the first and last also have the embedding or head."""
+    """Return the number of weights in the largest stage; the first and last also hold the embedding or head."""
     counts = count_parameters(model)
     ends = counts.embedding if stages == 1 else model.vocab_size * model.d_model
     return -(-model.num_layers // stages) * _block_parameters(model) + ends + model.d_model
 
 
 def _gathered(recipe: Recipe, model: ModelConfig, shape: MeshShape, local: float, *, is_sharded: bool) -> float:
-    """Return the bytes of two gathered blocks and the root's weights, with unsharded gradients."""
+    """Return the bytes of two gathered blocks and of the root's weights, with unsharded gradients."""
     used, reduced = _size(recipe.parallel.precision), _size(recipe.parallel.reduce)
     if not is_sharded:
         return local * used if used < _MASTER else 0.0
@@ -139,7 +142,7 @@ def _size(precision: str) -> int:
 
 
 def _activations(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
-    """Return the activations of a stage's blocks, for the microbatches in flight."""
+    """Return the bytes of the activations in a stage's blocks, for the microbatches in flight."""
     plan, size = recipe.parallel, _size(recipe.parallel.precision)
     tokens = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
     layers = -(-model.num_layers // shape.pp)
@@ -166,7 +169,7 @@ def _activations(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
 
 
 def block_bytes(model: ModelConfig, *, size: int, is_compiled: bool) -> float:
-    """Return the bytes per token that a block keeps for its backward pass.
+    """Return the number of bytes per token that a block keeps for its backward pass.
 
     Counted from what autograd saves of our decoder, one operation at a time or compiled: a norm keeps its input and the
     normalised input in float32, and its output where a product takes it; compiled, its input and output alone. Attention
@@ -190,7 +193,7 @@ def block_bytes(model: ModelConfig, *, size: int, is_compiled: bool) -> float:
 
 
 def _hidden(model: ModelConfig) -> tuple[int, int]:
-    """Return the feed-forward channels per token, and the values copied for sorting to experts."""
+    """Return the feed-forward channels per token, and how many values are copied to sort tokens by expert."""
     moe = model.moe
     if moe is None:
         return model.hidden, 0
@@ -198,13 +201,13 @@ def _hidden(model: ModelConfig) -> tuple[int, int]:
 
 
 def _products(model: ModelConfig) -> float:
-    """Return the output values per token of a block's matrix products and attention."""
+    """Return the number of values per token that a block's matrix products and attention output."""
     queries, groups = model.attention.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     return float(2 * queries + 2 * groups + 2 * model.d_model + 2 * _hidden(model)[0])
 
 
 def _logits(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
-    """Return the bytes of logits in both precisions and of their gradient; of chunks if the loss is chunked."""
+    """Return the bytes of the logits in both precisions and of their gradient, or of chunks if the loss is chunked."""
     rows = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
     count = rows * model.vocab_size / shape.tp
     is_auto = recipe.loss.kind == "auto" and shape.tp == 1

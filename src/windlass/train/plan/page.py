@@ -13,7 +13,7 @@ _DAY_H = 24.0
 
 
 def plan_page(plan: TrainPlan) -> Iterator[str]:
-    """Yield the plan's lines, without warnings."""
+    """Yield the lines of the plan, without warnings."""
     axes = " x ".join(f"{name} {degree}" for name, degree in plan.shape.axes) or "one process"
     yield f"{plan.name} on {plan.machine.world} {'process' if plan.machine.world == 1 else 'processes'}: {axes}"
     for name, text in _facts(plan):
@@ -81,7 +81,7 @@ def _applied(plan: TrainPlan) -> Iterator[str]:
 
 
 def _count(number: float) -> str:
-    """Format a large number with three digits: 6.89B."""
+    """Format a large number with three significant digits: 6.89B."""
     for factor, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= factor:
             return f"{number / factor:.3g}{letter}"

@@ -1,4 +1,4 @@
-"""Plan of a recipe: sizes, lengths, memory, time and problems on a number of processes. Needs no torch."""
+"""Plan of a recipe on a number of processes: sizes, lengths, memory, time and problems. Needs no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataEstimate:
-    """Size of the mixture, counted or estimated; or why it is unknown.
+    """Size of the mixture, counted or estimated, or why it is unknown.
 
     Attributes:
         note: why it is unknown, such as data on another machine; empty if `facts` is set.
@@ -44,7 +44,10 @@ class DataEstimate:
 
 
 def data_of(recipe: Recipe, vocab_size: int | None) -> DataEstimate:
-    """Read manifests and file sizes; missing data is not an error, since plans are made on any machine."""
+    """Read manifests and file sizes.
+
+    Missing data is not an error, since plans are made on any machine.
+    """
     if not isinstance(recipe.data, DataConfig):
         return DataEstimate(note=f"{recipe.data.target} gives it")
     if vocab_size is None:
@@ -70,7 +73,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedEstimate:
-    """Speed on a kind of GPU, at the stated share of its peak.
+    """Speed on a kind of GPU, at the given fraction of its peak.
 
     Attributes:
         memory_share: share of a GPU's memory that a process needs.
@@ -137,7 +140,7 @@ class TrainPlan:
         return None if self.length.tokens is None else self.flops_per_token * self.length.tokens
 
     def to_data(self) -> dict[str, object]:
-        """JSON-safe."""
+        """Return the plan as JSON-safe data."""
         return {**asdict(self), "flops": self.flops, "memory_total_bytes": self.memory.total}
 
 

@@ -1,4 +1,4 @@
-"""Warnings of a plan about valid but probably unintended settings."""
+"""Warnings about settings of a plan that are valid but probably unintended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROOM = 0.9
 def warnings_of(
     recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate, length: Length, figures: Figures
 ) -> Iterator[str]:
-    """Yield warnings of one sentence each, with what to try."""
+    """Yield warnings of one sentence each, which say what to try instead."""
     yield from _of_memory(recipe, machine, shape, memory)
     yield from _of_speed(recipe, machine, shape, figures.counts.total)
     yield from _of_length(recipe, length)
@@ -33,7 +33,7 @@ def warnings_of(
 
 
 def suspects_of(recipe: Recipe) -> Iterator[str]:
-    """Yield values that are valid but almost certainly a mistake; a run prints them too."""
+    """Yield a warning for each value that is valid but almost certainly a mistake; a run prints these too."""
     if not isinstance(recipe.optim, OptimTarget):
         yield from _of_rates(recipe.optim)
     if recipe.loss.z_loss > 1:

@@ -1,4 +1,4 @@
-"""The tutorial's model: a small Llama that one GPU trains in hours."""
+"""The model in the tutorial: a small Llama that one GPU trains in hours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["llama_271m"]
 
 
 def llama_271m() -> Recipe:
-    """A Llama on C4 with GPT-2's tokenizer; minimal, without evaluation.
+    """Return a minimal recipe for a Llama on C4 with GPT-2's tokenizer, without evaluation.
 
     309 million parameters; 271 with the vocabulary of Llama 2, for which the size is named.
 

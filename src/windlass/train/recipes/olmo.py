@@ -1,4 +1,4 @@
-"""Pre-training of OLMo 2 and OLMo 3: the published settings, as data.
+"""Pre-training of OLMo 2 and OLMo 3 with the published settings, as data.
 
 Not included: the data mixes (`DataMix` of OLMo-core; tokens of the dolma2 tokenizer; give your own paths) and
 the evaluations during training. The later stages are in `olmo_stages`. Weights are sharded over all processes (`fsdp`),
@@ -27,7 +27,7 @@ __all__ = ["olmo2_1b", "olmo2_7b", "olmo2_32b", "olmo3_7b", "olmo3_32b"]
 
 
 def olmo2_1b() -> Recipe:
-    """OLMo 2 1B: 4 trillion tokens, batches of 2,097,152 tokens.
+    """Return the recipe for OLMo 2 1B: 4 trillion tokens in batches of 2,097,152 tokens.
 
     Source: OLMo-core, `src/scripts/train/OLMo2/OLMo2-1B.py` at commit 18b8fb6.
     """
@@ -42,7 +42,7 @@ def olmo2_1b() -> Recipe:
 
 
 def olmo2_7b() -> Recipe:
-    """OLMo 2 7B: 4 trillion tokens, batches of 4,194,304 tokens.
+    """Return the recipe for OLMo 2 7B: 4 trillion tokens in batches of 4,194,304 tokens.
 
     The published model was trained by the older OLMo trainer; these are the settings of its successor for this size.
 
@@ -59,7 +59,9 @@ def olmo2_7b() -> Recipe:
 
 
 def olmo2_32b() -> Recipe:
-    """OLMo 2 32B: 6.5 trillion tokens, batches of 8,388,608 tokens, with recomputation of every block's activations.
+    """Return the recipe for OLMo 2 32B: 6.5 trillion tokens in batches of 8,388,608 tokens.
+
+    The activations of every block are recomputed.
 
     The source also has a variant for 1,024 GPUs: half the microbatch, and recomputation of only the feed-forward layers.
 
@@ -77,7 +79,9 @@ def olmo2_32b() -> Recipe:
 
 
 def olmo3_7b() -> Recipe:
-    """OLMo 3 7B, part one: a cosine over 5 trillion tokens, stopped at step 597,046; batches of 4,194,304 tokens.
+    """Return the recipe for OLMo 3 7B, part one: a cosine over 5 trillion tokens, stopped at step 597,046.
+
+    Batches have 4,194,304 tokens.
 
     Part two continues to the end of the data (5.93 trillion tokens) along the second half of a cosine over
     7 trillion.
@@ -97,7 +101,7 @@ def olmo3_7b() -> Recipe:
 
 
 def olmo3_32b() -> Recipe:
-    """OLMo 3 32B: one pass over the data (5.5 trillion tokens), batches of 8,388,608 tokens.
+    """Return the recipe for OLMo 3 32B: one pass over the data (5.5 trillion tokens) in batches of 8,388,608 tokens.
 
     Not included: the source's filter of rows with long repetitions.
 
@@ -124,7 +128,7 @@ def _pretraining(
     stop: Duration | None = None,
     checkpointing: FullCheckpointing | None = None,
 ) -> Recipe:
-    """Return the common settings: 2,000 warm-up steps, cosine to a tenth, z-loss 1e-5, bfloat16."""
+    """Return the common settings: 2,000 warm-up steps, a cosine to a tenth, z-loss 1e-5 and bfloat16."""
     return Recipe(
         name=name,
         model=model,

@@ -1,4 +1,4 @@
-"""Settings that recipes of all stages of OLMo 2 and OLMo 3 share."""
+"""Settings that the recipes for all stages of OLMo 2 and OLMo 3 have in common."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEED = 12_536
 
 
 def adamw(*, lr: float, weight_decay: float = 0.1) -> AdamWConfig:
-    """Return AdamW settings without weight decay on embeddings, skipping outlier steps."""
+    """Return AdamW settings without weight decay on embeddings, which skip outlier steps."""
     return AdamWConfig(
         lr=lr,
         weight_decay=weight_decay,
@@ -27,7 +27,7 @@ def adamw(*, lr: float, weight_decay: float = 0.1) -> AdamWConfig:
 
 
 def token_data(*, sequence_length: int, rows: int, rows_at_once: int, seed: int = 34_521) -> DataConfig:
-    """Return data settings for rows of a fixed length from dolma2 token files."""
+    """Return data settings for rows of a fixed length, read from dolma2 token files."""
     return DataConfig(
         sources=(SourceConfig(path=("tokens/*.npy",)),),
         tokenizer=TokenizerConfig(path="allenai/dolma2-tokenizer", eos_id=100_257, pad_id=100_277),

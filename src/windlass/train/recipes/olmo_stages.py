@@ -1,4 +1,5 @@
-"""Mid-training and long-context extension of OLMo 2 and OLMo 3: the published settings, as data. Read in November 2026.
+"""Mid-training and long-context extension of OLMo 2 and OLMo 3 with the published settings, as data. Read in November
+2026.
 
 Each begins with the weights and, for OLMo 3, the optimiser's state of the stage before, at step 1 of a schedule of its own.
 `checkpoint.load.path` of an OLMo 3 recipe is the place where you put that checkpoint of OLMo-core; the docstring names the
@@ -38,7 +39,9 @@ __all__ = [
 
 
 def olmo2_7b_midtraining() -> Recipe:
-    """OLMo 2 7B, stage 2: 50 billion tokens from step 928,646 of stage 1, the rate from 6.1499e-5 to zero.
+    """Return the recipe for OLMo 2 7B, stage 2: 50 billion tokens from step 928,646 of stage 1 on.
+
+    The learning rate falls from 6.1499e-5 to zero.
 
     The published model is the average of three such runs, with `seed` and `data.seed` 42 (this one), 42069 and 666.
 
@@ -71,7 +74,9 @@ def olmo2_7b_midtraining() -> Recipe:
 
 
 def olmo3_7b_midtraining() -> Recipe:
-    """OLMo 3 7B, stage 2: 100 billion tokens from step 1,413,814 of stage 1, the rate from 2.07e-4 to zero.
+    """Return the recipe for OLMo 3 7B, stage 2: 100 billion tokens from step 1,413,814 of stage 1 on.
+
+    The learning rate falls from 2.07e-4 to zero.
 
     Begins with: `Olmo-3-1025-7B/stage1/step1413814`. Mix: `OLMo-midtraining-mix-0625-100B` (so the README and ai2-olmo-core
     3.0.0; the script at this commit says 0725). Published on 128 H100s.
@@ -95,7 +100,9 @@ def olmo3_7b_midtraining() -> Recipe:
 
 
 def olmo3_7b_long_context() -> Recipe:
-    """OLMo 3 7B, stage 3: rows of 65,536 tokens, YaRN with factor 8, 50 billion tokens, 200 steps of warm-up to 2.07e-4.
+    """Return the recipe for OLMo 3 7B, stage 3: rows of 65,536 tokens, YaRN with factor 8, 50 billion tokens.
+
+    The learning rate rises to 2.07e-4 in 200 steps of warm-up.
 
     YaRN is on the layers without a window only (each fourth): old length 8,192, beta 32 and 1. Documents are packed whole,
     longer ones are cut at the end of the row, and tokens see their own document only. Begins with:
@@ -124,7 +131,9 @@ def olmo3_7b_long_context() -> Recipe:
 
 
 def olmo3_32b_midtraining() -> Recipe:
-    """OLMo 3 32B, stage 2: 100 billion tokens from step 656,000 of stage 1, the rate from 2.07e-4 to zero.
+    """Return the recipe for OLMo 3 32B, stage 2: 100 billion tokens from step 656,000 of stage 1 on.
+
+    The learning rate falls from 2.07e-4 to zero.
 
     The published model is the average of two such runs, on `OLMo-midtraining-mix-0925-ingredient1-100B` and
     `...-ingredient2-100B`; both scripts have the same data seed. Begins with: `stego32-highlr-filter3/step656000`.
@@ -145,7 +154,9 @@ def olmo3_32b_midtraining() -> Recipe:
 
 
 def olmo3_32b_long_context() -> Recipe:
-    """OLMo 3 32B, stage 3: rows of 65,536 tokens, YaRN with factor 8, 100 billion tokens, 200 steps of warm-up to 2.07e-4.
+    """Return the recipe for OLMo 3 32B, stage 3: rows of 65,536 tokens, YaRN with factor 8, 100 billion tokens.
+
+    The learning rate rises to 2.07e-4 in 200 steps of warm-up.
 
     Positions, packing and masks are those of `olmo3_7b_long_context`. Begins with the average of the two runs of stage 2,
     `stego32-highlr-filter3/stage2/souped/stage2-ingredient1+2-step23842`: so the README and the list of checkpoints; the
@@ -179,7 +190,7 @@ def _stage(
     warmup: int = 0,
     seed: int = SEED,
 ) -> Recipe:
-    """Return the common settings: linear decay to zero and z-loss 1e-5."""
+    """Return a recipe with the common settings: linear decay to zero and z-loss 1e-5."""
     return Recipe(
         name=name,
         model=model,
@@ -199,12 +210,12 @@ def _parallel(checkpointing: SelectiveCheckpointing | BudgetCheckpointing | None
 
 
 def _saved(begin: str) -> CheckpointerConfig:
-    """Return settings for a checkpoint every 1,000 steps, starting with `begin`'s weights and optimiser state."""
+    """Return settings for a checkpoint every 1,000 steps, starting from the weights and optimizer state in `begin`."""
     load = LoadConfig(path=begin, strategy="always", optim=True, trainer=False)
     return CheckpointerConfig(every=Duration.steps(1000), is_async=False, load=load)
 
 
 def _long_rows(rows: int) -> DataConfig:
-    """Return data settings for whole documents in rows of 65,536 tokens."""
+    """Return data settings for whole documents packed into rows of 65,536 tokens."""
     data = token_data(sequence_length=65_536, rows=rows, rows_at_once=1)
     return replace(data, layout="pack", long_documents="truncate", mask_documents=True)

@@ -1,4 +1,4 @@
-"""Fine-tuning of a small Qwen 3."""
+"""Fine-tuning of a small Qwen 3 model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["qwen3_0_6b"]
 
 
 def qwen3_0_6b() -> Recipe:
-    """Qwen 3 0.6B, from its published weights, on documents of your own: two passes, whole documents packed into rows.
+    """Return the recipe for fine-tuning Qwen 3 0.6B on your own documents.
+
+    It starts from the published weights: two passes, whole documents packed into rows.
 
     The rate, schedule and batch are our choice, common for a model of this size; they are not from a published run.
     `checkpoint.load.path=hf:FOLDER` loads weights that were downloaded before.

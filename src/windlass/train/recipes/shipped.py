@@ -1,4 +1,4 @@
-"""Table of the shipped recipes."""
+"""Table of the recipes that are shipped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["SHIPPED", "Shipped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """A recipe of the table.
+    """Entry for a shipped recipe.
 
     Attributes:
         module: module in `windlass.train.recipes`.

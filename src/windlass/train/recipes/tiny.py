@@ -1,4 +1,4 @@
-"""A model that learns to spell in minutes on two cores; for tests, first steps and debugging."""
+"""A model that learns to spell in minutes on two cores, for tests, first steps and debugging."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["tiny"]
 
 
 def tiny() -> Recipe:
-    """Return a model of 1.3 million parameters on the bytes of `data.sources.0.path=FILE`.
+    """Return a recipe for a model of 1.3 million parameters on the bytes of `data.sources.0.path=FILE`.
 
     Six layers of width 128 with four heads see 128 bytes at once. The learning rate is high, which suits a model of
     this size; 500 steps of 4,096 bytes are two passes over one megabyte of text.

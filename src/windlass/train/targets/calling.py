@@ -1,4 +1,4 @@
-"""Checking and calling the custom code that a recipe names."""
+"""Checks and calls of the custom code that a recipe names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFFERS: Mapping[str, tuple[str, ...]] = {
 
 
 class Checked:
-    """Checked arguments of a target.
+    """Arguments of a target after checking.
 
     Attributes:
         problems: problems with the arguments; empty if they are valid.
@@ -53,7 +53,7 @@ class Checked:
 def check_target(
     config: TargetConfig, part: str, where: str, origins: Mapping[str, SourcePlace] | None = None
 ) -> Checked:
-    """Import a target and check its `args` against its signature, without calling it.
+    """Import a target and check the `args` in the recipe against its signature, without calling it.
 
     Args:
         part: a key of `OFFERS`.
@@ -94,14 +94,14 @@ def check_target(
 
 
 def _of_target(problem: Problem, config: TargetConfig) -> Problem:
-    """Add the target's name to a problem."""
+    """Add the target's name to the message of a problem."""
     if problem.code in ("unknown-key", "missing-key"):
         return Problem(f"{problem.message}, of {config.target}", problem.code, problem.place, problem.hint)
     return problem
 
 
 def _placed(node: Node, path: tuple[str, ...], origins: Mapping[str, SourcePlace], outer: SourcePlace) -> Node:
-    """Return the tree with the places where its parts were written."""
+    """Return the tree with the place at which each of its parts was written."""
     place = origins.get(join_path(path), outer)
     if isinstance(node, MappingNode):
         entries = tuple(_entry(entry, (*path, entry.key), origins, place) for entry in node.entries)
@@ -120,7 +120,7 @@ def _entry(
 
 
 def whole_target(config: TargetConfig, part: str, where: str) -> Callable[..., Any]:
-    """Return the target with its arguments bound, to be called with windlass's arguments.
+    """Return the target with its own arguments bound, to be called with those that windlass passes.
 
     Raises:
         SpecError: it cannot be imported, or its arguments are invalid.
@@ -146,7 +146,7 @@ def whole_target(config: TargetConfig, part: str, where: str) -> Callable[..., A
 
 
 def call_target(config: TargetConfig, part: str, where: str, **offered: object) -> object:
-    """Call the target; a dataclass with a method `build` is built.
+    """Call the target and return the result; if that is a dataclass with a method `build`, build it.
 
     Raises:
         SpecError: it cannot be imported or fails; the message names the line of the user's code.

@@ -29,4 +29,4 @@ class ModelTarget(TargetConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTarget(TargetConfig):
-    """Your own train module, which defines loss, step and saved state; replaces the one for language models."""
+    """Your own train module, which defines loss, step and saved state, and replaces the one for language models."""

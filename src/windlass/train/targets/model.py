@@ -1,4 +1,4 @@
-"""Custom models: building them, their calling convention and cost."""
+"""Custom models: how they are built and called, and what they cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ForwardForm", "build_own_model", "flops_of", "form_of", "own_vocab_s
 
 
 def build_own_model(recipe: Recipe, config: ModelTarget, *, device: torch.device | None = None) -> nn.Module:
-    """Call the target with generators seeded from the recipe's seed, equally on every process.
+    """Call the target with generators seeded from the recipe's seed, in the same way on every process.
 
     Args:
         device: device of new tensors; None: the CPU, with initial values.
@@ -51,13 +51,13 @@ class ForwardForm:
 
 
 def form_of(model: nn.Module) -> ForwardForm:
-    """Return a model's calling convention, from its forward's parameter names."""
+    """Return the calling convention of a model, which the parameter names of its forward method determine."""
     names = inspect.signature(type(model).forward).parameters
     return ForwardForm("sums" if "labels_BT" in names else "logits", "documents_BT" in names)
 
 
 def own_vocab_size(config: ModelTarget, model: nn.Module | None = None) -> int | None:
-    """Return the argument `vocab_size`, else that attribute of the model or its config; None if unknown."""
+    """Return the argument `vocab_size`, else that attribute of the model or its config, or None if unknown."""
     found: Any = config.args.get("vocab_size")
     for holder in (model, getattr(model, "config", None)):
         found = getattr(holder, "vocab_size", None) if found is None else found
@@ -65,7 +65,7 @@ def own_vocab_size(config: ModelTarget, model: nn.Module | None = None) -> int |
 
 
 def flops_of(model: nn.Module, length: int) -> float:
-    """Return FLOPs per token: the model's `flops_per_token(length)`, else six per matrix weight.
+    """Return the FLOPs per token: the model's `flops_per_token(length)`, else six for each weight in a matrix.
 
     Excludes embeddings that are only looked up, and attention, because it is unknown whether there is any.
     """
@@ -78,7 +78,7 @@ def flops_of(model: nn.Module, length: int) -> float:
 
 
 def _embeddings(model: nn.Module) -> Iterator[Tensor]:
-    """Yield the weights of embeddings that are not also a head."""
+    """Yield the weight of each embedding that is not also used as the head."""
     heads = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for module in model.modules():
         if isinstance(module, nn.Embedding) and id(module.weight) not in heads:

@@ -1,4 +1,4 @@
-"""Custom parts of a recipe: finding, checking and hashing them."""
+"""Custom parts of a recipe: how they are found, checked and hashed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ R = TypeVar("R", bound="Recipe")
 
 
 def targets_of(recipe: Recipe) -> Iterator[tuple[str, str, TargetConfig]]:
-    """Yield (path in the recipe, key in `OFFERS`, config) of each custom part."""
+    """Yield (path in the recipe, key in `OFFERS`, config) for each custom part."""
     if isinstance(recipe.model, ModelTarget):
         yield "model", "model", recipe.model
     if isinstance(recipe.train_module, ModuleTarget):
@@ -47,7 +47,7 @@ def targets_of(recipe: Recipe) -> Iterator[tuple[str, str, TargetConfig]]:
 
 
 def complete(recipe: R, origins: Mapping[str, SourcePlace]) -> tuple[R, list[Problem], dict[str, SourcePlace]]:
-    """Return the recipe with all targets' arguments, their problems, and where each was written.
+    """Return the recipe with all arguments of its targets, the problems with them, and where each was written.
 
     Imports the recipe's custom code without calling it.
     """
@@ -63,7 +63,7 @@ def complete(recipe: R, origins: Mapping[str, SourcePlace]) -> tuple[R, list[Pro
 
 
 def _put(value: Any, path: list[str], new: object) -> Any:
-    """Return a copy of the value with the entry at a path replaced."""
+    """Return a copy of the value in which the entry at a path is replaced."""
     if not path:
         return new
     first, *rest = path
@@ -77,14 +77,14 @@ def _put(value: Any, path: list[str], new: object) -> Any:
 
 
 def code_of(recipe: Recipe) -> dict[str, dict[str, str]]:
-    """Return each part's `target` by path, and the `sha256` of its source file if there is one."""
+    """Return the `target` of each custom part by path, and the `sha256` of its source file if there is one."""
     return {
         where: {"target": config.target, "sha256": digest_of(config.target)} for where, _, config in targets_of(recipe)
     }
 
 
 def digest_of(target: str) -> str:
-    """Return the digest of a target's source file; empty if it cannot be read."""
+    """Return the digest of a target's source file, or an empty string if it cannot be read."""
     try:
         found: Any = load_reference(target)
         file = inspect.getsourcefile(inspect.unwrap(found) if callable(found) else found)

@@ -1,4 +1,4 @@
-"""Building custom loaders, train modules and callbacks, and checking their interface."""
+"""Custom loaders, train modules and callbacks: building them, and checking their interface."""
 
 from __future__ import annotations
 

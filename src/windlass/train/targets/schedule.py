@@ -1,4 +1,4 @@
-"""Custom schedule as a function that the trainer calls."""
+"""Custom schedule, made into a function that the trainer calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["own_schedule"]
 
 
 def own_schedule(recipe: Recipe, config: ScheduleTarget, rates: Rates) -> Callable[[int, int], float]:
-    """Return a function from step and tokens to a share of the peak.
+    """Return a function from step and tokens to a fraction of the peak learning rate.
 
     A function is called for every step; a class is instantiated once, and the object is called for every step. Each gets
     those of `step`, `tokens`, `progress`, `duration` and `recipe` that it has as parameters.
@@ -58,7 +58,7 @@ def _named_alone(made: object, config: ScheduleTarget) -> Callable[..., object]:
 
 
 def _progress(recipe: Recipe, rates: Rates, step: int, tokens: int) -> float:
-    """Return the completed share of the run, including this step."""
+    """Return the completed fraction of the run, including this step."""
     unit: Unit = "tokens" if recipe.duration.unit == "tokens" else "steps"
     total = convert(recipe.duration, unit, rates)
     return min(1.0, (tokens if unit == "tokens" else step) / total) if total else 1.0

@@ -1,4 +1,4 @@
-"""Signature of a recipe's target: its parameters as fields that a file can set."""
+"""Signature of a target in a recipe: its parameters, as fields that a file can set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Signature", "read_signature"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """Parameters of a target.
+    """Signature of a target: the parameters that can be set, and those that windlass passes.
 
     Attributes:
         call: the target itself.
@@ -38,7 +38,7 @@ class Signature:
     takes_any: bool
 
     def written(self, values: object) -> dict[str, Any]:
-        """Return all fields as plain data, with the defaults that a file can represent."""
+        """Return all fields as plain data, including the defaults that a file can represent."""
         found = {}
         for name, field in fields_of(self.schema).items():
             data = plain(getattr(values, name), field.type, keep_defaults=True)
@@ -84,7 +84,7 @@ def read_signature(target: str, offers: Collection[str]) -> Signature:
 
 
 def _read_nested(schema: type[object], target: str) -> None:
-    """Read nested fields, to report early a field that no file can represent."""
+    """Read nested fields, so that a field that no file can represent is reported early."""
     try:
         fields_of(schema)
     except TypeError as error:
@@ -92,7 +92,7 @@ def _read_nested(schema: type[object], target: str) -> None:
 
 
 def _hints_of(call: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the parameters' annotations; empty if one cannot be resolved."""
+    """Return the annotations of the parameters; empty if one cannot be resolved."""
     is_fields = isinstance(call, type) and (dataclasses.is_dataclass(call) or "__init__" not in vars(call))
     owner: Any = call if not isinstance(call, type) or is_fields else vars(call)["__init__"]
     try:
@@ -116,7 +116,7 @@ def _same(value: object) -> object:
 
 
 def _readable(hint: Any) -> Any:
-    """Return the annotation without union options that a file cannot represent; else Any."""
+    """Return the annotation without union options that a file cannot represent, or Any if nothing is left."""
     try:
         field_type_of(hint)
     except TypeError:

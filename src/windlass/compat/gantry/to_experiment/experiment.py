@@ -1,4 +1,5 @@
 """Conversion of a gantry launch to a windlass experiment.
+
 Settings that are not supported get a note or are rejected.
 """
 
@@ -29,6 +30,7 @@ _SETUP = 'set -e\n{steps}\nexec "$@"'
 
 def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -> ConvertedExperiment:
     """Return the experiment for `windlass gantry run --on SITE`.
+
     Reads only pyproject.toml in `folder`.
 
     Raises:

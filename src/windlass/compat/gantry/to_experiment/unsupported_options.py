@@ -30,6 +30,7 @@ def check_at_beaker(
     recipe: RecipeSettings, place: Destination, diagnostics: ConversionDiagnostics, *, has_partition: bool
 ) -> None:
     """Check settings that the profile of a Beaker site overrides.
+
     Constraints that only a plain launch resolves to clusters are rejected.
     """
     if recipe.workspace:

@@ -86,6 +86,7 @@ def _without_bucket(command: MasonCommand, diagnostics: ConversionDiagnostics) -
 
 def _build(line: BashLine, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
     """Return the command that writes the dataset cache to ${out}.
+
     It is empty, with a note, if the command cannot be read from the line.
     """
     for called in line.commands:

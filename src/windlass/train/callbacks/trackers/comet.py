@@ -16,6 +16,7 @@ USER = "callbacks of kind `comet`"
 
 class Comet(TrainerCallback):
     """Callback that logs to Comet on rank 0.
+
     Checkpoints hold the experiment's key, so that a restart continues the experiment.
 
     The API key comes from Comet's own settings (`COMET_API_KEY`, `comet login`).

@@ -19,6 +19,7 @@ __all__ = ["JsonLines", "cut_after"]
 
 class JsonLines(TrainerCallback):
     """Callback that writes `{"step": 1, "train/loss": 3.2, ...}` on rank 0.
+
     The values nan, inf and -inf are written as strings.
 
     Metrics up to a step are written before that step's checkpoint, and a run that resumes from it removes later lines.

@@ -18,6 +18,7 @@ USER = "callbacks of kind `wandb`"
 
 class Wandb(TrainerCallback):
     """Callback that logs to Weights & Biases on rank 0.
+
     Checkpoints hold the run's id, so that a restart continues the run.
 
     W&B ignores steps that are logged again after a restart. Names, mode and

@@ -147,6 +147,7 @@ def _sync(path: Path) -> None:
 
 def _done(partial: Path, unit: Unit) -> UnitResult | None:
     """Return the result of a unit if it is finished and its files are intact.
+
     A power failure may have damaged them.
     """
     try:

@@ -35,6 +35,7 @@ def find_own(source: SourceTarget, tokenizer: TokenizerConfig, cache: Path | Non
 
 def make_own(source: SourceTarget, tokenizer: TokenizerConfig, *, vocab_size: int, cache: Path | None = None) -> Path:
     """Return the token files of a source, creating them if missing.
+
     Blocks, even while another process creates them.
 
     Args:

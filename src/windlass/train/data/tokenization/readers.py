@@ -150,6 +150,7 @@ def _is_array(path: str) -> bool:
 
 def _line(path: str, place: int) -> str:
     """Return the `path:line` of a byte.
+
     Reads the file up to that byte, so use it only for errors.
     """
     with closing(_open(path)) as file:

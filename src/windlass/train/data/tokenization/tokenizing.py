@@ -93,6 +93,7 @@ def _batches(spans: Sequence[Span], text_field: str) -> Iterator[list[str]]:
 
 def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> Sequence[Sequence[int]]:
     """Encode texts.
+
     An unpaired surrogate, which JSON allows but UTF-8 does not, becomes a question mark.
     """
     try:
