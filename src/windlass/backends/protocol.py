@@ -1,4 +1,4 @@
-"""Protocol of backends, its values, and optional capabilities as protocols of their own.
+"""Protocol of backends, the values that it uses, and optional capabilities as separate protocols.
 
 A backend turns one submission of one task into a job at its site, and reports that job's state. It makes no decisions:
 retries, chains and completion are handled by the supervisor in the job and by `launch.reconcile`.
@@ -93,14 +93,15 @@ class Backend(Protocol):
     name: str
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """Return the content of a submission. Pure: no I/O, equal inputs give equal output.
+        """Return the content of a submission. Pure: no I/O, and equal inputs give equal output.
 
         Args:
             archive: path of the zipapp with the supervisor, as the site sees it.
         """
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Submit the job. Blocking; idempotent by `rendered.token`: a second call finds the first call's job.
+        """Submit the job. Blocking; idempotent: a second call with the same `rendered.token` finds the first call's
+        job.
 
         Raises:
             PreconditionError: the site rejects the job permanently.
@@ -108,18 +109,20 @@ class Backend(Protocol):
         """
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Return states by backend id, with one request for many jobs; a job it cannot see is UNKNOWN, not GONE."""
+        """Return the states of jobs by backend id, with one request for all; a job that cannot be seen is UNKNOWN,
+        not GONE.
+        """
 
     def cancel(self, job: Submission) -> None:
         """Kill the job and all its processes. Blocking; idempotent."""
 
     def explain(self, job: Submission) -> str:
-        """Return why the job waits, in words; empty if it does not."""
+        """Return a sentence that says why the job waits; empty if it does not."""
 
 
 @runtime_checkable
 class CanSweep(Protocol):
-    """Backend whose lost jobs may leave processes behind on a reachable machine."""
+    """Backend whose lost jobs may leave processes behind on a machine that can be reached."""
 
     def sweep(self, job: Submission) -> int:
         """End processes left behind by a job that is gone; return how many. Idempotent."""
@@ -135,7 +138,7 @@ class CanHold(Protocol):
 
 @runtime_checkable
 class CanUnqueue(Protocol):
-    """Backend where part of a job may run while another part waits in a queue."""
+    """Backend in which one part of a job may run while another part waits in a queue."""
 
     def unqueue(self, job: Submission) -> None:
         """Remove a job's waiting parts from the queue; running parts continue. Blocks until they are gone; idempotent.
@@ -147,7 +150,9 @@ class CanUnqueue(Protocol):
 
 @runtime_checkable
 class CanSubmitMany(Protocol):
-    """Backend that accepts many jobs of one shape at once."""
+    """Backend that accepts many jobs of the same shape at once."""
 
     def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
-        """Submit each as `Backend.submit` does, in order, with fewer requests to the site; equally idempotent."""
+        """Submit several jobs in order, as `Backend.submit` does, with fewer requests to the site; equally
+        idempotent.
+        """

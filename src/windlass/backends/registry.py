@@ -1,4 +1,4 @@
-"""Registry of the backends: one small class each, found by name and imported when used."""
+"""Registry of backends: each is found by name and imported when it is used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = ("local", "docker", "slurm", "beaker")
 def backend_for(
     site: Site, *, push: Callable[[Path, PurePath], None] | None = None, patience_s: float | None = None
 ) -> Backend:
-    """Return the backend of a site; raise UsageError with the nearest legal name.
+    """Return the backend for a site; for an unknown name, raise UsageError with the nearest valid one.
 
     Args:
         push: called with a job's folder here and its folder at the site, copies everything the job needs before it is

@@ -1,4 +1,4 @@
-"""Run a program with bytes in and bytes out, within a time and an output limit."""
+"""Run a program with bytes as input and output, within a time limit and an output limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STDERR_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """Exit code and output of a program; standard error is cut after 64 KiB."""
+    """Exit code and output of a program; standard error is truncated after 64 KiB."""
 
     code: int
     out: bytes
@@ -73,7 +73,9 @@ def exchange(
 
 @contextlib.contextmanager
 def _opened(stdin: bytes | Path) -> Iterator[int]:
-    """Yield a file descriptor at the start of the input; bytes are never written to disk: they may be secret."""
+    """Yield a file descriptor from which the input can be read; bytes are never written to disk, since they may be
+    secret.
+    """
     if isinstance(stdin, Path):
         descriptor = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC)
     else:

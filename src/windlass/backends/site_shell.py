@@ -1,4 +1,4 @@
-"""Shell of a site: run a command there and read its output, on this machine or over ssh."""
+"""Shell at a site: runs a command there and reads its output, on this machine or over ssh."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ShellResult:
 
 @dataclass(frozen=True, slots=True)
 class RawShellResult:
-    """Result as `ShellResult`, with standard output as bytes."""
+    """Like `ShellResult`, but with standard output as bytes."""
 
     code: int
     out: bytes
@@ -54,11 +54,11 @@ class RawShellResult:
 
 
 class SiteShell(Protocol):
-    """Shell that runs commands at a site."""
+    """Shell that runs commands at one site."""
 
     @property
     def name(self) -> str:
-        """Return the site's address, for messages."""
+        """Return the site's address, for use in messages."""
 
     @property
     def is_local(self) -> bool:
@@ -72,7 +72,7 @@ class SiteShell(Protocol):
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
     ) -> ShellResult:
-        """Run a command until it exits. Blocking; a command that fails or is missing (127) raises nothing.
+        """Run a command until it exits. Blocking; nothing is raised if the command fails or is missing (code 127).
 
         Args:
             stdin: its input, or the path of a file with the input; the only way to pass secrets.
@@ -91,11 +91,11 @@ class SiteShell(Protocol):
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
     ) -> RawShellResult:
-        """Run a command as `run` does, and return standard output as bytes."""
+        """Run a command like `run`, but return standard output as bytes."""
 
 
 class _TextShell(ABC):
-    """Base of site shells: decodes output to text."""
+    """Base class of site shells, which decodes output to text."""
 
     @abstractmethod
     def run_bytes(
@@ -122,7 +122,7 @@ class _TextShell(ABC):
 
 
 class LocalShell(_TextShell):
-    """Shell of this machine; commands inherit only a few variables (for Slurm, only SLURM_CONF)."""
+    """Shell on this machine; commands inherit only a few variables (for Slurm, only SLURM_CONF)."""
 
     name = "this machine"
     is_local = True
@@ -146,7 +146,8 @@ class LocalShell(_TextShell):
 
 
 class SshShell(_TextShell):
-    """Shell of a login node, over the OpenSSH client; commands share one connection, kept for ten minutes.
+    """Shell on a login node, reached with the OpenSSH client; commands share one connection, which is kept for ten
+    minutes.
 
     Args:
         target: `user@host`, or a name in the user's ssh configuration.
@@ -214,15 +215,15 @@ class SshShell(_TextShell):
         return ["ssh", *(["-F", str(self._config)] if self._config else []), "-T", *stated, *more, "--", self.name]
 
     def _control_path(self) -> str:
-        """Return the socket's path, one per address and configuration; `%C` separates the hosts that they resolve
-        to.
+        """Return the socket's path; each address and configuration has its own, and `%C` distinguishes the resolved
+        hosts.
         """
         key = hashlib.sha256(f"{self.name}\0{self._config}".encode()).hexdigest()[:8]
         return f"{_socket_folder()}/{key}-%C"
 
 
 def shell_for(profile: Profile) -> SiteShell:
-    """Return the shell of a profile's site."""
+    """Return the shell for a profile's site."""
     return SshShell(profile.ssh) if profile.ssh else LocalShell()
 
 
@@ -246,12 +247,14 @@ def _exchanged(
 
 
 def _without_secrets() -> dict[str, str]:
-    """Return this process's environment for ssh, whose configuration may forward any variable (`SendEnv`)."""
+    """Return this process's environment without secrets for ssh, whose configuration may forward any variable
+    (`SendEnv`).
+    """
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
 
 
 def _remote_line(command: Sequence[str], mark: str) -> str:
-    """Return a line that every login shell parses equally, because it has no special characters."""
+    """Return a command line that every login shell parses the same way, because it has no special characters."""
     encoded = _NOT_LITERAL.sub(_octal, shlex.join(command))
     return f"exec /bin/sh -c '{_WRAPPER.format(mark=mark)}' sh '{encoded}'"
 
@@ -261,7 +264,7 @@ def _octal(match: re.Match[str]) -> str:
 
 
 def _socket_folder() -> Path:
-    """Return a private folder with a short name: a socket's path has at most 107 characters."""
+    """Return the path of a private folder with a short name: a socket's path has at most 107 characters."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     is_fit = runtime.is_absolute() and runtime.is_dir() and len(str(runtime)) <= 24
     folder = runtime / "windlass-ssh" if is_fit else Path(f"/tmp/windlass-ssh-{os.geteuid()}")  # noqa: S108 - checked
@@ -275,7 +278,7 @@ def _socket_folder() -> Path:
 
 
 def _unreachable(name: str, err: str, code: int) -> UnreachableError:
-    """Return an error that explains ssh's message and says what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
+    """Return an error that explains ssh's message and what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
     said = [line for line in err.strip().splitlines() if line.strip(" @")]
     last = said[-1] if said else f"ssh exited with {code} and no message"
     hint = f"run it yourself: ssh {name} true"

@@ -1,4 +1,4 @@
-"""AI2's Beaker, through its official client, which is imported on the first call."""
+"""AI2's Beaker, accessed through its official client, which is imported on the first call."""
 
 from __future__ import annotations
 

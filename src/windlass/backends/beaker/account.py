@@ -1,4 +1,4 @@
-"""Beaker account and server address, read as Beaker's own tools read them, without importing them.
+"""Beaker account and server address, read in the same way as Beaker's own tools read them.
 
 Sources: `Config` of beaker-py 2.8 (`BEAKER_TOKEN`, `BEAKER_ADDR`, `BEAKER_CONFIG`, `~/.beaker/config.yml`). The
 variables come before the file; if `BEAKER_CONFIG` is set, no other file is read; `BEAKER_ADDR` is the address of
@@ -61,7 +61,7 @@ class BeakerAccount:
 
 
 def config_path(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the path of the config file, existing or not; None without a home folder."""
+    """Return the path of the config file, whether it exists or not; None without a home folder."""
     environ = os.environ if environ is None else environ
     if CONFIG in environ:
         return Path(environ[CONFIG])
@@ -70,7 +70,7 @@ def config_path(environ: Mapping[str, str] | None = None) -> Path | None:
 
 
 def read_account(environ: Mapping[str, str] | None = None) -> BeakerAccount:
-    """Return the account that the environment defines.
+    """Return the account that the variables and the config file define.
 
     Raises:
         AccessError: there is no token, an empty one, or one that cannot be sent.
@@ -107,7 +107,7 @@ def read_account(environ: Mapping[str, str] | None = None) -> BeakerAccount:
 
 
 def set_default_workspace(name: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Set the default workspace in the file, as Beaker's own tool does; other entries are kept.
+    """Set the default workspace in the config file, as Beaker's own tool does; other entries are kept.
 
     Returns:
         The path of the file, which is created if missing, readable by its owner only.
@@ -135,7 +135,7 @@ def _mode(path: Path) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the entries of a file, including those with empty values."""
+    """Return the entries in a config file, including those with empty values."""
     import yaml  # lazy: PyYAML costs 25 ms
 
     hint = f"write a new one with: beaker account login; or point {CONFIG} at another file"
@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _notes(data: Mapping[str, Any], path: Path | None) -> tuple[str, ...]:
-    """Return a sentence for each unknown key, which is misspelt or from a later version of Beaker's tools."""
+    """Return a sentence about each unknown key, which is misspelt or from a later version of Beaker's tools."""
     notes = []
     for key in data:
         if key not in _KEYS and key not in _SILENT:

@@ -1,4 +1,4 @@
-"""The Beaker backend: a job is an experiment of one task, whose replicas are the nodes."""
+"""The Beaker backend: a job is an experiment with one task, whose replicas are the nodes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BeakerBackend:
         self._ends: dict[str, Observation] = {}
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """Return job.json, the spec, and the name of the experiment."""
+        """Return the rendered job: job.json, the spec, and the experiment's name."""
         if not document.beaker.workspace:
             raise InternalError(f"job {document.job} of task {document.task} names no Beaker workspace")
         site = PurePath(document.run_dir) / "jobs" / folder.name
@@ -70,11 +70,11 @@ class BeakerBackend:
         )
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Create the experiment once, after checking that its secrets exist."""
+        """Create the experiment exactly once, after checking that its secrets exist."""
         return submit(self._service, rendered, self._push, profile_name=self._profile.name)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Fetch all open experiments in one listing; the end of an experiment is fetched only once."""
+        """Return the states of experiments; open ones are fetched in one listing, and each end is fetched only once."""
         found = {job.backend_id: self._ends[job.backend_id] for job in jobs if job.backend_id in self._ends}
         open_jobs = [job for job in jobs if job.backend_id not in found]
         if not open_jobs:
@@ -94,7 +94,7 @@ class BeakerBackend:
             return  # deleted by a user: nothing of it runs
 
     def explain(self, job: Submission) -> str:
-        """Return why replicas do not run yet, in the scheduler's words; empty when all run.
+        """Return why replicas do not run yet, in the scheduler's words; empty if all run.
 
         Raises:
             UnreachableError: Beaker does not respond.

@@ -1,4 +1,4 @@
-"""Beaker's official client, with a time limit on every operation.
+"""Beaker's official client, with a time limit for every operation.
 
 Without this module it retries an unreachable server forever, sets no time limit, and asks the package index for a
 newer version of itself. Here every call is made inside `deadline(...)`: gRPC and HTTP get the time that is left, and a
@@ -52,7 +52,7 @@ _now: ContextVar[Deadline | None] = ContextVar("windlass_beaker_deadline", defau
 
 @dataclass(slots=True, kw_only=True)
 class Deadline:
-    """Deadline of a request.
+    """Deadline of a request to Beaker.
 
     Attributes:
         what: the request, as `doing WHAT`.
@@ -73,12 +73,12 @@ class Deadline:
         return left_s
 
     def too_slow(self) -> UnreachableError:
-        """Return the error for a request without a response in time."""
+        """Return the error for a request that got no response in time."""
         message = f"Beaker did not respond within {self.limit_s:g} s: {self.what}"
         return UnreachableError(message, hint="try again later", code="beaker-unreachable")
 
     def note_away(self, address: str, why: object) -> None:
-        """Record that the server is unreachable; raises UnreachableError after too long an outage."""
+        """Record that the server is unreachable; raises UnreachableError if the outage is too long."""
         moment = time.monotonic()
         if self.away_since is None:
             self.away_since = moment
@@ -105,7 +105,7 @@ def unreachable(address: str, why: str) -> UnreachableError:
 
 
 class BeakerClient(Beaker):
-    """Client for one account; thread-safe.
+    """Beaker client for one account; thread-safe.
 
     Attributes:
         messages, errors, decoding: modules that are imported only with it.
@@ -134,7 +134,7 @@ class BeakerClient(Beaker):
 
     @property
     def service(self) -> Any:
-        """Return the generated stub with deadlines; reads the root certificates again, which grpc does once per process."""
+        """Return the generated stub with deadlines; root certificates are read again for each connection."""
         with self._lock:
             if self._calls is None:
                 self._channel = grpc.secure_channel(
@@ -151,21 +151,21 @@ class BeakerClient(Beaker):
 
     @contextlib.contextmanager
     def http_session(self) -> Iterator[requests.Session]:
-        """Return the session of this thread."""
+        """Yield this thread's session."""
         if getattr(self._local, "session", None) is None:
             self._local.session = _Session(self.config.agent_address, self.time_left)
         yield self._local.session
 
     def rpc(self, name: str, request: Any, *, is_idempotent: bool | None = None) -> Any:
-        """Make a call that the client has no suitable method for; reads and idempotent calls are retried."""
+        """Make a call for which the client has no suitable method; reads and idempotent calls are retried."""
         return self.workload.rpc_request(RpcMethod[Any](getattr(self.service, name)), request, retriable=is_idempotent)
 
     def pages(self, name: str, request: Any) -> Iterator[Any]:
-        """Yield the pages of a listing."""
+        """Yield the pages of a listing, one reply each."""
         return self.workload.rpc_paged_request(RpcMethod[Any](getattr(self.service, name)), request)
 
     def metadata(self) -> list[tuple[str, str]]:
-        """Return the metadata for a call that is made directly on the stub."""
+        """Return the metadata for a call made directly on the stub."""
         return list(self.workload._rpc_call_metadata)
 
     def is_timeout(self, error: Exception) -> bool:
@@ -192,11 +192,13 @@ class BeakerClient(Beaker):
         super().close()  # type: ignore[no-untyped-call]
 
     def __del__(self) -> None:
-        """Do nothing: the client would close its connections here, which can block forever at Python's exit."""
+        """Do nothing: the official client would close its connections here, which can block forever at Python's
+        exit.
+        """
 
 
 def _roots() -> bytes | None:
-    """Return the trusted root certificates, None for grpc's own; raises PreconditionError."""
+    """Return the trusted root certificates; None for grpc's own. Raises PreconditionError."""
     named = os.environ.get(_ROOTS)
     try:
         return Path(named).read_bytes() if named else None
@@ -218,7 +220,7 @@ class _Calls:
         return _Call(getattr(self._stub, name), self)
 
     def begin(self) -> Deadline:
-        """Connect, and return the time limit of a call in seconds; raises UnreachableError."""
+        """Connect if necessary, and return the deadline for a call; raises UnreachableError."""
         left = self._time_left()
         left.left()
         if not self._is_connected:
@@ -226,7 +228,7 @@ class _Calls:
         return left
 
     def fail(self, error: grpc.RpcError, left: Deadline) -> None:
-        """Raise UnreachableError if an error means that a retry cannot succeed."""
+        """Raise UnreachableError if an error means that a retry cannot succeed; otherwise do nothing."""
         code = error.code() if isinstance(error, grpc.Call) else None
         if code is grpc.StatusCode.UNAVAILABLE:
             left.note_away(self._address, error.details() if isinstance(error, grpc.Call) else error)
@@ -234,7 +236,9 @@ class _Calls:
             raise left.too_slow() from error
 
     def _connect(self, limit_s: float) -> None:
-        """Check that the server responds with a call that needs no token; tried twice, in case it is restarting."""
+        """Check that the server responds, using a call that needs no token; tried twice, in case the server is
+        restarting.
+        """
         ends_at, why = time.monotonic() + limit_s, "no response"
         for pause_s in (_SECOND_TRY_S, 0.0):
             try:
@@ -252,7 +256,7 @@ class _Calls:
 
 
 class _Call:
-    """Method of the stub whose calls, streams included, end at the deadline."""
+    """Method of the stub; its calls, including streams, end at the deadline."""
 
     def __init__(self, method: Any, calls: _Calls) -> None:
         self._call = method
@@ -282,7 +286,9 @@ class _Session(requests.Session):
         self._time_left = time_left
 
     def request(self, method: str, url: str | bytes, *args: Any, **options: Any) -> requests.Response:
-        """See `requests.Session.request`; retries until the deadline if the request was certainly not carried out."""
+        """Like `requests.Session.request`, but retry until the deadline if the request was certainly not carried
+        out.
+        """
         left = self._time_left()
         while True:
             if isinstance(options.get("data"), io.IOBase):
@@ -318,16 +324,16 @@ class _Session(requests.Session):
 
 
 def _wished_pause_s(reply: requests.Response) -> float:
-    """Return the number of seconds that an overloaded server asks clients to wait."""
+    """Return how many seconds an overloaded server asks clients to wait."""
     said = reply.headers.get("Retry-After", "")
     return float(said) if said.isdecimal() else _SECOND_TRY_S
 
 
 def _is_unsent(error: HttpConnectionError) -> bool:
-    """Return True if no connection was made, so nothing was sent."""
+    """Return True if no connection was made, so that nothing was sent."""
     return isinstance(getattr(error.args[0] if error.args else None, "reason", None), NewConnectionError)
 
 
 def _reason(error: HttpConnectionError) -> str:
-    """Return an error's message without the address, which callers add."""
+    """Return an error's message without the address, which the callers add."""
     return str(getattr(error.args[0] if error.args else None, "reason", error)).rpartition(": ")[2]

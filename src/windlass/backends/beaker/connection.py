@@ -1,4 +1,4 @@
-"""Connection of one account to Beaker, opened at the first call; every call has a deadline."""
+"""Connection to Beaker for one account, opened on the first call; every call has a deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BeakerConnection"]
 
 
 class BeakerConnection:
-    """Connection shared by the parts of the service.
+    """Connection that the parts of `BeakerService` share.
 
     Args:
         account: None for the one that the environment defines, read on the first call.
@@ -41,7 +41,7 @@ class BeakerConnection:
 
     @property
     def account(self) -> BeakerAccount:
-        """Return the account; raises AccessError and PreconditionError as `read_account` does."""
+        """Return the account; raises AccessError or PreconditionError like `read_account`."""
         if self._account is None:
             self._account = read_account(self._environ)
         return self._account
@@ -88,13 +88,13 @@ class BeakerConnection:
             return self._client
 
     def _id(self, kind: str, name: str, resolve: Callable[[], Any]) -> str:
-        """Return an id, which is fetched only once."""
+        """Return the id for a name; it is fetched only once."""
         if (kind, name) not in self._ids:
             self._ids[kind, name] = str(resolve())
         return self._ids[kind, name]
 
     def _workspace_id(self, client: BeakerClient, workspace: str) -> str:
-        """Return the id of a workspace; empty for the default one."""
+        """Return the id of a workspace; an empty name means the default one."""
         return self._id("workspace", workspace, lambda: client.workspace.resolve_workspace_id(workspace or None))
 
     def _organization_id(self, client: BeakerClient, workspace: str = "") -> str:

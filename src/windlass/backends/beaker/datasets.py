@@ -1,4 +1,4 @@
-"""Datasets: folders stored at Beaker, created from local ones and read file by file."""
+"""Datasets: folders stored at Beaker, created from local folders and read file by file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Datasets(BeakerConnection):
     """Part of the service that manages datasets."""
 
     def create_dataset(self, name: str, folder: Path, *, workspace: str = "", description: str = "") -> str:
-        """Create a dataset from a folder's files, including empty ones; the name identifies the content.
+        """Create a dataset from a folder's files, including empty ones; its name must identify the content.
 
         An existing dataset of that name is reused; if its upload was interrupted, it is completed. Modes and
         links are not kept: a link becomes the file that it points to.
@@ -64,13 +64,13 @@ class Datasets(BeakerConnection):
         return str(dataset.id)
 
     def find_dataset(self, name: str) -> str:
-        """Return the id of the user's dataset of that name; empty if there is none."""
+        """Return the id of the user's dataset with this name; empty if there is none."""
         with self.asking(f"looking for dataset `{name}`") as client:
             found = self._own_dataset(client, name)
             return "" if found is None else str(found.id)
 
     def files(self, dataset: str, *, prefix: str = "") -> tuple[BeakerFile, ...]:
-        """Return a dataset's files by path, also while it is being written; raises NotFoundError.
+        """Return a dataset's files, sorted by path, even while it is being written; raises NotFoundError.
 
         Args:
             dataset: its id, or `AUTHOR/NAME`.
@@ -85,7 +85,7 @@ class Datasets(BeakerConnection):
         return tuple(sorted((file for file in found if file.path.startswith(prefix)), key=lambda file: file.path))
 
     def read(self, dataset: str, path: str, offset: int = 0, length: int = -1) -> bytes:
-        """Return bytes of a dataset's file from an offset; empty at or past its end.
+        """Return up to `length` bytes of a dataset's file from an offset; empty at or past its end.
 
         Args:
             dataset: its id.
@@ -94,7 +94,7 @@ class Datasets(BeakerConnection):
         return b"".join(self.read_parts(dataset, path, offset, length))
 
     def read_parts(self, dataset: str, path: str, offset: int = 0, length: int = -1) -> Iterator[bytes]:
-        """Yield the bytes that `read` returns, in chunks."""
+        """Yield the same bytes as `read`, in chunks."""
         what = f"reading {path} of dataset {dataset}"
         with self.asking(what) as client:
             reply = self._range(client, dataset, path, offset, length)
@@ -115,7 +115,7 @@ class Datasets(BeakerConnection):
                 yield fresh
 
     def download(self, dataset: str, folder: Path, *, prefix: str = "") -> tuple[Path, ...]:
-        """Download a dataset's files into a folder; complete files are not downloaded again.
+        """Download a dataset's files to a folder; complete files are not downloaded again.
 
         Raises:
             PreconditionError: a file's name leads out of the folder, or the folder cannot be written.
@@ -147,7 +147,7 @@ class Datasets(BeakerConnection):
             raise PreconditionError(message, hint="name another folder", code="not-writable") from error
 
     def _append(self, dataset: str, file: BeakerFile, out: BinaryIO) -> None:
-        """Append the missing rest of a file; a connection lost after some bytes arrived is not a failure."""
+        """Append the rest of a file; losing the connection after some bytes have arrived is not a failure."""
         before = -1
         while out.tell() < file.size:
             try:
@@ -175,7 +175,7 @@ class Datasets(BeakerConnection):
             return None
 
     def _made(self, client: BeakerClient, name: str, workspace: str, description: str) -> tuple[Any, bool]:
-        """Create the dataset or find the existing one, also after a lost reply; return it and whether it is new."""
+        """Create the dataset, or find it, also after a lost reply; return it and whether it is new."""
         workspace_id = self._workspace_id(client, workspace)
         while True:
             try:

@@ -32,19 +32,19 @@ __all__ = [
 
 
 def nanoseconds(message: Any, field: str) -> int:
-    """Return a message's time in nanoseconds since 1970; 0 if it is not set."""
+    """Return a time in a message as nanoseconds since 1970; 0 if it is not set."""
     return int(getattr(message, field).ToNanoseconds()) if message.HasField(field) else 0
 
 
 def status_name(number: int) -> str:
-    """Return Beaker's name of a status, such as `running`; its number if the status is unknown."""
+    """Return Beaker's name for a status, such as `running`; an unknown status is returned as its number."""
     if number not in messages.WorkloadStatus.values():
         return f"status {number}"
     return str(messages.WorkloadStatus.Name(number)).removeprefix("STATUS_").lower()
 
 
 def seen_of(workload: messages.Workload) -> BeakerExperiment:
-    """Convert an experiment."""
+    """Convert an experiment's message."""
     experiment = workload.experiment
     return BeakerExperiment(
         id=experiment.id,
@@ -60,7 +60,7 @@ def seen_of(workload: messages.Workload) -> BeakerExperiment:
 
 
 def job_of(job: messages.Job, task: str, attempt: int) -> BeakerJob:
-    """Convert a job, which is one start of one replica."""
+    """Convert the message of a job, which is one start of one replica."""
     status, group = job.status, job.system_details.replica_group_details
     code = status.canceled_code if status.HasField("canceled_code") else 0
     return BeakerJob(
@@ -90,7 +90,7 @@ def job_of(job: messages.Job, task: str, attempt: int) -> BeakerJob:
 
 
 def event_of(event: messages.SummarizedJobEvent) -> BeakerEvent:
-    """Convert an event of a job."""
+    """Convert the message of a job's event."""
     return BeakerEvent(
         status=event.status,
         message=event.latest_message,
@@ -101,7 +101,7 @@ def event_of(event: messages.SummarizedJobEvent) -> BeakerEvent:
 
 
 def file_of(file: messages.DatasetFile) -> BeakerFile:
-    """Convert a file of a dataset."""
+    """Convert the message of a file in a dataset."""
     digest = ""
     if file.HasField("digest"):
         name = messages.DatasetFile.AlgorithmType.Name(file.digest.algorithm).removeprefix("ALGORITHM_TYPE_").lower()
@@ -110,7 +110,7 @@ def file_of(file: messages.DatasetFile) -> BeakerFile:
 
 
 def image_of(image: messages.Image) -> BeakerImage:
-    """Convert an image."""
+    """Convert an image's message."""
     return BeakerImage(
         id=image.id,
         name=image.full_name or image.name,
@@ -124,7 +124,7 @@ def image_of(image: messages.Image) -> BeakerImage:
 
 
 def workspace_of(workspace: messages.Workspace) -> BeakerWorkspace:
-    """Convert a workspace."""
+    """Convert a workspace's message."""
     return BeakerWorkspace(
         id=workspace.id,
         name=workspace.name,
@@ -143,12 +143,12 @@ def workspace_of(workspace: messages.Workspace) -> BeakerWorkspace:
 
 
 def group_of(group: messages.Group) -> BeakerGroup:
-    """Convert a group of experiments."""
+    """Convert the message of a group of experiments."""
     return BeakerGroup(id=group.id, name=group.full_name or group.name, description=group.description)
 
 
 def cancelation_name(code: int) -> str:
-    """Return why a job was cancelled, such as `manual`; empty for 0, the number if the code is unknown."""
+    """Return why a job was cancelled, such as `manual`; empty for 0, and an unknown code as its number."""
     if code == 0:
         return ""
     if code not in messages.CancelationCode.values():
@@ -157,5 +157,5 @@ def cancelation_name(code: int) -> str:
 
 
 def rank_of(details: messages.SystemDetails) -> int | None:
-    """Return the rank of a replica; None if the task has only one."""
+    """Return a replica's rank; None if the task has only one replica."""
     return int(details.replica_group_details.rank) if details.HasField("replica_group_details") else None

@@ -1,4 +1,4 @@
-"""Errors of Beaker's client and of grpc, translated to windlass's errors."""
+"""Errors from Beaker's client and from grpc, translated to windlass's errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NEW_TOKEN = (
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status of an error; 0 if it has none."""
+    """Return the HTTP status in an error; 0 if it has none."""
     if isinstance(error, HTTPError) and error.response is not None:
         return int(error.response.status_code)
     match = _STATUS.match(str(error))
@@ -44,7 +44,7 @@ def status_of(error: Exception) -> int:
 
 
 def translate(error: Exception, what: str) -> WindlassError:
-    """Return the WindlassError to raise instead.
+    """Return the WindlassError to raise instead of `error`.
 
     Args:
         what: what was being done, as in `cancelling experiment 01J...`.

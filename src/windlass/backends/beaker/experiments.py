@@ -1,4 +1,4 @@
-"""Experiments: created exactly once even if a reply is lost, observed, cancelled."""
+"""Experiments: created exactly once even if a reply is lost, observed, and cancelled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Experiments(BeakerConnection):
     def create(
         self, spec: Mapping[str, Any], *, workspace: str = "", name: str = "", is_mine: bool = False
     ) -> ExperimentRef:
-        """Create an experiment exactly once; after a lost reply it is found by its name.
+        """Create an experiment exactly once; if a reply is lost, the experiment is found by its name.
 
         Args:
             spec: sent unchanged.
@@ -59,7 +59,7 @@ class Experiments(BeakerConnection):
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     def find(self, workspace: str, name: str) -> ExperimentRef | None:
-        """Return the user's experiment of that name, or None.
+        """Return the user's experiment with this name, or None.
 
         Args:
             workspace: the one it must be in; empty for any.
@@ -81,7 +81,7 @@ class Experiments(BeakerConnection):
             return self._spec(client, experiment)
 
     def observe(self, ids: Sequence[str], *, workspace: str = "") -> Mapping[str, BeakerExperiment]:
-        """Return the states of experiments, except those unknown to Beaker.
+        """Return the states of experiments by id, except those unknown to Beaker.
 
         Several are read from one listing (50 to a page, newest first); those too far back are fetched one by one.
         """
@@ -96,7 +96,8 @@ class Experiments(BeakerConnection):
         return found
 
     def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
-        """Return all jobs of an experiment by task, with every attempt, oldest first; one call per replica.
+        """Return all jobs of an experiment, including every attempt, sorted by task and oldest first; one call per
+        replica.
 
         Args:
             ranks: return only the jobs of these replicas; empty for all.
@@ -110,7 +111,7 @@ class Experiments(BeakerConnection):
             return self._events(client, job)
 
     def why(self, experiment: str) -> tuple[str, ...]:
-        """Return why replicas do not run yet, in the scheduler's words; empty when all run."""
+        """Return why replicas do not run yet, in the scheduler's words; empty if all run."""
         with self.asking(f"asking why experiment {experiment} waits") as client:
             latest = {job.task_id: job for job in self._jobs(client, experiment)}
             waiting = [job for job in latest.values() if not job.is_over and not job.started_ns]
@@ -141,7 +142,7 @@ class Experiments(BeakerConnection):
     def _post(
         self, client: BeakerClient, spec: Mapping[str, Any], workspace_id: str, name: str, *, is_mine: bool
     ) -> str:
-        """Create the experiment and return its id; empty if the reply was lost and none of that name is found."""
+        """Create the experiment and return its id; empty if the reply was lost and no experiment has the name."""
         try:
             reply = client.experiment.http_request(
                 f"workspaces/{workspace_id}/experiments",
@@ -163,7 +164,7 @@ class Experiments(BeakerConnection):
             return self._adopt(client, spec, name) if seen is not None else ""
 
     def _adopt(self, client: BeakerClient, spec: Mapping[str, Any], name: str) -> str:
-        """Return the id of the experiment that has the name, if it does the same work."""
+        """Return the id of the experiment with this name, if it does the same work."""
         seen = self._named(client, name)
         if seen is None:
             hint = "choose another name: --name NAME"
@@ -176,7 +177,7 @@ class Experiments(BeakerConnection):
         return seen.id
 
     def _named(self, client: BeakerClient, name: str) -> BeakerExperiment | None:
-        """Return the user's experiment of that name."""
+        """Return the user's experiment with this name."""
         author = self._id("user", "", lambda: client.user.get().name)
         try:
             return _seen(client.workload.get(f"{author}/{name}"))
@@ -266,7 +267,7 @@ class Experiments(BeakerConnection):
         return tuple(sorted(found, key=lambda event: event.last_ns))
 
     def _home_of(self, client: BeakerClient, experiment: str) -> Any:
-        """Return the workspace of an experiment, as a message."""
+        """Return an experiment's workspace as Beaker's message."""
         home = client.workload.get(experiment).experiment.workspace_id
         return client.rpc("GetWorkspace", client.messages.GetWorkspaceRequest(workspace_id=home)).workspace
 

@@ -12,7 +12,7 @@ __all__ = ["reasons_of", "slots_in_use"]
 def reasons_of(
     jobs: Sequence[BeakerJob], events: Mapping[str, Sequence[BeakerEvent]], slots: str = ""
 ) -> tuple[str, ...]:
-    """Return a sentence for each reason.
+    """Return a sentence about each reason.
 
     Args:
         jobs: the latest job of each replica.
@@ -27,7 +27,7 @@ def reasons_of(
 
 
 def slots_in_use(workspace: BeakerWorkspace) -> str:
-    """Describe the limits that a workspace has reached; empty if none. A slot is a GPU."""
+    """Describe the limits that a workspace has reached; empty if there are none. A slot is a GPU."""
     reached = [
         f"{workspace.slots_used.get(kind, 0)} of {limit} {kind} slots"
         for kind, limit in workspace.slot_limits.items()
@@ -48,7 +48,7 @@ def _reason(job: BeakerJob, events: Sequence[BeakerEvent], slots: str) -> str:
 
 
 def _said(job: BeakerJob, events: Sequence[BeakerEvent]) -> str:
-    """Return the newest message of the scheduler or the machine."""
+    """Return the newest message from the scheduler or the machine."""
     told = [event.message for event in events if event.message]
     return " ".join((told[-1] if told else job.scheduling or job.message).split())
 
@@ -67,7 +67,7 @@ def _who(members: Sequence[BeakerJob], num_jobs: int) -> str:
 
 
 def _runs(ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the numbers as ranges of consecutive ones."""
+    """Return the ranks as (first, last) ranges of consecutive numbers."""
     runs: list[tuple[int, int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][1] + 1:

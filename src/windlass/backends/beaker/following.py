@@ -1,4 +1,6 @@
-"""Logs of every replica and attempt of an experiment: printed as they arrive, or saved to files that later calls extend."""
+"""Logs of all replicas and attempts of an experiment: printed as they arrive, or saved to files that later calls
+extend.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ Told = Callable[[BeakerJob, BeakerLogLine], None]
 
 
 def log_name(job: BeakerJob) -> str:
-    """Return the name of a job's log: task (its id if it has no name), rank and attempt."""
+    """Return the name of a job's log: the task (its id if it has no name), the rank and the attempt."""
     task = beaker_name(job.task or f"task-{job.task_id}", _MAX_TASK)
     return f"{task}-{job.rank}.{job.attempt}.log"
 
@@ -46,7 +48,7 @@ def follow_all(
     start: Callable[[BeakerJob], tuple[int, int]] = lambda job: (0, 0),
     look_s: float = _LOOK_S,
 ) -> None:
-    """Forward the lines of all jobs; when following, also of later attempts, until the experiment ends.
+    """Pass the lines of all jobs to `told`; with `follow`, also of later attempts, until the experiment ends.
 
     Args:
         told: called from one thread, with each job's lines in order.
@@ -71,7 +73,7 @@ def keep_all(
     follow: bool = False,
     told: Told = lambda job, line: None,
 ) -> tuple[Path, ...]:
-    """Save the logs of all jobs in a folder, one file each; a later call appends only the new lines.
+    """Save the logs of all jobs in a folder, one file each; a later call appends only new lines.
 
     Args:
         ranks: only these replicas; empty for all.
@@ -99,7 +101,7 @@ def keep_all(
 
 
 class BeakerLogFile:
-    """Log file with a record of its position, in `.NAME.position` beside it.
+    """Log file, with the position reached in the job's log recorded in `.NAME.position` beside it.
 
     Lines after the last recorded position (the machine crashed) are cut off and fetched again.
     """
@@ -115,7 +117,7 @@ class BeakerLogFile:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Return the last line's time, and the number of lines with that time."""
+        """Return the last line's time, and how many lines with that time were read."""
         return self._at_ns, self._num_at
 
     def add(self, line: BeakerLogLine) -> None:
@@ -150,13 +152,13 @@ class _Logs(Protocol):
     """Part of `BeakerService` that `Tail` needs."""
 
     def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
-        """Yield the lines of a job."""
+        """Yield the lines of a job's log."""
         ...
 
 
 @dataclass(slots=True)
 class Tail:
-    """Position in a job's log: the next read continues there, without a gap and without repeating a line.
+    """Reader that remembers its position in a job's log: the next read continues there, without gaps or repeated lines.
 
     Attributes:
         position: the last line's time, and how many lines with that time were read.
@@ -167,7 +169,7 @@ class Tail:
     position: tuple[int, int] = (0, 0)
 
     def read(self, *, follow: bool = False) -> Iterator[BeakerLogLine]:
-        """Yield the new lines; when following, until the job ends or the connection is lost."""
+        """Yield the new lines; with `follow`, until the job ends or the connection is lost."""
         since_ns, num_known = self.position
         for line in self.service.logs(self.job, follow=follow, since_ns=since_ns, num_known=num_known):
             self.position = advanced(self.position, line)
@@ -183,7 +185,7 @@ class Away:
     now: Callable[[], float] = time.monotonic
 
     def note(self, error: UnreachableError) -> None:
-        """Record the error; raise it once the outage is too long."""
+        """Record an error; raise it if the outage is too long."""
         moment = self.now()
         self.since = moment if self.since is None else self.since
         if moment - self.since > self.patience_s:
@@ -191,7 +193,7 @@ class Away:
 
 
 class _Following:
-    """Reader of all jobs of an experiment at once, each in a daemon thread."""
+    """Reader of the logs of all jobs of an experiment at once, each in a daemon thread."""
 
     def __init__(
         self,
@@ -214,7 +216,7 @@ class _Following:
         self._num_open = 0
 
     def run(self) -> None:
-        """Run until the experiment ends and every log is read; raises what a reader raised."""
+        """Run until the experiment has ended and every log is read; raises what a reader raised."""
         is_over = False
         while not is_over or self._num_open:
             if not is_over:
@@ -222,7 +224,7 @@ class _Following:
             self._hand_over()
 
     def _look(self) -> bool:
-        """Start to read new jobs; return whether no more can appear."""
+        """Start to read the logs of new jobs; return whether no more jobs can appear."""
         try:
             is_over = self._service.get(self._experiment).is_over
             jobs = self._service.jobs(self._experiment, ranks=self._ranks)
@@ -259,7 +261,7 @@ class _Following:
                 return
 
     def _hand_over(self) -> None:
-        """Forward received lines until it is time to check for new jobs again."""
+        """Pass on received lines until it is time to check for new jobs again."""
         ends_at = time.monotonic() + self._look_s
         while True:
             try:

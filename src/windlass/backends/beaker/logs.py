@@ -1,4 +1,4 @@
-"""Logs of jobs, followed across lost connections without losing or repeating a line.
+"""Logs of jobs, followed across lost connections without losing or repeating lines.
 
 Beaker returns the lines from a given time on, and several lines can have the same time. So a reader resumes at the last
 line's time and skips the lines it already has; resuming one nanosecond later, as the client does, loses the others.
@@ -26,7 +26,7 @@ _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 3.0)
 
 
 def advanced(position: tuple[int, int], line: BeakerLogLine) -> tuple[int, int]:
-    """Return the position after a line: its time, and how many lines with that time were read."""
+    """Return the position after a line: the line's time, and how many lines with that time were read."""
     at_ns, num_at = position
     if line.at_ns == at_ns:
         return at_ns, num_at + 1
@@ -39,7 +39,7 @@ class Logs(BeakerConnection):
     def logs(
         self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0, tail: int = 0
     ) -> Iterator[BeakerLogLine]:
-        """Yield the lines of a job in order.
+        """Yield the lines of a job's log in order.
 
         Args:
             follow: continue until Beaker has finalized the job.
@@ -61,7 +61,7 @@ class Logs(BeakerConnection):
 
 
 class _Reader:
-    """Reader of one job's log with its position."""
+    """Reader of one job's log, with its position."""
 
     def __init__(self, connection: BeakerConnection, job: str, since_ns: int, num_known: int) -> None:
         self._connection = connection
@@ -76,7 +76,7 @@ class _Reader:
             return bool(client.job.get(self._job).status.HasField("finalized"))
 
     def lines(self, *, follow: bool, tail: int) -> Iterator[BeakerLogLine]:
-        """Yield the lines that were not read yet; ends with the log, or when a followed log must be requested
+        """Yield the lines that were not read yet; stop at the log's end, or when a followed log must be requested
         again.
         """
         while True:
@@ -123,7 +123,7 @@ class _Reader:
                 return False
 
     def _pause(self) -> None:
-        """Wait before the stream is requested again; raises the last error after several failures in a row."""
+        """Wait before the stream is requested again; after several failures in a row, raise the last error."""
         if self._num_cuts >= len(_PAUSES_S):
             raise  # noqa: PLE0704 - called while the error is handled
         time.sleep(_PAUSES_S[self._num_cuts])

@@ -1,4 +1,4 @@
-"""State of Beaker's experiments, and why they ended, in the terms of `record.causes`."""
+"""States of Beaker's experiments and the causes of their ends, as values of `record.causes`."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def words_of_end(job: BeakerJob) -> str:
 
 
 def _was_waiting(job: BeakerJob) -> bool:
-    """Return True if the job had a machine but never started, because other replicas were missing."""
+    """Return True if the job had a machine but never started because other replicas were missing."""
     return bool(job.scheduled_ns) and not job.started_ns and job.size > 1
 
 
 def _culprit(jobs: Sequence[BeakerJob]) -> BeakerJob | None:
-    """Return the replica that ended first and caused the other replicas to end."""
+    """Return the job of the replica that ended first and caused the others to end."""
     ended = [job for job in jobs if job.canceled_code or job.exit_code != 0]
     own = [job for job in ended if not job.canceled_code.startswith("sibling")]
     return min(own or ended, key=lambda job: (job.exited_ns or job.finalized_ns, job.rank), default=None)

@@ -1,4 +1,4 @@
-"""Rendering of a windlass job as an experiment of Beaker: a task with a replica for each node."""
+"""Rendering of a windlass job as a Beaker experiment: one task with a replica for each node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONGEST_START_S = 48 * 3600.0
 
 
 def experiment_name(document: JobDocument) -> str:
-    """Return the name of a job's experiment, which is deterministic and unique."""
+    """Return the name for a job's experiment, which is deterministic and unique."""
     mark = mark_of(document.token)[:12]
     told = f"{document.run}-{document.task}-{document.job}"
     return f"{beaker_name(told, _MAX_NAME - len(mark) - 1)}-{mark}"
@@ -93,7 +93,7 @@ def _resources(ask: BeakerRequest) -> dict[str, Any]:
 
 
 def _size(num_bytes: int) -> str:
-    """Return a size in Beaker's format, rounded up to a MiB."""
+    """Format a size for Beaker, rounded up to a MiB."""
     if not num_bytes:
         return ""
     if num_bytes % (1 << 30) == 0:
@@ -102,7 +102,7 @@ def _size(num_bytes: int) -> str:
 
 
 def _context(document: JobDocument) -> dict[str, Any]:
-    """Return priority and preemption keys; Beaker rejects the old key `preemptible` beside the new ones.
+    """Return the keys for priority and preemption; Beaker rejects the old key `preemptible` beside the new ones.
 
     A task that must not be preempted is protected for as long as it may run; if that is not known, Beaker's default
     applies. A task that may start only once is not requeued, which its supervisor would only reject.
@@ -119,7 +119,7 @@ def _constraints(ask: BeakerRequest) -> dict[str, Any]:
 
 
 def _gang(document: JobDocument) -> dict[str, Any]:
-    """Return the keys that make the replicas one gang."""
+    """Return the keys that make Beaker treat the replicas as one gang."""
     if document.num_replicas == 1:
         return {}
     start_s = min(_LONGEST_START_S, max(1.0, document.ready_timeout_s))
@@ -196,7 +196,7 @@ def beaker_name(text: str, longest: int) -> str:
 
 
 def work_of(spec: Mapping[str, Any]) -> list[Any]:
-    """Return the work of an experiment without values that a server may format differently (durations, sizes, defaults)."""
+    """Return the parts of a spec that define the work, without values that a server may format differently."""
     return [
         (
             str(task.get("name") or ""),

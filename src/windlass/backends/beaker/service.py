@@ -1,4 +1,4 @@
-"""All calls that windlass makes to Beaker, through the official client."""
+"""Everything that windlass requests from Beaker, through the official client."""
 
 from __future__ import annotations
 

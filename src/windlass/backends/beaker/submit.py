@@ -1,4 +1,4 @@
-"""Creation of an experiment exactly once, even if a process dies in between.
+"""Creation of an experiment, exactly once even if a process dies in between.
 
 The job's folder is on disk before Beaker is called, and the experiment's name is derived from the job's token. So a
 client that finds a folder without a result calls again, and Beaker reports that the experiment exists.
@@ -68,7 +68,7 @@ def _make(service: BeakerService, spec: Mapping[str, Any], workspace: str, name:
 
 
 def secrets_in(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the secrets that a spec names, by variable or mount."""
+    """Return the names of the secrets in a spec, by variable or mount."""
     found: dict[str, str] = {}
     for task in spec.get("tasks") or ():
         for variable in task.get("envVars") or ():
@@ -81,7 +81,7 @@ def secrets_in(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_secrets(spec: Mapping[str, Any], known: tuple[str, ...], workspace: str) -> None:
-    """Reject a spec that names missing secrets; its jobs would wait for them forever, or fail.
+    """Raise if a spec names missing secrets; its jobs would wait for them forever, or fail.
 
     Letter case matters: one of Beaker's queries ignores it, but the lookup for jobs does not.
 

@@ -1,4 +1,4 @@
-"""Beaker's experiments, jobs, images and so on as plain values; times are nanoseconds since 1970, 0 for never."""
+"""Beaker's experiments, jobs, images and so on as plain values; times are nanoseconds since 1970, 0 means never."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDED = frozenset({"canceled", "succeeded", "failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRef:
-    """Existing experiment.
+    """Reference to an existing experiment.
 
     Attributes:
         name: full name without the author.
@@ -60,13 +60,13 @@ class BeakerExperiment:
 
     @property
     def is_over(self) -> bool:
-        """Return True when the experiment has ended."""
+        """Return True if the experiment has ended."""
         return self.status in ENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerJob:
-    """Start of one replica: Beaker makes a new job of a task after a preemption or a retry.
+    """One start of a replica: after a preemption or a retry, Beaker makes a new job for the same task.
 
     Attributes:
         task: name of the task.
@@ -108,7 +108,7 @@ class BeakerJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerEvent:
-    """Event of a job, with how many times it occurred."""
+    """Event in a job's history, and how many times it occurred."""
 
     status: str
     message: str
@@ -119,7 +119,7 @@ class BeakerEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerLogLine:
-    """Line of a job's output, or part of a line, and when Beaker received it."""
+    """Line of a job's output, or a part of one, and when Beaker received it."""
 
     at_ns: int
     message: bytes
@@ -127,7 +127,7 @@ class BeakerLogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerFile:
-    """File of a dataset; its path is relative to the dataset's root."""
+    """File in a dataset; its path is relative to the dataset's root."""
 
     path: str
     size: int

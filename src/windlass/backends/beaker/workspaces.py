@@ -1,4 +1,4 @@
-"""User account and workspaces: budget, secrets, groups of experiments, images."""
+"""User account and workspaces, with their budgets, secrets, groups and images."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Workspaces(BeakerConnection):
         return self.account.default_workspace
 
     def workspace(self, name: str = "") -> BeakerWorkspace:
-        """Return a workspace by its full name; empty for the default one. Raises NotFoundError."""
+        """Return a workspace by its full name; an empty name means the default one. Raises NotFoundError."""
         with self.asking(f"reading {f'workspace {name}' if name else 'the default workspace'}") as client:
             request = client.messages.GetWorkspaceRequest(workspace_id=self._workspace_id(client, name))
             seen: BeakerWorkspace = client.decoding.workspace_of(client.rpc("GetWorkspace", request).workspace)
         return seen
 
     def create_workspace(self, name: str, *, description: str = "", budget: str = "") -> BeakerWorkspace:
-        """Create a workspace, or reuse an existing one of that name; set its budget.
+        """Create a workspace, or reuse the one with this name, and set its budget.
 
         Args:
             name: `ORGANIZATION/NAME`.
@@ -64,7 +64,7 @@ class Workspaces(BeakerConnection):
         return self.set_budget(name, budget) if budget else seen
 
     def set_budget(self, workspace: str, budget: str) -> BeakerWorkspace:
-        """Set the default budget that a workspace's experiments are charged to."""
+        """Set the default budget to which a workspace's experiments are charged."""
         with self.asking(f"setting the budget of workspace {workspace}") as client:
             request = client.messages.UpdateWorkspaceRequest(
                 workspace_id=self._workspace_id(client, workspace),
@@ -87,7 +87,7 @@ class Workspaces(BeakerConnection):
             return tuple(sorted(secret.name for page in pages for secret in page.secrets))
 
     def write_secret(self, name: str, value: str | bytes, *, workspace: str = "") -> None:
-        """Store a secret in a workspace; an existing one gets the new value. Idempotent."""
+        """Store a secret in a workspace, replacing an existing value. Idempotent."""
         if not _SECRET_NAME.fullmatch(name):
             hint = "use letters, digits, `_`, `.` and `-`"
             raise UsageError(f"`{name}` is not a valid secret name", hint=hint, code="invalid-name")
@@ -99,7 +99,7 @@ class Workspaces(BeakerConnection):
             )
 
     def groups(self, workspace: str = "") -> tuple[BeakerGroup, ...]:
-        """Return the groups of a workspace by name."""
+        """Return a workspace's groups, sorted by name."""
         with self.asking(
             f"listing the groups of {f'workspace {workspace}' if workspace else 'the default workspace'}"
         ) as client:
@@ -113,7 +113,7 @@ class Workspaces(BeakerConnection):
         return tuple(sorted(found, key=lambda group: group.name))
 
     def add_to_group(self, group: str, experiments: Sequence[str], *, workspace: str = "") -> BeakerGroup:
-        """Add experiments to a group of a workspace, which is created if missing.
+        """Add experiments to a group in a workspace; the group is created if missing.
 
         Args:
             group: `OWNER/NAME`, or only the name: the user's own group is preferred to another user's.

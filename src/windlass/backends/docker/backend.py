@@ -1,4 +1,4 @@
-"""The docker backend, for podman too: supervisors run on this machine, and the user's processes in containers beside them.
+"""The docker backend, also for podman: supervisors run on this machine, and user processes in containers beside them.
 
 The containers are created in the job, by `windlass.pyz contain` (windlass.supervise.container.run). In addition to
 what the local backend does, it checks that the engine responds before a job starts, and removes containers without a
@@ -31,7 +31,7 @@ class DockerBackend(LocalBackend):
         self._program = program
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Start the job as the local backend does.
+        """Start the job, as the local backend does.
 
         Raises:
             UnreachableError: the engine is not installed, or does not respond; nothing was started.
@@ -53,7 +53,7 @@ class DockerBackend(LocalBackend):
 
 
 def check_engine(program: str) -> str:
-    """Return an engine's version; raises UnreachableError with what to do when it does not respond."""
+    """Return an engine's version; if it does not respond, raise UnreachableError with what to do."""
     result = ContainerEngine(program, engine_variables()).ask("version", "--format={{.Server.Version}}")
     if result.code == 0:
         return result.stdout.strip()

@@ -33,7 +33,7 @@ class LocalBackend:
     name = "local"
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """Return job.json and the guard's command line."""
+        """Return the rendered job: job.json and the guard's command line."""
         content = json.dumps(document.to_data(), indent=1, sort_keys=True) + "\n"
         argv = (sys.executable, "-I", "-S", str(archive), "guard", str(folder), "0")
         return Rendered(folder=folder, files={"job.json": content}, argv=argv, token=document.token)
@@ -43,11 +43,11 @@ class LocalBackend:
         return submit(rendered)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Return RUNNING while any guard or supervisor of the job lives on this machine."""
+        """Return RUNNING for each job of which any guard or supervisor lives on this machine."""
         return {job.backend_id: observation_of(job) for job in jobs}
 
     def cancel(self, job: Submission) -> None:
-        """Send SIGKILL to guards, supervisors and their descendants, after stopping them so that none forks."""
+        """Send SIGKILL to guards, supervisors and their descendants; they are stopped first, so that none forks."""
         if not is_visible(job.folder):
             raise UnreachableError(
                 f"the processes of {job.folder.name} run on another machine or in another container",
@@ -75,5 +75,5 @@ class LocalBackend:
         return len(sweep(TOKEN_NAME, tokens, set(), roots=roots))
 
     def explain(self, job: Submission) -> str:
-        """Return an empty string: a local job only waits in its supervisor, which records why in the journal."""
+        """Return an empty string: a local job waits only in its supervisor, which records the reason in the journal."""
         return ""

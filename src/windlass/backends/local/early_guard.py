@@ -1,4 +1,4 @@
-"""A guard started before its job is known, so that its imports run while the client plans.
+"""Guard that is started before its job is known, so that its imports run while the client plans.
 
 It waits on a pipe. When it receives a job it becomes that job's guard; when the client exits without sending one, it
 exits too and nothing has happened. It starts the user's program about 0.1 s sooner and makes no decisions.
@@ -18,12 +18,12 @@ _waiting: list[subprocess.Popen[bytes]] = []
 
 
 def guard_environment() -> dict[str, str]:
-    """Return the variables that a guard inherits: this process's variables except secrets."""
+    """Return the variables that a guard inherits: all of this process's variables except secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
 
 
 def start_early_guard(archive: Path) -> None:
-    """Start a guard that waits; at most one per process."""
+    """Start a guard that waits for its job; at most one per process."""
     if not _waiting:
         argv = (sys.executable, "-I", "-S", str(archive), "wait")
         _waiting.append(
@@ -39,7 +39,7 @@ def start_early_guard(archive: Path) -> None:
 
 
 def use_early_guard(argv: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
-    """Turn the waiting guard into the one that `argv` would start; None if none of the same program waits.
+    """Let the waiting guard run the job in `argv`; return None if no guard of the same program waits.
 
     The job is handed over in one write of less than a pipe's atomic size: the guard receives all of it or nothing.
     """

@@ -22,7 +22,9 @@ _MAX_NAMED = 4
 
 
 def observation_of(job: Submission) -> Observation:
-    """Return RUNNING while a guard or supervisor of the job lives, UNKNOWN if that cannot be determined, else GONE."""
+    """Return RUNNING while a guard or supervisor of the job lives, UNKNOWN if that cannot be determined, otherwise
+    GONE.
+    """
     if not is_visible(job.folder):
         return Observation(
             state=JobState.UNKNOWN, detail="its processes run on another machine or in another container"
@@ -38,7 +40,7 @@ def observation_of(job: Submission) -> Observation:
 
 
 def is_visible(folder: Path) -> bool:
-    """Return whether the job's process ids are valid here, which includes after a reboot of the same machine."""
+    """Return whether the job's process ids are valid on this machine, also after a reboot of it."""
     try:
         where = read_dictionary(folder / SUBMITTED).get("where")
     except (FileNotFoundError, PreconditionError):
@@ -58,7 +60,7 @@ def processes_of(job: Submission) -> list[ProcessId]:
 
 
 def why_gone(folder: Path, guard: ProcessId) -> tuple[str, str]:
-    """Return a cause and the reason in words: the processes were killed, or the machine was restarted.
+    """Return a cause and a sentence: the processes were killed, or the machine was restarted.
 
     Args:
         folder: the folder of the job, all of whose guards and supervisors are gone.
@@ -101,7 +103,7 @@ def _user_processes(folder: Path) -> dict[int, ProcessId]:
 
 
 def _sentence(by_rank: dict[int, dict[str, ProcessId]]) -> str:
-    """Return `killed from outside: guard 12, supervisor 13 and ...`; for large gangs only the first replicas."""
+    """Return `killed from outside: guard 12, supervisor 13 and ...`; for large gangs, only the first replicas."""
     parts = []
     for rank, named in list(by_rank.items())[:_MAX_NAMED]:
         of = f" of replica {rank}" if len(by_rank) > 1 else ""

@@ -1,4 +1,4 @@
-"""Start of a job's guard exactly once, even if a client dies before it has recorded the start."""
+"""Start of a job's guard, exactly once even if a client dies before it has recorded the start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def submit(rendered: Rendered) -> Submission:
 
 
 def read_dictionary(path: Path) -> dict[str, object]:
-    """Return the object in a JSON file; raises PreconditionError (`plan-broken`) when the file is damaged."""
+    """Return the object in a JSON file; raises PreconditionError (`plan-broken`) if the file is damaged."""
     try:
         value = read_json(path)
     except ValueError as error:
@@ -47,7 +47,9 @@ def read_dictionary(path: Path) -> dict[str, object]:
 
 
 def _find(rendered: Rendered) -> Submission | None:
-    """Return the job of an earlier call with this token, even if that client died before it recorded anything."""
+    """Return the job that an earlier call started with this token, even if that client died before recording
+    anything.
+    """
     marker = rendered.folder / SUBMITTED
     if marker.exists():
         return _submission(rendered.folder, str(read_dictionary(marker)["guard"]))

@@ -1,1 +1,1 @@
-"""Slurm sites, through Slurm's own command line."""
+"""Slurm sites, accessed with Slurm's own commands."""

@@ -1,4 +1,4 @@
-"""Many jobs of one shape as one job array: one sbatch, where each array task is the first link of one job.
+"""Submission of many jobs with the same shape as one job array, in which each task is the first link of one job.
 
 At first all tasks of an array have the same comment, the array's mark; a task sets its job's name and mark when it
 starts. So a waiting job is identified by its number in the array, and a started one by its mark, like any other job.
@@ -48,7 +48,7 @@ _LOCK_S = 300.0
 
 
 def submit_many(commands: SlurmClient, rendered: Sequence[Rendered], push: Push | None) -> list[Submission]:
-    """Queue jobs, grouped by shape; returns them in the given order."""
+    """Queue jobs, grouped by shape; return their submissions in the given order."""
     found: dict[int, Submission] = {}
     shapes: dict[tuple[str, PurePath], list[int]] = {}
     for index, job in enumerate(rendered):
@@ -65,7 +65,7 @@ def submit_many(commands: SlurmClient, rendered: Sequence[Rendered], push: Push 
 
 
 def links_of(seen: Look, job: Submission, marks: str) -> Sequence[SlurmJob]:
-    """Return the links of a job in the queue.
+    """Return those of the listed Slurm jobs that are links of one job.
 
     Args:
         marks: the job's mark; `<mark>.<array's mark>` if it was queued in an array and may not have started.
@@ -76,7 +76,7 @@ def links_of(seen: Look, job: Submission, marks: str) -> Sequence[SlurmJob]:
 
 
 def _said(job: Rendered) -> dict[str, Any]:
-    """Return the content of job.json, which may not be on disk yet."""
+    """Return the content of a job's job.json, which may not be on disk yet."""
     said: dict[str, Any] = decode_json(job.files["job.json"])
     return said
 

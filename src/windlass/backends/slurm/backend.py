@@ -1,4 +1,6 @@
-"""The Slurm backend: a job is a chain of Slurm jobs, its links; windlass queues the first, each link the next."""
+"""The Slurm backend: a job is a chain of Slurm jobs (links); windlass queues the first, and each link queues the
+next.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class SlurmBackend:
         self._push = push
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """Return job.json, the batch script, and the command line that queues link 1."""
+        """Return the rendered job: job.json, the batch script, and the command line that queues link 1."""
         site, mark = site_folder(document, folder), mark_of(document.token)
         queue = document.queue
         if not queue.name:
@@ -75,15 +77,17 @@ class SlurmBackend:
         return Rendered(folder=folder, files=files, argv=first_argv(document, site, mark), token=document.token)
 
     def submit(self, rendered: Rendered) -> Submission:
-        """Queue link 1 and as many later links as planned; a job whose reply was lost is found again."""
+        """Queue link 1 and as many later links as planned; if a reply is lost, the job is found again."""
         return submit(self._commands, rendered, self._push)
 
     def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
-        """Queue jobs of one shape as tasks of job arrays, and other jobs one by one; each is found by its mark."""
+        """Queue jobs of the same shape as tasks of a job array, and other jobs one by one; each is found by its
+        mark.
+        """
         return submit_many(self._commands, rendered, self._push)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """Query the queue once for all jobs, and accounting once for those that have left it."""
+        """Return the states of jobs, with one query of the queue, and one of accounting for jobs that have left it."""
         asked_at = time.monotonic()
         try:
             seen = look(self._commands)
@@ -96,7 +100,7 @@ class SlurmBackend:
             return {job.backend_id: Observation(state=JobState.UNKNOWN, detail=error.message) for job in jobs}
 
     def cancel(self, job: Submission) -> None:
-        """End all links, waiting ones first, by SIGTERM and then SIGKILL. Blocks until none is left."""
+        """End all links, waiting ones first, with SIGTERM and then SIGKILL. Blocks until none is left."""
         began_at, pause_s = time.monotonic(), _FIRST_PAUSE_S
         told: dict[str, float] = {}
         kill_after_s = self._profile.scheduler.kill_wait + _KILL_AFTER_S
@@ -143,7 +147,7 @@ class SlurmBackend:
             forget(self._commands)
 
     def explain(self, job: Submission) -> str:
-        """Return why the first waiting link waits, and when Slurm expects it to start; empty while one runs.
+        """Return why the first waiting link waits, and when Slurm expects it to start; empty while a link runs.
 
         Raises:
             UnreachableError: Slurm does not respond.
@@ -209,7 +213,7 @@ def _alive(job: Submission, living: Sequence[SlurmJob]) -> Observation:
 
 
 def _why(link: SlurmJob, job: Submission) -> str:
-    """Return why a link waits; link 1 of a job that we hold waits for the tasks before it."""
+    """Return why a link waits; link 1 of a job that windlass holds waits for upstream tasks."""
     document = _document(job) if link.reason == HELD and link.link == 1 else None
     return why_it_waits(link, document.after if document is not None and document.queue.hold else ())
 

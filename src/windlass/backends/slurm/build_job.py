@@ -1,4 +1,4 @@
-"""Job that builds an environment on a compute node, for sites whose login nodes differ from them."""
+"""Job that builds an environment on a compute node, for sites whose login nodes are different."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BuildJob:
 
 
 def build_script(job: BuildJob, profile: Profile) -> str:
-    """Return the batch script exactly as it is submitted; pure."""
+    """Return the batch script, exactly as it is submitted; pure."""
     queue = _queue_of(job, profile)
     options = [
         f"--job-name={job.name}",
@@ -70,7 +70,9 @@ def build_script(job: BuildJob, profile: Profile) -> str:
 
 
 def _queue_of(job: BuildJob, profile: Profile) -> QueueRequest:
-    """Return a request for enough of a node to compile quickly, with a GPU: some imports fail without one."""
+    """Return a queue request for enough of a node to compile quickly, with a GPU, since some imports fail without
+    one.
+    """
     scheduler, there = profile.scheduler, profile.partitions.get(job.partition, Partition())
     return QueueRequest(
         name=job.name,
@@ -90,7 +92,7 @@ def _queue_of(job: BuildJob, profile: Profile) -> QueueRequest:
 
 
 def ensure_build_queued(job: BuildJob, profile: Profile, shell: SiteShell, variables: Mapping[str, str]) -> str:
-    """Return the id of the key's queued or running build job; queue one if there is none. Blocking, idempotent.
+    """Return the id of the queued or running build job for this key; if there is none, queue one. Blocking, idempotent.
 
     Two clients at the same time may queue two; the second job finds the environment built and exits.
 

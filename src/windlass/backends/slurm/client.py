@@ -1,4 +1,4 @@
-"""Client of Slurm's programs at one site, which run through its shell; output is parsed into values."""
+"""Client for Slurm's programs at one site, which run in the site's shell; their output is parsed into values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NO_NODES = "None assigned"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """Accounting record of a job; `reason` is the exit code of a failed one, in words."""
+    """Accounting record of a job; for a failed one, `reason` is its exit code in words."""
 
     id: str
     name: str
@@ -60,7 +60,7 @@ class Past:
 
 
 class SlurmClient:
-    """Slurm's commands at one site; each call runs one command and raises UnreachableError without a response.
+    """Slurm's commands at one site; each call runs one command, and raises UnreachableError without a response.
 
     Args:
         patience_s: total time limit of queries about jobs, from the first one on; a site over ssh has some
@@ -77,20 +77,22 @@ class SlurmClient:
 
     @property
     def version(self) -> SlurmVersion:
-        """Return the profile's Slurm version; if it has none, query it once."""
+        """Return the Slurm version in the profile; if there is none, query it once."""
         if self._version is None:
             self._version = SlurmVersion.parse(self._run("sbatch", "--version").out) or OLDEST
         return self._version
 
     def jobs(self, name: str = "") -> list[SlurmJob]:
-        """Return the user's jobs that the controller knows, including recently ended ones, or only those of a name."""
+        """Return the user's jobs that the controller knows, including recently ended ones; with `name`, only jobs
+        with it.
+        """
         program, *options = LISTING_OF_ALL
         whose = "--me" if self.version.has_me else f"--user={self._who()}"
         argv = (program, *options, whose, *([f"--name={name}"] if name else []))
         return read_listing(self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out)
 
     def past(self, names: Sequence[str]) -> list[Past]:
-        """Return accounting records of jobs of these names, or completion file records at a site without
+        """Return the accounting records of jobs with these names, or completion file records at a site without
         accounting.
         """
         if not names:
@@ -121,7 +123,7 @@ class SlurmClient:
         return number
 
     def cancel(self, ids: Sequence[str], signal: str = "") -> None:
-        """Cancel our jobs; a job that has already ended is not an error.
+        """Cancel windlass's jobs; a job that has already ended is not an error.
 
         Args:
             signal: `KILL` to kill all processes of the job without notice.
@@ -130,7 +132,7 @@ class SlurmClient:
         self._run("scancel", "--quiet", *options, *ids, may_fail=True)
 
     def reasons(self, nodes: str) -> list[str]:
-        """Return why nodes are out of service, in the words of Slurm or an administrator; omits other nodes."""
+        """Return why nodes are out of service, in the words of Slurm or an administrator; other nodes are omitted."""
         argv = ("sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E")
         lines = self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out.splitlines()
         return sorted({line.strip() for line in lines} - {"", "none"})
@@ -149,11 +151,11 @@ class SlurmClient:
         return cancelled_by([newest.state] if newest is not None else [])
 
     def release(self, ids: Sequence[str]) -> None:
-        """Release jobs that we hold; a job that has ended is not an error."""
+        """Release jobs that windlass holds; a job that has ended is not an error."""
         self._run("scontrol", "release", *ids, may_fail=True)
 
     def check_guard(self) -> None:
-        """Run the site's check of submissions; raises PreconditionError if it fails."""
+        """Run the site's own check before submissions; raises PreconditionError if it fails."""
         guard = self.profile.scheduler.submit_guard
         if not guard:
             return
@@ -185,7 +187,7 @@ class SlurmClient:
         return self._user
 
     def _left_s(self, most_s: float) -> float:
-        """Return the time limit of a call in seconds."""
+        """Return the time limit for a call in seconds."""
         if self._patience_s is None:
             return most_s
         now = time.monotonic()
@@ -200,7 +202,7 @@ class SlurmClient:
 
 
 def read_past(text: str) -> list[Past]:
-    """Return the jobs in sacct's output."""
+    """Parse sacct's output."""
     rows = [line.split("|") for line in text.splitlines()]
     return [
         Past(
@@ -216,15 +218,13 @@ def read_past(text: str) -> list[Past]:
 
 
 def completion_file(config: str) -> str:
-    """Return the path of the job completion file from `scontrol show config`; empty if there is no text
-    file.
-    """
+    """Return the path of the job completion file, from `scontrol show config`; empty if there is no text file."""
     said = dict(re.findall(r"^(JobComp(?:Type|Loc))\s*=\s*(\S+)", config, re.MULTILINE))
     return str(said.get("JobCompLoc", "")) if said.get("JobCompType") == "jobcomp/filetxt" else ""
 
 
 def read_completions(text: str) -> list[Past]:
-    """Return the jobs in a Slurm job completion file; source: plugin jobcomp/filetxt, 22.05."""
+    """Parse a Slurm job completion file; source: plugin jobcomp/filetxt, 22.05."""
     found = []
     for line in text.splitlines():
         said = dict(re.findall(r"(?:^| )(JobId|Name|JobState|NodeList|ExitCode)=(\S*)", line))

@@ -1,4 +1,6 @@
-"""Translation of sbatch's errors: unreachable if the job may be queued, else rejected, with the user's values."""
+"""Translation of sbatch's errors: "unreachable" if the job may be queued, otherwise "rejected", with the user's
+values.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def unreachable(program: str, answer: ShellResult, site: str) -> WindlassError:
 
 
 def refusal(answer: ShellResult, queue: QueueRequest, profile: Profile) -> WindlassError:
-    """Return the error for a failed submission: unreachable if the job may be queued, else rejected."""
+    """Return the error for a failed submission: "unreachable" if the job may be queued, otherwise "rejected"."""
     if answer.code == _CANNOT_RUN or is_unreachable(answer):
         return unreachable("sbatch", answer, profile.name)
     for pattern, words in _REFUSALS:

@@ -1,4 +1,4 @@
-"""Reasons why a Slurm job waits, their meaning for the user, and the expected start.
+"""Reasons why a Slurm job waits, what they mean for the user, and the expected start.
 
 Source: squeue(1), JOB REASON CODES, and the names in Slurm's own table (22.05 to 25.05).
 """
@@ -120,7 +120,7 @@ def _words(job: SlurmJob, word: str) -> str:
 
 
 def _limit(word: str) -> str:
-    """Describe a limit such as `QOSMaxGRESPerUser`, of which Slurm has about a hundred."""
+    """Describe a limit such as `QOSMaxGRESPerUser`; Slurm has about a hundred of them."""
     match = _LIMITS.match(word)
     if match is None:
         return ""
@@ -145,7 +145,7 @@ def _moment(text: str) -> str:
 
 
 def why_suspended(job: SlurmJob) -> str:
-    """Return why a job does not run on the nodes it has, as far as Slurm reports it; empty while it runs.
+    """Return why a job does not run on the nodes that it has, as far as Slurm reports it; empty while it runs.
 
     Source: squeue(1), JOB STATE CODES (`SUSPENDED`, `STOPPED`); scontrol(1), `suspend` is for operators and administrators.
     """

@@ -1,4 +1,4 @@
-"""Parsers of Slurm's listings of a site; no I/O. Written for 22.05 to 25.05; unknown words are ignored."""
+"""Parsers for Slurm's listings of a site, without I/O. Written for 22.05 to 25.05; unknown words are ignored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """Node of a site; sizes in bytes."""
+    """Node at a site; sizes are in bytes."""
 
     name: str
     arch: str
@@ -47,7 +47,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """Partition of a site, times in seconds; None means no limit.
+    """Partition at a site; times are in seconds, and None means no limit.
 
     Attributes:
         tier: a partition of a higher tier may preempt jobs of a lower one if Slurm is configured so.
@@ -74,7 +74,9 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """Quality of service: priority, the QOS that it may preempt, and walltime limit in seconds (None: no limit)."""
+    """Quality of service: its priority, the QOS that it may preempt, and its walltime limit in seconds (None: no
+    limit).
+    """
 
     name: str
     priority: int
@@ -84,7 +86,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Association:
-    """Account of the user, with the QOS that it may use."""
+    """Account that the user may charge, with the QOS that it may use."""
 
     account: str
     qos: tuple[str, ...]
@@ -92,7 +94,7 @@ class Association:
 
 
 def parse_partitions(text: str) -> list[PartitionRecord]:
-    """Parse `scontrol show partition -o`."""
+    """Parse the output of `scontrol show partition -o`."""
     return [_partition(record) for record in _records(text) if "PartitionName" in record]
 
 
@@ -117,7 +119,7 @@ def _partition(record: Mapping[str, str]) -> PartitionRecord:
 
 
 def parse_nodes(text: str) -> list[NodeRecord]:
-    """Parse `scontrol show node -o`."""
+    """Parse the output of `scontrol show node -o`."""
     return [_node(record) for record in _records(text) if "NodeName" in record]
 
 
@@ -138,7 +140,7 @@ def _node(record: Mapping[str, str]) -> NodeRecord:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Parse `scontrol show config` to values by name, which may be empty."""
+    """Parse the output of `scontrol show config` to values by name, which may be empty."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _CONFIG.match(line)
@@ -149,7 +151,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_qualities(text: str) -> list[Quality]:
-    """Parse `sacctmgr -nP show qos format=name,priority,preempt,maxwall`."""
+    """Parse the output of `sacctmgr -nP show qos format=name,priority,preempt,maxwall`."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 3]
     return [
         Quality(name=name, priority=_count(priority), preempts=_words(preempts), time_max=parse_time(wall))
@@ -159,7 +161,7 @@ def parse_qualities(text: str) -> list[Quality]:
 
 
 def parse_associations(text: str) -> list[Association]:
-    """Parse `sacctmgr -nP show assoc where user=NAME format=account,qos,defaultqos`."""
+    """Parse the output of `sacctmgr -nP show assoc where user=NAME format=account,qos,defaultqos`."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 2]
     return [
         Association(account=account, qos=_words(qos), default_qos=default) for account, qos, default in rows if account
@@ -173,7 +175,7 @@ def partition_of(
     qualities: Sequence[Quality],
     config: Mapping[str, str],
 ) -> Partition:
-    """Return a partition in a profile's form; if its nodes differ, as most of them are."""
+    """Convert a partition to a profile's form; if its nodes differ, it is described as most of them are."""
     own = [node for node in nodes if record.name in node.partitions]
     shapes = Counter((node.cpus, node.memory, node.gpus, node.gres, node.arch) for node in own)
     cpus, memory, gpus, gres, arch = shapes.most_common(1)[0][0] if shapes else (0, 0, None, "", "")
@@ -199,7 +201,9 @@ def partition_of(
 def _is_preempted(
     record: PartitionRecord, nodes: Sequence[NodeRecord], others: Sequence[PartitionRecord], config: Mapping[str, str]
 ) -> bool:
-    """Return True if a partition of a higher tier shares its nodes and preemption is by tier. Source: slurm.conf(5)."""
+    """Return True if a partition with a higher tier shares its nodes and preemption is by tier. Source:
+    slurm.conf(5).
+    """
     if config.get("PreemptType") != "preempt/partition_prio" or record.preempt_mode in ("OFF", ""):
         return False
     higher = {other.name for other in others if other.tier > record.tier}
@@ -209,7 +213,7 @@ def _is_preempted(
 def priorities_of(
     partitions: Mapping[str, Partition], qualities: Sequence[Quality], usable: Sequence[str], config: Mapping[str, str]
 ) -> tuple[dict[str, Mapped], Mapped | None]:
-    """Return the QOS for each of these priorities, and for `preemptible` the QOS that others may preempt."""
+    """Return the QOS for each priority in a profile, and for `preemptible` the QOS that others may preempt."""
     names = {quality.name: quality for quality in qualities if not usable or quality.name in usable}
     priority: dict[str, Mapped] = {wish: Mapped(qos=wish) for wish in ("low", "high", "urgent") if wish in names}
     if config.get("PreemptType") == "preempt/qos":

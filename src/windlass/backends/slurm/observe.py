@@ -1,4 +1,4 @@
-"""Observation of jobs at a Slurm site: the queue, how jobs ended, and heartbeats of jobs that left the queue."""
+"""Observation of jobs at a Slurm site: the queue, how jobs ended, and heartbeats of jobs that have left the queue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _lock = threading.Lock()
 
 
 def look(commands: SlurmClient, *, not_before: float | None = None) -> Look:
-    """Return the latest listing of the queue, or fetch a new one; raises UnreachableError.
+    """Return the latest listing of the queue, or fetch a newer one; raises UnreachableError.
 
     Args:
         not_before: earliest acceptable monotonic time of the look; by default some seconds ago.
@@ -76,7 +76,7 @@ def look(commands: SlurmClient, *, not_before: float | None = None) -> Look:
 
 
 def forget(commands: SlurmClient) -> None:
-    """Discard the latest listing, because the queue has changed or an up-to-date one is needed."""
+    """Discard the latest listing, because the queue has changed or an up-to-date listing is needed."""
     with _lock:
         _looks.pop(_key(commands), None)
         _silences.pop(_key(commands), None)
@@ -101,7 +101,7 @@ _DRAINED_WITHIN_S = 1.0
 
 
 def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobEnd | None:
-    """Return how a job ended; None if unknown. May block for a second.
+    """Return how a job ended; None if that is unknown. May block for a second.
 
     Args:
         folder: the job's folder, whose link files show whether a supervisor ran.
@@ -127,7 +127,7 @@ def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobE
 
 
 def _has_begun_as_another(folder: Path, job: SlurmJob) -> bool:
-    """Return True if another link of the chain started with the same id.
+    """Return True if another link of the chain started with the same job id.
 
     A controller that lost its state reused the id while that link ran: it ended the running link, started the id again,
     was rejected by the nodes, and cancelled it. The nodes may be in use again before the reason is queried.
@@ -162,7 +162,7 @@ exit 0
 
 
 def signs_of_life(shell: SiteShell, document: JobDocument, folder: Path, *, is_known: bool) -> str:
-    """Describe recent signs that parts of a job still run after it left the queue; empty if there are none.
+    """Describe recent signs that parts of a job still run after it has left the queue; empty if there are none.
 
     Blocking: one command at the site, or none if replicas write no heartbeats.
 

@@ -1,4 +1,4 @@
-"""Probe of a machine with Slurm: one script, one round trip, and a profile made from its output."""
+"""Probe of a machine with Slurm: one script, run in one round trip, whose output becomes a profile."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Section:
 
 
 def probe(shell: SiteShell, name: str, *, ssh: str = "", today: str, base: Profile | None = None) -> Profile:
-    """Probe a site and return its profile. Blocks for seconds, one round trip; changes nothing there.
+    """Probe a site and return its profile. Takes seconds, in one round trip; changes nothing there.
 
     Args:
         ssh: `user@host` of the shell, for the profile; empty for this machine.
@@ -113,7 +113,7 @@ def sections_of(text: str) -> dict[str, Section]:
 def profile_of(
     sections: Mapping[str, Section], name: str, *, ssh: str = "", today: str, base: Profile | None = None
 ) -> Profile:
-    """Return the profile for a probe's output; pure. See `probe`."""
+    """Return the profile that a probe's output describes; pure. See `probe`."""
     _require_slurm(sections, ssh)
     base = base or Profile(name=name)
     partitions = _partitions(sections, base)
@@ -164,7 +164,7 @@ def _partitions(sections: Mapping[str, Section], base: Profile) -> dict[str, Par
 
 
 def _laid_over(base: Partition, found: Partition) -> Partition:
-    """Return the new values, with old ones where the probe found nothing."""
+    """Return the new values, or the old ones where the probe found nothing."""
     values = {field.name: getattr(found, field.name) or getattr(base, field.name) for field in fields(Partition)}
     gpus = base.gpus if found.gpus is None else found.gpus
     # Gres may say `h100` for a GPU known as `gh200`: a name that a user wrote is kept.
@@ -205,7 +205,7 @@ def _scheduler(
 
 
 def _network(sections: Mapping[str, Section], base: SiteNetwork) -> SiteNetwork:
-    """Return the fabric of the login node's devices; compute nodes may differ, which `site check` reports."""
+    """Return the network settings that match the login node's devices; `site check` reports if compute nodes differ."""
     names = _text(sections, "network").split()
     if any(name.startswith("hsn") for name in names):
         return replace(base, interface=base.interface or "hsn", interconnect=base.interconnect or "slingshot")
@@ -271,7 +271,7 @@ _ASKED = "as reported by Slurm, asked "
 
 
 def _still_true(base: Profile, profile: Profile) -> list[ProfileSource]:
-    """Return the base's sources, except for fields that no longer exist."""
+    """Return the base's sources, without fields that no longer exist and without those of an earlier probe."""
     kept = [
         replace(source, facts=tuple(fact for fact in source.facts if fact_exists(profile, fact)))
         for source in base.sources

@@ -1,4 +1,4 @@
-"""The batch script of a job: one for all its links, with the link's number as its argument.
+"""Batch script of a job: one for all its links, with the link's number as its argument.
 
 Its options are those of sbatch(1). Nothing runs between the modules and the supervisors: `exec srun` replaces the batch
 shell, so a signal for the batch shell (`--signal=B:USR1@N`) reaches every supervisor; srun(1), SIGNALS.
@@ -66,7 +66,7 @@ _PAUSES_S = (1, 2, 4, 8, 16, 32)
 
 
 def site_folder(document: JobDocument, folder: Path) -> PurePath:
-    """Return the job's folder as the site sees it."""
+    """Return the path of the job's folder as the site sees it."""
     return PurePath(document.run_dir) / "jobs" / folder.name
 
 
@@ -99,7 +99,7 @@ def _sbatch(document: JobDocument, mark: str, link: object) -> tuple[str, ...]:
 
 
 def job_script(document: JobDocument, folder: PurePath, archive: PurePath, version: SlurmVersion) -> str:
-    """Return the script exactly as it is submitted.
+    """Return the batch script, exactly as it is submitted.
 
     Args:
         folder: the job's folder as the site sees it.
@@ -122,7 +122,8 @@ def job_script(document: JobDocument, folder: PurePath, archive: PurePath, versi
 def array_script(
     document: JobDocument, name: str, folder: PurePath, num_tasks: int, archive: PurePath, version: SlurmVersion
 ) -> str:
-    """Return the script of an array of jobs of one shape: task i is link 1 of the job in line i of `ARRAY_LIST`.
+    """Return the script for an array of jobs with the same shape: task i is link 1 of the job in line i of
+    `ARRAY_LIST`.
 
     A task sets its job's name and mark when it starts, so that its later links wait for it and clients find it. A task
     that cannot do so fails: under the array's name a later link would start at the same time.
@@ -163,7 +164,7 @@ def array_script(
 
 
 def archive_of(script: str) -> PurePath:
-    """Return the zipapp that a rendered script runs."""
+    """Return the path of the zipapp that a rendered script runs."""
     (line,) = (line for line in script.splitlines() if line.startswith("archive="))
     return PurePath(shlex.split(line.removeprefix("archive="))[0])
 
@@ -197,7 +198,7 @@ def _how(document: JobDocument, *, waits: bool = True) -> list[str]:
 
 
 def _failing(document: JobDocument) -> list[str]:
-    """Return lines that define `failed MESSAGE`, which ends the link and records the failure in the journal.
+    """Return shell lines that define `failed MESSAGE`, which ends the link and records the failure in the journal.
 
     If Python is missing, the message is only written to a note beside job.json, and queued links are cancelled.
     """
@@ -214,7 +215,7 @@ def _failing(document: JobDocument) -> list[str]:
 
 
 def _setup(document: JobDocument) -> list[str]:
-    """Return lines that load modules; each ends the link if it fails."""
+    """Return shell lines that load modules; each ends the link if it fails."""
     lines: list[str] = []
     if document.queue.setup:
         lines += ['said=$(mktemp) || said="$folder/setup-$SLURM_JOB_ID.log"', 'exec 3>&2 2>"$said"']
@@ -234,14 +235,14 @@ def _is_module(line: str) -> bool:
 
 
 def _finding_module(setup: Sequence[str]) -> list[str]:
-    """Return lines that define `module`; a file that the profile names takes precedence."""
+    """Return shell lines that define `module`; empty if the profile names a file that does."""
     if any(line.startswith(". ") for line in setup):
         return []
     return [FIND_MODULE, f"command -v module >/dev/null || failed {shlex.quote(_NO_MODULE)}"]
 
 
 def _checked(line: str) -> list[str]:
-    """Return lines that run a line and end the link if it fails; old Tcl modules exit 0 for a missing module.
+    """Return shell lines that run `line` and end the link if it fails; old Tcl modules exit 0 for a missing module.
 
     `command` keeps `.` from ending the shell if the file is missing.
     """
@@ -255,7 +256,7 @@ def _checked(line: str) -> list[str]:
 
 
 def _step(document: JobDocument, version: SlurmVersion) -> str:
-    """Return the step that starts one supervisor per node; one that exits does not end the others."""
+    """Return the line that starts one supervisor per node; one that exits does not end the others."""
     queue = document.queue
     argv = [
         program_path(document.chain.bin, "srun"),
@@ -276,7 +277,7 @@ def _step(document: JobDocument, version: SlurmVersion) -> str:
 
 
 def _literal(folder: PurePath) -> str:
-    """Escape a folder for a file name pattern; sbatch(1), FILENAME PATTERN."""
+    """Escape a folder's path for a file name pattern; source: sbatch(1), FILENAME PATTERN."""
     return str(folder).replace("%", "%%")
 
 
@@ -289,7 +290,7 @@ def option_lines(options: Iterable[str]) -> list[str]:
 
 
 def where_options(queue: QueueRequest) -> list[str]:
-    """Return the options for where a job may run, and for its account."""
+    """Return the options that say where a job may run, and on which account."""
     words = {
         "partition": queue.partition,
         "qos": queue.qos,
@@ -324,7 +325,7 @@ def gpu_options(per_node: int, option: str, gres_type: str) -> list[str]:
 
 
 def time_option(seconds: float) -> list[str]:
-    """Return a walltime in minutes, rounded up as Slurm does (sbatch(1), --time); none for 0."""
+    """Return the option for a walltime, in minutes rounded up as Slurm does (sbatch(1), --time); empty for 0."""
     hours, minutes = divmod(math.ceil(seconds / 60), 60)
     days, hours = divmod(hours, 24)
     return [f"--time={days}-{hours:02}:{minutes:02}:00"] if seconds else []

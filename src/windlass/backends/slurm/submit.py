@@ -1,4 +1,4 @@
-"""Submission of a job exactly once, even if a process dies in between.
+"""Submission of a job, exactly once even if a process dies in between.
 
 The job's folder is on disk before the first sbatch. A client that finds it without a result (after a crash, on another
 machine) searches for a job with our mark: in the queue, in the job's folder (where a started link writes its id), and
@@ -40,7 +40,7 @@ _LOCK_S = 300.0
 
 
 def submission_of(profile_name: str, number: str, mark: str, folder: Path) -> Submission:
-    """Return a job's submission: its id is the first link's id in Slurm, and the mark finds all links."""
+    """Return a job's submission: its id is the first link's id in Slurm, and all links are found by the mark."""
     return Submission(backend_id=number, locator=f"slurm://{profile_name}/{number}#{mark}", folder=folder)
 
 
@@ -67,12 +67,12 @@ def submit(commands: SlurmClient, rendered: Rendered, push: Push | None) -> Subm
 
 
 def was_written(folder: Path) -> bool:
-    """Return True if an earlier call or another machine may have queued this job."""
+    """Return True if this job may already have been queued, by an earlier call or another machine."""
     return folder.exists() and any(entry.name != _LOCK for entry in folder.iterdir())
 
 
 def write_files(rendered: Rendered) -> JobDocument:
-    """Write a rendered job into its folder; return its document."""
+    """Write a rendered job to its folder; return the job document."""
     rendered.folder.mkdir(parents=True, exist_ok=True)
     for name, content in rendered.files.items():
         write_atomic(rendered.folder / name, content.encode(), syncs_folder=name == SCRIPT)
@@ -123,7 +123,7 @@ def _queue_one(commands: SlurmClient, document: JobDocument, folder: Path, numbe
 
 
 def _find(commands: SlurmClient, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:
-    """Return links of an earlier call whose reply was lost, and whether the chain is alive or never began."""
+    """Return the links that an earlier call queued without a reply, and whether the chain is alive or never began."""
     name, mark = document.queue.name, document.chain.mark
     ours = [job for job in commands.jobs(name) if job.mark == mark and not job.was_refused]
     if ours:

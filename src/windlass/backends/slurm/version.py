@@ -1,4 +1,4 @@
-"""Slurm version of a site and the options it supports; newer options are never used."""
+"""Slurm version at a site, and the options that it supports; newer options are never used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SlurmVersion:
 
     @classmethod
     def parse(cls, text: str) -> SlurmVersion | None:
-        """Parse the output of `sbatch --version` or a profile's version; None if there is none."""
+        """Parse the output of `sbatch --version`, or a profile's version; None if there is none."""
         match = re.search(r"\b(\d{2})\.(\d{1,2})(?:\.(\d+))?", text)
         return match and cls(year=int(match[1]), month=int(match[2]), patch=int(match[3] or 0))
 
