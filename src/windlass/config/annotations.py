@@ -1,4 +1,4 @@
-"""Annotations of a field beyond its type: `Annotated[float, DurationText(), Doc("...")]`.
+"""Annotations that say more about a field than its type: `Annotated[float, DurationText(), Doc("...")]`.
 
 Markers without fields are plain classes: creating a dataclass costs half a millisecond at every start.
 """
@@ -33,19 +33,19 @@ _DOTLESS_RULE = NAME_RULE.replace(", '-', '_' and '.'", ", '-' and '_'")
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """Description of a field; editors show it through the JSON Schema."""
+    """Description of a field, which editors show with the help of the JSON Schema."""
 
     text: str
 
 
 class DurationText:
-    """`float` in seconds, written as text with a unit (`20m`)."""
+    """Mark for a `float` in seconds that is written as text with a unit (`20m`)."""
 
     __slots__ = ()
 
 
 class SizeText:
-    """`int` in bytes, written as text with a unit (`16GiB`)."""
+    """Mark for an `int` in bytes that is written as text with a unit (`16GiB`)."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class Range:
     is_endless: bool = False
 
     def holds(self, value: float) -> bool:
-        """Return whether `value` is in the range; False for NaN."""
+        """Return whether `value` is in the range; NaN never is."""
         return (
             (self.is_endless or abs(value) != inf)
             and (self.min is None or value >= self.min)
@@ -74,7 +74,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text that must fully match `regex`; `rule` describes it in a sentence."""
+    """Rule that text must fully match `regex`; `rule` describes that in a sentence."""
 
     regex: str
     rule: str
@@ -87,7 +87,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """Text that is valid as the name of an experiment, task or folder (see core.names)."""
+    """Rule that text must be valid as the name of an experiment, task or folder (see core.names)."""
 
     is_dotted: bool = True
 
@@ -104,7 +104,7 @@ class Name:
 
     @property
     def code(self) -> str:
-        """Return the error code of an invalid name."""
+        """Return the error code for an invalid name."""
         return "invalid-name"
 
     def holds(self, text: str) -> bool:
@@ -114,32 +114,32 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Values of a choice that are decoded, refused later and never suggested."""
+    """Values of a choice that are planned: they are decoded, refused later, and never suggested."""
 
     values: tuple[str, ...]
 
 
 class ScalarText:
-    """Text that may also be written as a bare number or boolean; kept exactly as written."""
+    """Mark for text that may also be written as a bare number or boolean; it is kept exactly as written."""
 
     __slots__ = ()
 
 
 class OneOrMany:
-    """Tuple that may be written as a single item."""
+    """Mark for a tuple that may be written as a single item."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Key in the file that is not a valid Python name (`from`, `as`)."""
+    """Name of a field's key in the file, if that is not a valid Python name (`from`, `as`)."""
 
     name: str
 
 
 class Free:
-    """Any JSON-like value, kept unchanged; use `JsonValue`."""
+    """Mark for any JSON-like value, kept unchanged; use `JsonValue`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Decode a document into a dataclass, collecting all problems with place and valid form."""
+"""Decoding of a document into a dataclass, collecting all problems with their place and the valid form."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DocumentDecoder:
         self._failed: list[_Path] = []
 
     def decode(self, node: Node, path: tuple[str, ...] = ()) -> object:
-        """Return the value of the document; valid only if no problem was found.
+        """Return the decoded document; the value is valid only if no problem was found.
 
         Args:
             path: position of the tree in a larger document, for messages and origins.
@@ -122,7 +122,7 @@ class DocumentDecoder:
         return self._construct(cls, values, node.place, path) if is_whole else _FAILED
 
     def _excuse(self, key: str, cls: type[object], path: _Path) -> None:
-        """Suppress the missing-key problem of a key that was probably misspelt."""
+        """Suppress the problem that a key is missing if it was probably misspelt."""
         shorthands = key_shorthands(cls)
         close = nearest(key, [*fields_of(cls), *shorthands])
         if close:
@@ -182,7 +182,7 @@ class DocumentDecoder:
         return values if is_whole else _FAILED
 
     def _suggest_sibling(self, node: MappingNode, key: str, path: _Path, start: int) -> None:
-        """Suggest the entry that an override with a misspelt name was meant for."""
+        """Suggest the entry that was meant by an override with a misspelt name."""
         close = nearest(key, [entry.key for entry in node.entries if entry.place.source != COMMAND_LINE])
         for index in range(start, len(self.problems)):
             problem = self.problems[index]
@@ -243,7 +243,7 @@ class DocumentDecoder:
         return self._wrong_choice(entry.node, ChoiceType(tuple(kinds)), (*path, "kind"))
 
     def _name_kinds(self, start: int, node: MappingNode, chosen: RecordType, options: Sequence[RecordType]) -> None:
-        """Add to each unknown key's problem the kinds that have that key."""
+        """Add the kinds that have a key to the problem about that unknown key."""
         for entry in node.entries:
             kinds = kinds_with(entry.key, options) if entry.key not in fields_of(chosen.cls) else []
             for index in range(start, len(self.problems)):
@@ -320,7 +320,7 @@ class DocumentDecoder:
 
 
 def _stand_in(field: Field) -> object:
-    """Return a stand-in for an invalid field, so that further problems are found."""
+    """Return a value to use for an invalid field, so that further problems are found."""
     if not field.is_required:
         return field.default()
     options = field.type.options if isinstance(field.type, OneOfType) else (field.type,)
@@ -342,7 +342,7 @@ def _sequence(values: list[object], field_type: ListType) -> object:
 
 
 def _may_hold(field_type: FieldType, node: Node) -> bool:
-    """Return whether a node of this kind could have this type."""
+    """Return whether a node of this kind could have the given type."""
     if isinstance(field_type, OneOfType):
         return any(_may_hold(option, node) for option in field_type.options)
     if isinstance(field_type, Free):

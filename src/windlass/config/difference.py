@@ -13,7 +13,7 @@ __all__ = ["ABSENT", "Absent", "Change", "diff"]
 
 
 class Absent(enum.Enum):
-    """Missing side of a change (`null` is a value)."""
+    """Side of a change on which the value does not exist (`null` is a value)."""
 
     ABSENT = "absent"
 
@@ -23,7 +23,7 @@ ABSENT = Absent.ABSENT
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change of the value at a path; both sides are plain data."""
+    """Changed value at a path; both sides are plain data."""
 
     path: str
     before: object

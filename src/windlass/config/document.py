@@ -1,4 +1,4 @@
-"""Document as a tree of scalar, sequence and mapping nodes, with source places."""
+"""Document as a tree of scalar, sequence and mapping nodes, each with its place in the source."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SequenceNode:
 
 @dataclass(frozen=True, slots=True)
 class MappingEntry:
-    """Key with its place and value."""
+    """Key of a mapping, with its place and value."""
 
     key: str
     place: SourcePlace
@@ -62,24 +62,24 @@ class MappingEntry:
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    """Mapping in the order written; keys are unique."""
+    """Mapping whose entries are in the order written; keys are unique."""
 
     entries: tuple[MappingEntry, ...]
     place: SourcePlace
 
     def find(self, key: str) -> MappingEntry | None:
-        """Return the entry of `key`, or None."""
+        """Return the entry with `key`, or None."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
     def put(self, key: str, node: Node, place: SourcePlace) -> MappingNode:
-        """Return this mapping with `key` set, in its previous position or at the end."""
+        """Return a copy of this mapping with `key` set, in its previous position or at the end."""
         entry = MappingEntry(key, place, node)
         if self.find(key) is None:
             return MappingNode((*self.entries, entry), self.place)
         return MappingNode(tuple(entry if old.key == key else old for old in self.entries), self.place)
 
     def drop(self, key: str) -> MappingNode:
-        """Return this mapping without `key`."""
+        """Return a copy of this mapping without `key`."""
         return MappingNode(tuple(entry for entry in self.entries if entry.key != key), self.place)
 
 
@@ -108,14 +108,14 @@ def _short(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with unprintable characters as escapes."""
+    """Return the text with unprintable characters replaced by escapes."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def node_of_data(data: object, source: str) -> Node:
-    """Return the node of plain Python data, whose places have paths instead of lines.
+    """Convert plain Python data to a node; its places have paths instead of lines.
 
     Raises:
         ValueError: the data is nested too deeply or contains itself.
@@ -124,7 +124,7 @@ def node_of_data(data: object, source: str) -> Node:
 
 
 def has_surrogate(text: str) -> bool:
-    """Return whether the text contains a lone surrogate, from bytes that are not UTF-8."""
+    """Return whether the text contains a lone surrogate, which stands for bytes that are not UTF-8."""
     return _SURROGATE.search(text) is not None
 
 
@@ -162,7 +162,7 @@ def _tree(data: object, source: str, path: str, depth: int) -> Node:
 
 
 def text_of(value: bool | float | str | None) -> str:
-    """Return a scalar as a file would contain it, without quotes."""
+    """Return a scalar as text, as a file would contain it without quotes."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -181,7 +181,7 @@ def _float_text(value: float) -> str:
 
 
 def data_of_node(node: Node) -> object:
-    """Return the plain Python data of a node: None, bool, int, float, str, list, dict."""
+    """Convert a node to plain Python data: None, bool, int, float, str, list, dict."""
     if isinstance(node, ScalarNode):
         return node.value
     if isinstance(node, SequenceNode):

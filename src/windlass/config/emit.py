@@ -1,4 +1,4 @@
-"""Emit a value as short YAML 1.2 that loads as the same value.
+"""Writer of short YAML 1.2 that loads as the same value.
 
 PyYAML is not used because it quotes by YAML 1.1 rules: the text `1e-6` would be read back as a number.
 """
@@ -26,7 +26,7 @@ _NAMED_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\
 
 
 def to_yaml(value: object) -> str:
-    """Return the shortest YAML of a dataclass value, without defaults.
+    """Return the shortest YAML for a dataclass value, without defaults.
 
     Loading the text gives an equal value.
     """
@@ -34,7 +34,7 @@ def to_yaml(value: object) -> str:
 
 
 def yaml_of_data(data: Mapping[str, object]) -> str:
-    """Return YAML 1.2 of plain dicts, lists and scalars."""
+    """Return YAML 1.2 for plain dicts, lists and scalars."""
     return "".join(f"{line}\n" for line in _mapping(data, 0)) if data else "{}\n"
 
 
@@ -51,7 +51,7 @@ def _mapping(data: Mapping[str, object], indent: int) -> list[str]:
 
 
 def _member(head: str, value: object, indent: int) -> list[str]:
-    """Return the lines of a value after its `key:`."""
+    """Return the lines for a value that follows `key:`."""
     if isinstance(value, str) and _is_literal(value):
         marker = "|" if value.endswith("\n") else "|-"
         body = [f"{' ' * (indent + 2)}{line}" if line else "" for line in value.removesuffix("\n").split("\n")]

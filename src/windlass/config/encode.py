@@ -1,4 +1,4 @@
-"""Encode a value as plain data in its short form."""
+"""Encoding of a value as plain data in its short form."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _same(first: object, second: object) -> bool:
 
 
 def plain(value: object, field_type: FieldType, *, keep_defaults: bool = False) -> object:
-    """Return plain data of a value; a value that does not match its type is unchanged."""
+    """Convert a value to plain data; a value that does not match its type is unchanged."""
     if isinstance(field_type, OneOfType):
         field_type = _option(value, field_type)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -94,7 +94,7 @@ def _record(value: object, keep_defaults: bool) -> object:
 
 
 def _option(value: object, field_type: OneOfType) -> FieldType:
-    """Return the option of a union that a value belongs to; the first one if none fits."""
+    """Return the option of a union to which a value belongs; the first one if none fits."""
     for option in field_type.options:
         if _fits(value, option):
             return option

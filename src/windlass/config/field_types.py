@@ -87,7 +87,7 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceType:
-    """Choice of values, or of an enum's values; planned values are never suggested."""
+    """One of several values, or of an enum's values; planned values are never suggested."""
 
     values: tuple[str | int | bool, ...]
     enum: type[enum.Enum] | None = None
@@ -95,7 +95,7 @@ class ChoiceType:
 
     @property
     def offered(self) -> tuple[str | int | bool, ...]:
-        """Return the supported values."""
+        """Return the values that are supported now, without planned ones."""
         return tuple(value for value in self.values if value not in self.planned)
 
 
@@ -147,7 +147,7 @@ FieldType: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """Field of a dataclass as it is written in a file."""
+    """Field of a dataclass, as it is written in a file."""
 
     name: str
     key: str

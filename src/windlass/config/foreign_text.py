@@ -1,4 +1,4 @@
-"""Reader of other programs' YAML and TOML files, as those programs read them, with limits.
+"""Reader for other programs' YAML and TOML files, which reads them as those programs do, with limits.
 
 PyYAML and tomllib recurse once per level and raise plain ValueErrors for numbers and dates, and mappings that merge
 other mappings (`<<`) can keep PyYAML busy forever. Windlass's files are read by `yaml_reader`, which reports places.
@@ -19,7 +19,7 @@ _MAX_LEVELS = 100
 
 
 def load_foreign_yaml(text: str, *, source: str) -> Any:
-    """Load YAML text with PyYAML's safe loader.
+    """Load YAML text with PyYAML's safe loader, within limits.
 
     Raises:
         yaml.YAMLError: the text is not YAML.
@@ -42,7 +42,7 @@ def load_foreign_yaml(text: str, *, source: str) -> Any:
 
 
 def load_toml(text: str) -> dict[str, Any]:
-    """Load TOML text with tomllib.
+    """Load TOML text with tomllib, within limits.
 
     Raises:
         ValueError: the text is not TOML, or exceeds the limits on size or depth.
@@ -64,6 +64,6 @@ def load_toml(text: str) -> dict[str, Any]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield the tables and lists in a table or list."""
+    """Yield the tables and lists that a table or list contains."""
     parts = value.values() if isinstance(value, dict) else value
     return (part for part in parts if isinstance(part, (dict, list)))

@@ -1,4 +1,4 @@
-"""Load text or plain data into a dataclass."""
+"""Loading of text or plain data into a dataclass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig(Generic[T]):
-    """Loaded value, with the source place of each part."""
+    """Loaded value, with the place where each part was written."""
 
     value: T
     origins: Mapping[str, SourcePlace]
@@ -78,13 +78,13 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
 
 
 def raise_any(problems: Sequence[Problem]) -> None:
-    """Raise all problems together, in file order, with those of the command line last."""
+    """Raise all problems together, if any, in file order with those of the command line last."""
     if problems:
         raise SpecError(_printable(problem) for problem in sorted(problems, key=_position))
 
 
 def _printable(problem: Problem) -> Problem:
-    """Return the problem with control characters escaped, to protect terminals."""
+    """Return a problem with control characters escaped, to protect terminals."""
     place = problem.place
     if place is not None and not place.excerpt.isprintable():
         place = SourcePlace(place.source, place.line, place.column, printable(place.excerpt))
@@ -92,7 +92,7 @@ def _printable(problem: Problem) -> Problem:
 
 
 def _position(problem: Problem) -> tuple[int, int, int]:
-    """Return the sort key: the whole file first, then lines, then the command line."""
+    """Return a problem's sort key: the whole file first, then lines, then the command line."""
     place = problem.place
     if place is None or place.source == COMMAND_LINE:
         return 1, 0, 0

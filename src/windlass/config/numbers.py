@@ -30,7 +30,7 @@ _MAX_EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class InvalidNumber:
-    """Problem with a number; the message follows the field name."""
+    """Problem with a number; its message is preceded by the field's name."""
 
     message: str
     code: str
@@ -38,7 +38,7 @@ class InvalidNumber:
 
 
 def read_integer(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | None:
-    """Read an integer or a size; None if the scalar has another type."""
+    """Read an integer or a size; return None if the scalar has another type."""
     if field_type.is_size:
         return _size(scalar, field_type)
     if isinstance(scalar.value, bool) or not isinstance(scalar.value, int):
@@ -47,7 +47,7 @@ def read_integer(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNu
 
 
 def read_float(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumber | None:
-    """Read a float or a duration; None if the scalar has another type."""
+    """Read a float or a duration; return None if the scalar has another type."""
     if field_type.is_duration:
         return _duration(scalar, field_type)
     if isinstance(scalar.value, bool) or not isinstance(scalar.value, int | float):
@@ -118,7 +118,7 @@ def _size(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | 
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as text that parses to an equal number of seconds."""
+    """Format a duration as text that parses to the same number of seconds."""
     if not 0 <= seconds * 1000 < _MAX_EXACT:
         return f"{seconds!r}s"
     exact = format_duration(seconds)

@@ -53,7 +53,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Override:
-    """Parsed override; `node` is None for a removal. `yielding`: sources a new `kind` may drop."""
+    """Parsed override; `node` is None for a removal. `yielding`: sources whose values a new `kind` may drop."""
 
     parts: _Parts
     node: Node | None
@@ -62,7 +62,7 @@ class _Override:
 
 
 class _Refused(Exception):
-    """Error of an override that cannot be applied, with its problem."""
+    """Raised for an override that cannot be applied; contains the problem."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -146,7 +146,7 @@ def _value(text: str, place: SourcePlace) -> Node:
 
 
 def _change(node: Node | None, field_type: FieldType, override: _Override, depth: int) -> Node | None:
-    """Return the node with the override applied; None removes it."""
+    """Apply an override to a node and return the new node; None if it was removed."""
     if depth == len(override.parts):
         return override.node
     if node is None or (isinstance(node, ScalarNode) and node.value is None):
@@ -212,7 +212,7 @@ def _open(
 
 
 def _tagged(node: MappingNode | SequenceNode, options: Sequence[FieldType]) -> FieldType:
-    """Return the dataclass that `kind` selects, or the first one if none matches."""
+    """Return the dataclass that the node's `kind` selects, or the first option if none matches."""
     kind = node.find("kind") if isinstance(node, MappingNode) else None
     value = kind.node.value if kind is not None and isinstance(kind.node, ScalarNode) else None
     for option in options:
@@ -263,7 +263,7 @@ def _change_entry(node: MappingNode, field_type: FieldType, override: _Override,
 
 
 def _alternatives(node: MappingNode, field_type: FieldType, part: str) -> list[str]:
-    """Return keys of the file that an override replaces, such as `env.uv` for `env.image`.
+    """Return the keys in the file that an override replaces, such as `env.uv` for `env.image`.
 
     A dataclass lists such keys in `ALTERNATIVES`. Two overrides do not replace each other; the dataclass refuses both.
     """

@@ -1,4 +1,4 @@
-"""Phrases for error messages: accepted values, and probable intentions."""
+"""Phrases for error messages: accepted values, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_SEARCH_DEPTH = 5
 
 
 def accepted(field_type: FieldType) -> str:
-    """Describe the values of a field, such as `a whole number` or `text or a list`."""
+    """Describe the values that a field accepts, such as `a whole number` or `text or a list`."""
     words = list(dict.fromkeys(_accepted(field_type)))
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
@@ -85,7 +85,7 @@ def one_of(values: Sequence[object]) -> str:
 
 
 def type_hint(node: Node, field_type: FieldType, key: str) -> str:
-    """Return a hint for a value of the wrong type; empty if the message suffices."""
+    """Return a hint about a value of the wrong type; empty if the message suffices."""
     if not node.place.line and node.place.excerpt.startswith("--") and "=" not in node.place.excerpt:
         return f"write `{node.place.excerpt}=VALUE`"
     if isinstance(node, MappingNode):
@@ -174,7 +174,7 @@ def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], roo
 
 
 def _foreign_hint(entry: MappingEntry, path: Sequence[str], root: type[object]) -> str:
-    """Return a hint with our names for other programs' keys, from the root's `FOREIGN_KEYS`."""
+    """Return a hint with windlass's name for another program's key, from the root's `FOREIGN_KEYS`."""
     names: Mapping[str, str] = getattr(root, "FOREIGN_KEYS", {})
     found = [(key, names[key]) for key in _paths_below(entry, path) if key in names]
     return "; ".join(f"`{theirs}` is `{ours}` here" for theirs, ours in found)
@@ -204,7 +204,7 @@ def name_hint(text: str, rule: Name | Pattern) -> str:
 
 
 def _misplaced_hint(key: str, root: type[object]) -> str:
-    """Return a hint for a misplaced key, such as `nodes` at the top level; may be empty."""
+    """Return a hint about a misplaced key, such as `nodes` at the top level; may be empty."""
     found = min(_places_of(key, RecordType(root), (), 0), key=len, default=())
     return f"`{key}` belongs elsewhere: `{'.'.join(found)}`" if found else ""
 

@@ -1,4 +1,4 @@
-"""JSON Schema of a dataclass, for editors.
+"""JSON Schema for a dataclass, used by editors.
 
 Source: JSON Schema draft 2020-12.
 """
@@ -35,7 +35,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(schema: type[object]) -> dict[str, object]:
-    """Return the JSON Schema of files that `load` accepts for a dataclass."""
+    """Return the JSON Schema for the files that `load` accepts for a dataclass."""
     definitions: dict[str, object] = {}
     root = _of(RecordType(schema), definitions)
     return {"$schema": _DIALECT, "title": schema.__name__, **root, "$defs": definitions}

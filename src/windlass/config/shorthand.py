@@ -1,4 +1,4 @@
-"""Short forms: a scalar for a dataclass, or a key for a longer path."""
+"""Short forms: a scalar in place of a dataclass, or a key in place of a longer path."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def long_form(node: Node, cls: type[object]) -> MappingNode | None:
 
 
 def _is_exactly(node: Node, field_type: FieldType) -> bool:
-    """Return whether the node has the type without conversion."""
+    """Return whether the node has the type without being converted."""
     if isinstance(field_type, OneOfType):
         return any(_is_exactly(node, option) for option in field_type.options)
     if isinstance(node, SequenceNode):
@@ -59,7 +59,7 @@ def _is_exactly(node: Node, field_type: FieldType) -> bool:
 
 
 def _placed(node: Node, place: SourcePlace) -> Node:
-    """Return the node with all its parts at one place."""
+    """Return a copy of the node in which all parts have the same place."""
     if isinstance(node, ScalarNode):
         return ScalarNode(node.value, node.text, place)
     if isinstance(node, SequenceNode):

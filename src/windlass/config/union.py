@@ -1,4 +1,4 @@
-"""Unions by `kind`: the implied kind of a mapping, and changing the kind."""
+"""Unions that `kind` distinguishes: the implied kind of a mapping, and changes of the kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT: Final = "default"
 
 
 def _options(field_type: FieldType) -> list[type[object]]:
-    """Return the dataclasses of a union by kind; none for other types."""
+    """Return the dataclasses of a union that `kind` distinguishes; none for other types."""
     if isinstance(field_type, OneOfType):
         return [cls for option in field_type.options for cls in _options(option)]
     return [field_type.cls] if isinstance(field_type, RecordType) else []
@@ -66,13 +66,13 @@ def _is_assumed(entry: MappingEntry) -> bool:
 
 
 def _is_complete(name: str, options: Sequence[type[object]]) -> bool:
-    """Return whether the name is a kind with a default for every field."""
+    """Return whether the name is a kind whose fields all have defaults."""
     named = [cls for cls in options if name in tag_of(cls)]
     return bool(named) and not any(field.is_required for field in fields_of(named[0]).values())
 
 
 def _is_of_another(node: MappingNode, cls: type[object], options: Sequence[type[object]]) -> bool:
-    """Return whether a key is a field of another dataclass but not of this one."""
+    """Return whether the node has a key that is a field of another dataclass but not of this one."""
     foreign = [entry.key for entry in node.entries if entry.key not in fields_of(cls)]
     return any(key in fields_of(option) for key in foreign for option in options)
 

@@ -1,4 +1,4 @@
-"""Python values with overrides, checked like a file and with origins."""
+"""Python values with overrides applied, checked like a file, with the origin of each part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 def with_overrides(
     value: T, overrides: Sequence[str] = (), *, source: str, yielding: Container[str] = (DEFAULT,)
 ) -> LoadedConfig[T]:
-    """Apply overrides to a value and check it completely: types, ranges, `check` methods.
+    """Apply overrides to a value, and check it completely: types, ranges, `check` methods.
 
     Args:
         source: creator of the value, for messages; the origin of every field that differs from its default.
@@ -48,7 +48,7 @@ def with_overrides(
 
 
 def _marked(node: Node, written: Node | None) -> Node:
-    """Return the node with "default" as the source of all unwritten parts."""
+    """Return a copy of the node with "default" as the source of all parts that were not written."""
     place = node.place if written is not None else SourcePlace(DEFAULT, excerpt=node.place.excerpt)
     if isinstance(node, ScalarNode):
         return ScalarNode(node.value, node.text, place)

@@ -1,4 +1,4 @@
-"""Clock: the only access to time, replaced in tests."""
+"""Clock: the only source of time in windlass, replaced in tests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["Clock", "FakeClock", "SystemClock", "format_time"]
 
 
 class Clock(Protocol):
-    """Wall time for records, monotonic time for decisions."""
+    """Source of wall time, for records, and of monotonic time, for decisions."""
 
     def now(self) -> float:
         """Return wall time, in seconds since 1970 UTC; it may jump, so it is only recorded."""
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back; every deadline uses it."""
+        """Return the seconds of a clock that never goes back; all deadlines use it."""
 
     def sleep(self, seconds: float) -> None:
         """Block for `seconds`."""

@@ -23,7 +23,7 @@ _OWN = ("init", "repr", "eq", "order", "frozen")
 
 
 class _Factory:
-    """Default of a parameter whose value comes from its field's `default_factory`."""
+    """Default value for a parameter whose value comes from its field's `default_factory`."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: Any = None, /, **options: Any) -> Any:
-        """Create a dataclass as `dataclasses.dataclass` does; `__init__` is compiled on first use."""
+        """Create a dataclass like `dataclasses.dataclass`, but compile `__init__` on first use."""
         if cls is None:
             return lambda decorated: _make(decorated, **options)
         return _make(cls, **options)
@@ -79,7 +79,7 @@ def _make(
 
 
 class _UncompiledInit:
-    """Descriptor in place of `__init__`: the first look-up compiles `__init__` and stores it in the class."""
+    """Descriptor that replaces `__init__`: the first access compiles `__init__` and stores it in the class."""
 
     def __init__(self, cls: Any, is_frozen: bool) -> None:
         self._cls, self._is_frozen = cls, is_frozen

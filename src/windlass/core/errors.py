@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Position of a problem in a file or on a command line; line and column count from 1."""
+    """Position of a problem in a file or on a command line; lines and columns count from 1."""
 
     source: str
     line: int = 0
@@ -52,7 +52,7 @@ class SourcePlace:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problem in the user's input: message, code, place, hint."""
+    """Problem with the user's input: message, code, place, hint."""
 
     message: str
     code: str
@@ -61,7 +61,7 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """Return the problem in one line, for tracebacks and other messages."""
+        """Return the problem as one line, for tracebacks and other messages."""
         place = f" ({self.place})" if self.place is not None else ""
         return f"{self.message}{place}" + (f"; {self.hint}" if self.hint else "")
 
@@ -105,7 +105,7 @@ class WindlassError(Exception):
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """Return all problems of this error; only a `SpecError` has more than one."""
+        """Return all problems in this error; only a `SpecError` has more than one."""
         return (Problem(self.message, self.code, self.place, self.hint),)
 
     def render(self) -> str:
@@ -132,7 +132,7 @@ class SpecError(WindlassError):
         super().__init__(first.message, hint=first.hint, code=first.code, place=first.place)
 
     def _show_in_tracebacks(self) -> None:
-        """Attach only the codes as notes: the text already has every problem with its place and hint."""
+        """Attach only the codes as notes, since the text already has every problem with its place and hint."""
         if hasattr(self, "add_note"):
             for code in dict.fromkeys(problem.code for problem in self.problems):
                 self.add_note(f"[{code}]: `windlass explain {code}`")

@@ -1,4 +1,4 @@
-"""Packages that an extra of windlass installs, and the extra to name if one is missing."""
+"""Packages that windlass's extras install, and which extra to name if one is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def missing_extra(error: ImportError) -> str:
-    """Return the extra whose package windlass failed to import; empty if user code imported it, or no extra has it."""
+    """Return the extra with the package that windlass failed to import; empty if user code imported it, or if no
+    extra has it.
+    """
     module = (error.name or "").partition(".")[0]
     importer = _importer(error.__traceback__)
     if not importer.startswith("windlass."):
@@ -29,7 +31,7 @@ def missing_extra(error: ImportError) -> str:
 
 
 def _importer(traceback: TracebackType | None) -> str:
-    """Return the module that requested the import: the innermost one outside the import system."""
+    """Return the module that requested the import, which is the innermost one outside the import system."""
     names = [name for name in _modules(traceback) if not name.startswith(("importlib", "_frozen_importlib"))]
     return names[-1] if names else ""
 

@@ -36,7 +36,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 def write_atomic(
     path: Path, content: bytes, *, mode: int = 0o644, is_durable: bool = True, syncs_folder: bool = True
 ) -> None:
-    """Write a file atomically: temporary file in the same folder, fsync, rename.
+    """Write a file atomically: write a temporary file in the same folder, fsync it, rename it.
 
     Args:
         mode: permissions of the file, from its creation on.
@@ -87,7 +87,7 @@ def write_new(path: Path, content: bytes) -> bool:
 
 
 def _has_second_name(path: Path) -> bool:
-    """Return whether a link was created although the call failed, since a network file system may repeat a call.
+    """Return whether a link was created even though the call failed, since a network file system may repeat a call.
 
     The file is opened, because this machine may have cached its attributes.
     """
@@ -99,7 +99,7 @@ def _has_second_name(path: Path) -> bool:
 
 
 def refresh_folder(folder: Path, probe: str) -> None:
-    """Change a folder, so that the next listing does not come from a cache.
+    """Change a folder so that the next listing of it does not come from a cache.
 
     Source: nfs(5), "Directory entry caching": a client may use a cached listing for a minute, unless it detects that
     the folder changed; it always detects its own changes.
@@ -114,7 +114,7 @@ def refresh_folder(folder: Path, probe: str) -> None:
 
 
 def fsync_directory(path: Path) -> None:
-    """Sync a folder, so that the names in it survive a power cut."""
+    """Sync a folder to disk, so that the names in it survive a power cut."""
     descriptor = os.open(str(path), os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -144,7 +144,7 @@ def sha256_file(path: Path) -> str:
 
 
 def take_lock(descriptor: int, path: Path, *, waits: bool = False) -> None:
-    """Lock an open file exclusively; released when all copies of the descriptor are closed.
+    """Lock an open file exclusively; the lock is released when all copies of the descriptor are closed.
 
     Raises:
         BlockingIOError: another process holds the lock, and `waits` is False.
@@ -180,7 +180,7 @@ def check_locks(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, *, timeout_s: float | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on `path` (created if missing); released when the process dies.
+    """Hold an exclusive lock on `path`, which is created if missing; the lock is released if the process dies.
 
     Args:
         timeout_s: time limit for waiting for another holder; None: no limit.
@@ -231,7 +231,7 @@ def is_locked(path: Path) -> bool:
 
 
 def disk_bytes(path: Path) -> int:
-    """Return the bytes on disk of a file or a tree; a file with several hard links counts once."""
+    """Return how many bytes a file or a tree uses on disk; a file with several hard links counts once."""
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_blocks * 512
     seen: dict[tuple[int, int], int] = {}
@@ -246,7 +246,7 @@ def disk_bytes(path: Path) -> int:
 
 
 def file_system(path: Path) -> str:
-    """Return the type of the file system of a path; source: proc(5), /proc/self/mounts."""
+    """Return the type of the file system that contains a path; source: proc(5), /proc/self/mounts."""
     path = path.resolve()
     best, kind = -1, "unknown"
     for line in Path("/proc/self/mounts").read_text(errors="replace").split("\n"):

@@ -1,4 +1,4 @@
-"""JSON from other programs: a decoder with limits for files, messages and replies.
+"""Decoding of JSON from other programs, with limits for files, messages and replies.
 
 `json.loads` raises RecursionError for a few thousand brackets, accepts documents of any size, and returns values nested
 so deeply that its caller fails. All of windlass decodes with `decode_json`, whose errors are ValueErrors.
@@ -26,7 +26,7 @@ _PLAIN = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 class JsonError(ValueError):
-    """Document that is rejected before or after parsing: too large, too deep, or not an object."""
+    """Error for a JSON document that is rejected: too large, too deeply nested, or not an object."""
 
 
 def decode_json(
@@ -66,7 +66,7 @@ def decode_object(
 
 
 def read_json(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Read a JSON file; raises ValueError as `decode_json` does, and for anything but a regular file."""
+    """Read a JSON file; raises ValueError like `decode_json`, and for anything but a regular file."""
     return decode_json(_content(path, max_bytes), max_bytes=max_bytes)
 
 
@@ -76,7 +76,7 @@ def read_object(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
 
 
 def _content(path: Path, max_bytes: int) -> bytes:
-    """Read at most one byte more than allowed; does not block if the path is a pipe."""
+    """Read a file up to one byte more than allowed; does not block if the path is a pipe."""
     descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -88,7 +88,7 @@ def _content(path: Path, max_bytes: int) -> bytes:
 
 
 def _is_deeper(raw: bytes | bytearray, max_depth: int) -> bool:
-    """Return whether brackets outside strings are nested too deeply; a few passes in C, no parsing.
+    """Return whether brackets outside strings are nested too deeply, without parsing, in a few passes in C.
 
     Only the brackets of the text are kept; every pass removes the innermost pair of each branch. Unclosed brackets
     stay, so a document that only opens brackets is as deep as it is long.

@@ -20,7 +20,7 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package: imports a name's module, then stores the value in the package.
+    """Return a package's `__getattr__`, which imports a name's module and stores the value in the package.
 
     Args:
         homes: module -> names in it, `name as other` for one that has another name here; `package` itself -> its

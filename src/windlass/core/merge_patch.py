@@ -1,4 +1,4 @@
-"""Merge patches (RFC 7386) of JSON data, with two extensions.
+"""Merge patches (RFC 7386) for JSON data, with two extensions.
 
 `{"$literal": VALUE}` sets exactly that value, so `{"$literal": null}` sets null. Two lists whose items are mappings with
 a `name` or a `mountPath` are merged item by item; any other list replaces the old value.
@@ -39,7 +39,9 @@ def merge(base: Any, patch: Any) -> Any:
 
 
 def patch_between(base: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the smallest patch that turns `base` into `wanted`: `merge(base, patch)` equals `wanted`, nulls included."""
+    """Return the smallest patch that turns `base` into `wanted`: `merge(base, patch)` equals `wanted`, including
+    nulls.
+    """
     patch = _patch(base, wanted)
     assert isinstance(patch, dict)  # between two mappings
     return patch
@@ -51,7 +53,7 @@ def is_literal(patch: Any) -> bool:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Return whether two JSON values are equal; `true` is not 1, but 4 is 4.0."""
+    """Return whether two JSON values are equal; `true` does not equal 1, but 4 equals 4.0."""
     if isinstance(first, bool) or isinstance(second, bool):
         return first is second
     if isinstance(first, Mapping) and isinstance(second, Mapping):
@@ -85,7 +87,7 @@ def _exactly(wanted: Any) -> Any:
 
 
 def _key_of(*lists: Sequence[Any]) -> str:
-    """Return the key that identifies the items of all these lists; empty if there is none."""
+    """Return the key that identifies the items in all these lists; empty if there is none."""
     return next((key for key in _KEYS if all(_is_keyed(items, key) for items in lists)), "")
 
 

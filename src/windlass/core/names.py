@@ -1,4 +1,4 @@
-"""Names: validation, the nearest valid name, and new ids."""
+"""Names: validation, search for the nearest valid name, and new ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ NAME_RULE = "small letters, digits, '-', '_' and '.', at most 64, beginning and 
 
 
 def is_name(text: str) -> bool:
-    """Return whether `text` is a valid name of an experiment, task or secret file; safe as a file name."""
+    """Return whether `text` is a valid name for an experiment, task or secret file; such a name is safe as a file
+    name.
+    """
     return _NAME.match(text) is not None
 
 
@@ -46,5 +48,5 @@ def new_run_id(experiment: str) -> str:
 
 
 def new_token() -> str:
-    """Return 128 random bits in hex, for submissions and their processes."""
+    """Return 128 random bits in hex, to identify a submission and its processes."""
     return os.urandom(16).hex()

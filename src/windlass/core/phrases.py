@@ -1,4 +1,4 @@
-"""Times, sizes and counts as text for users; never parsed again."""
+"""Times, sizes and counts formatted for users; never parsed again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def ago(then: float, now: float) -> str:
-    """Return the age of a time in one unit: `5m ago`."""
+    """Format how long ago a time was, in one unit: `5m ago`."""
     passed = max(0.0, now - then)
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if passed >= length:
@@ -46,11 +46,11 @@ def count(how_many: int, noun: str, plural: str = "") -> str:
 
 
 def number(value: float) -> str:
-    """Format a measured number in at most six digits: `0.971667`, `12`, `3e-05`."""
+    """Format a measured number with at most six digits: `0.971667`, `12`, `3e-05`."""
     return f"{value:.6g}"
 
 
 def brief(text: str, width: int) -> str:
-    """Return the first line of a string, shortened to a width with `...`."""
+    """Return the first line of a string, shortened to `width` characters with `...`."""
     line = text.split("\n", 1)[0]
     return line if len(line) <= width else line[: width - 3] + "..."

@@ -44,7 +44,7 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Completed:
-    """Result of a command."""
+    """Result of a command: its exit code and output."""
 
     argv: tuple[str, ...]
     code: int
@@ -54,7 +54,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """Identity of a process, unique among later processes and other machines.
+    """Identity of a process, unique even among later processes and other machines.
 
     Attributes:
         world: scope of the number: `<boot>.<PID namespace>`. Containers of one machine that begin together may give
@@ -70,7 +70,7 @@ class ProcessId:
 
     @classmethod
     def parse(cls, text: str) -> ProcessId:
-        """Decode `str`; raises ValueError."""
+        """Decode the `str` form; raises ValueError."""
         pid, ticks, world = text.split(":", 2)
         return cls(int(pid), int(ticks), world)
 
@@ -187,13 +187,13 @@ def _communicate(
 
 
 def boot_id() -> str:
-    """Return an id of this machine's current boot (in a container: the host's)."""
+    """Return an id for the current boot of this machine (in a container: of the host)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
 
 
 @lru_cache(maxsize=1)
 def world_id() -> str:
-    """Return the scope of this process's process numbers in one word; a process never leaves its namespace."""
+    """Return the scope in which process numbers are valid, as one word; a process never leaves its namespace."""
     return f"{boot_id()}.{os.readlink('/proc/self/ns/pid')[len('pid:[') : -1]}"
 
 
@@ -204,7 +204,9 @@ def is_here(process: ProcessId) -> bool:
 
 
 def process_world() -> dict[str, str]:
-    """Return the scope of process numbers: machine, boot and PID namespace, each compared separately."""
+    """Return the scope in which process numbers are valid: machine, boot and PID namespace, each compared
+    separately.
+    """
     try:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
@@ -214,7 +216,7 @@ def process_world() -> dict[str, str]:
 
 
 def _stat(pid: int) -> tuple[str, int, int] | None:
-    """Return (state letter, parent, start ticks) of a process; source: proc(5), /proc/pid/stat."""
+    """Return a process's (state letter, parent, start ticks); source: proc(5), /proc/pid/stat."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)  # half the time of a file object; tables are long
         try:
@@ -235,13 +237,13 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process; 0 if the process is gone, or its parent is not visible from here."""
+    """Return the pid of a process's parent; 0 if the process is gone, or its parent is not visible here."""
     found = _stat(pid)
     return 0 if found is None else found[1]
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Return whether exactly this process still runs; a zombie, or another process with its number, does not count."""
+    """Return whether exactly this process still runs, not a zombie or another process with the same number."""
     found = identify(process.pid)
     return found is not None and found.start_ticks == process.start_ticks and is_here(process)
 
@@ -275,7 +277,7 @@ def descendants(*roots: int) -> list[int]:
 
 
 def session_members(*leaders: ProcessId) -> list[int]:
-    """Return the live processes of the sessions that `leaders` began, leaders included.
+    """Return the live processes in the sessions that `leaders` began, including the leaders.
 
     The number of a dead leader is not reused while a member of its session lives. Source: setsid(2); proc(5), stat.
     """
@@ -296,7 +298,7 @@ def session_members(*leaders: ProcessId) -> list[int]:
 
 
 def find_by_environment(name: str, *values: str) -> list[int]:
-    """Return live processes whose initial environment had `name` with one of the values; only those that we may read."""
+    """Return the live processes whose initial environment had `name` with one of the values, if we may read it."""
     needles = {f"{name}={value}".encode() for value in values}
     found = []
     for pid, state, _ in _table():
@@ -312,7 +314,7 @@ def find_by_environment(name: str, *values: str) -> list[int]:
 
 
 def send_signal(pid: int, number: int) -> bool:
-    """Send a signal; return False if the process is gone, or we may not signal it (another user's, or set-user-ID)."""
+    """Send a signal; return False if the process is gone or may not be signalled (another user's, or set-user-ID)."""
     try:
         os.kill(pid, signal.Signals(number))
     except (ProcessLookupError, PermissionError):

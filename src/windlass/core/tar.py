@@ -41,14 +41,14 @@ def open_stream(source: _Source) -> tarfile.TarFile:
 
 
 class _Ending:
-    """File that limits how often its end is read."""
+    """File that raises if its end is read too often."""
 
     def __init__(self, source: _Source) -> None:
         self._source = source
         self._num_reads_at_end = 0
 
     def read(self, size: int) -> bytes:
-        """See `io.RawIOBase`."""
+        """See `io.RawIOBase.read`."""
         piece = self._source.read(size)
         self._num_reads_at_end += not piece
         if self._num_reads_at_end > _MAX_READS_AT_END:
@@ -57,15 +57,15 @@ class _Ending:
 
 
 def _bounded_members() -> type[tarfile.TarInfo]:
-    """Return the class of members, for one archive."""
+    """Return a class for the members of one archive, which limits their headers."""
     num_extensions = 0
 
     class Member(tarfile.TarInfo):
-        """See `_bounded_members`."""
+        """Member whose headers are limited; see `_bounded_members`."""
 
         @classmethod
         def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
-            """See `tarfile.TarInfo`; called for each header, extensions included."""
+            """See `tarfile.TarInfo.frombuf`; called for each header, including extensions."""
             nonlocal num_extensions
             found = super().frombuf(buf, encoding, errors)
             if found.type == tarfile.GNUTYPE_SPARSE:
@@ -79,7 +79,7 @@ def _bounded_members() -> type[tarfile.TarInfo]:
 
         @classmethod
         def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Member:
-            """See `tarfile.TarInfo`."""
+            """See `tarfile.TarInfo.fromtarfile`."""
             try:
                 return super().fromtarfile(tarfile_)
             except (ValueError, OverflowError) as error:

@@ -15,7 +15,9 @@ __all__ = ["remove_tree", "walk"]
 def walk(
     root: str | Path, onerror: Callable[[OSError], object] | None = None
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a tree from the top as `os.walk` does, without recursion; a caller may remove names from the list of folders."""
+    """Walk a tree from the top like `os.walk`, without recursion; a caller may remove names from the list of
+    folders.
+    """
     pending = [str(root)]
     while pending:
         folder = pending.pop()

@@ -1,4 +1,4 @@
-"""Durations and sizes: conversion between text with a unit and a number.
+"""Durations and sizes: conversion between numbers and text with a unit.
 
 Durations are seconds (float): `90s`, `20m`, `1h30m`, `5d`, `250ms`. Sizes are bytes (int): `512 MiB`, `16GB`, `1.5T`.
 Single letters and binary units are powers of 1024 (`16G` = `16GiB`), units such as `GB` are powers of 1000.

@@ -1,4 +1,4 @@
-"""Version of windlass, for every layer."""
+"""Version of windlass."""
 
 from __future__ import annotations
 

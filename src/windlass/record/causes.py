@@ -1,4 +1,4 @@
-"""Causes of an end: one taxonomy for every backend, and how each cause affects a retry."""
+"""Causes of ends: one taxonomy for all backends, and how each cause affects a retry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXIT_DO_NOT_RETRY = 93
 
 
 class Kind(Enum):
-    """Effect of a cause on the retry budgets."""
+    """Kind of a cause, which determines the retry budget that it counts against."""
 
     DONE = "done"
     INTERRUPTION = "interruption"
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 class Cause(str, Enum):
-    """Cause of the end of a process, an attempt or a task."""
+    """Cause for which a process, an attempt or a task ended."""
 
     OK = "ok"
     USER_ERROR = "user-error"

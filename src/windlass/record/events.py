@@ -1,4 +1,4 @@
-"""Kinds of records, their writers, and the facts in each record.
+"""Kinds of records, who writes them, and the facts in each.
 
     kind                writer      facts
     run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed}}

@@ -19,7 +19,7 @@ _LAST_NUMBER = re.compile(r"(\d+)\D*\Z")
 
 
 def step_in_name(path: str) -> int:
-    """Return the last number in the name of a checkpoint, `checkpoint-500` for example; -1 without a number."""
+    """Return the last number in a checkpoint's name, such as 500 for `checkpoint-500`; -1 without a number."""
     number = _LAST_NUMBER.search(path.rpartition("/")[2])
     return int(number[1]) if number else -1
 
@@ -74,7 +74,7 @@ class End:
 
 @dataclass
 class Replica:
-    """Facts about one node's share of an attempt.
+    """Facts about one replica in an attempt.
 
     Attributes:
         is_certainly_over: a record of its process's end says that nothing of it is left; a client that cannot reach the
@@ -114,7 +114,7 @@ class Attempt:
 
     @property
     def _last_word(self) -> tuple[int, tuple[tuple[int, float, str, int], End, float]] | None:
-        """Return the end that counts: the newest leader's, unless it is older than the leader that started the attempt.
+        """Return the end that counts: the newest leader's, unless an even later leader started the attempt.
 
         A client's record (epoch -1) counts only if no supervisor recorded an end.
         """
@@ -123,7 +123,7 @@ class Attempt:
 
     @property
     def end(self) -> End | None:
-        """Return the end of the attempt; None while it runs."""
+        """Return how the attempt ended; None while it runs."""
         word = self._last_word
         return word[1][1] if word is not None else None
 
@@ -135,12 +135,12 @@ class Attempt:
 
     @property
     def has_progress(self) -> bool:
-        """Return whether the attempt committed a checkpoint or wrote a new, complete entry."""
+        """Return whether the attempt committed a checkpoint or completed a new checkpoint file."""
         return self.num_checkpoints + self.num_entries > 0
 
     @property
     def running_s(self) -> float:
-        """Return how long an ended attempt ran; for a lost one, until its last record."""
+        """Return how long an ended attempt ran; if it was lost, until its last record."""
         if not self.started_at or self.end is None:
             return 0.0
         ended_at = self.last_seen_at if self.is_end_doubtful else self.end.at or self.ended_at
@@ -154,13 +154,13 @@ class Attempt:
 
     @property
     def has_started(self) -> bool:
-        """Return whether user code may have run in the attempt."""
+        """Return whether user code may have run in this attempt."""
         return self.started_at > 0 or any(replica.is_starting for replica in self.replicas.values())
 
 
 @dataclass
 class Link:
-    """Facts about a scheduler's job; a windlass job may be a chain of them."""
+    """Facts about one of the scheduler's jobs; a windlass job may be a chain of them."""
 
     number: int
     backend_id: str = ""
@@ -195,7 +195,7 @@ class JobFacts:
 
 @dataclass
 class TaskFacts:
-    """Named step of the experiment, as recorded in the journal."""
+    """Facts about a task, as recorded in the journal."""
 
     name: str
     after: tuple[str, ...] = ()
@@ -216,7 +216,7 @@ class TaskFacts:
 
     @property
     def newest_checkpoint(self) -> SavedCheckpoint:
-        """Return the newest committed checkpoint, else the newest entry that matches the pattern.
+        """Return the newest committed checkpoint, or else the newest entry that matches the pattern.
 
         The path of an entry is relative to the task's checkpoint folder.
         """
@@ -230,7 +230,7 @@ class TaskFacts:
         return max(self.jobs, default=0)
 
     def num_links_begun(self, before_job: int) -> int:
-        """Return the number of links of earlier jobs that began since the budgets were last reset."""
+        """Return how many links of earlier jobs began since the budgets were last reset."""
         reset = max((job.number for job in self.jobs.values() if job.resets_budgets), default=0)
         jobs = [job for job in self.jobs.values() if reset <= job.number < before_job]
         return sum(1 for job in jobs for link in job.links.values() if link.started_at)
@@ -261,7 +261,7 @@ class TaskFacts:
 
     @property
     def end(self) -> tuple[State, str, str, float] | None:
-        """Return (verdict, cause, message, time) if the task ended and was not resumed since.
+        """Return the (verdict, cause, message, time) of the task's end; None if it has not ended or was resumed since.
 
         A success is final, whatever is recorded later; a newer job undoes any other end.
         """
@@ -284,7 +284,7 @@ class TaskFacts:
 
     @property
     def state(self) -> State:
-        """Return the state, derived from the facts."""
+        """Return the task's state, derived from the facts."""
         end = self.end
         if end is not None:
             return end[0]
@@ -299,7 +299,7 @@ class TaskFacts:
 
     @property
     def reason(self) -> str:
-        """Return why the task waits, as text; empty if it does not."""
+        """Return why the task waits; empty if it does not."""
         if self.state is not State.QUEUED:
             return ""
         return self.jobs[self.newest_job].reason[1]

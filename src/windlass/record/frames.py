@@ -1,4 +1,4 @@
-"""Wire format: each record is a line, `LLLLLLLL CCCCCCCC {json}` and a newline.
+"""Format of records in a file: each is a line, `LLLLLLLL CCCCCCCC {json}` and a newline.
 
 L is the length and C the crc32 of the JSON bytes, both in eight hex digits. A line that does not match them
 is damaged: at the end of a file it is a torn write, elsewhere it is skipped and counted. The same frames
@@ -27,7 +27,7 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Record:
-    """Event in a journal.
+    """Record in a journal: one event.
 
     Attributes:
         kind: the kind of event, one of those in `windlass.record.events`.
@@ -45,7 +45,7 @@ class Record:
 
 
 def encode(record: Record) -> bytes:
-    """Return the framed line of a record; raises ValueError if a fact has the name of a field of `Record`."""
+    """Return the framed line for a record; raises ValueError if a fact has the name of one of `Record`'s fields."""
     if not _OWN_FIELDS.isdisjoint(record.data):
         raise ValueError(f"a {record.kind} record cannot hold facts named {sorted(_OWN_FIELDS & set(record.data))}")
     fields = {"kind": record.kind, "writer": record.writer, "seq": record.seq, "at": round(record.at, 6), **record.data}
@@ -54,18 +54,18 @@ def encode(record: Record) -> bytes:
 
 
 def frame(body: bytes) -> bytes:
-    """Return the framed line of a record's JSON bytes."""
+    """Return the framed line for a record's JSON bytes."""
     return b"%08x %08x %s\n" % (len(body), zlib.crc32(body), body)
 
 
 def decode(line: bytes) -> Record | None:
-    """Decode one line (with or without its newline); None if it is damaged."""
+    """Decode one line, with or without its newline; return None if it is damaged."""
     body = _body(line)
     return None if body is None else _parse([body])[0]
 
 
 def _body(line: bytes) -> bytes | None:
-    """Return the JSON bytes of a line; None if it does not match its length and checksum."""
+    """Return the JSON bytes in a line; None if they do not match its length and checksum."""
     body = line[HEADER:].rstrip(b"\n")
     try:
         is_whole = int(line[:8], 16) == len(body) and int(line[9:17], 16) == zlib.crc32(body)
@@ -75,7 +75,9 @@ def _body(line: bytes) -> bytes | None:
 
 
 def _bodies_if_all_whole(content: bytes) -> list[bytes] | None:
-    """Return the bodies of all lines, five times as fast; None if the lines must be checked one by one."""
+    """Return the bodies of all lines, five times as fast as one by one; None if the lines must be checked one by
+    one.
+    """
     lines = content.split(b"\n")
     del lines[-1]
     num, heads = len(lines), b"".join([line[:HEADER] for line in lines])
@@ -91,7 +93,7 @@ def _bodies_if_all_whole(content: bytes) -> list[bytes] | None:
 
 
 def _parse(bodies: list[bytes]) -> list[Record | None]:
-    """Parse many bodies in one call of the JSON parser, which is twice as fast as a call for each."""
+    """Parse many bodies with one call of the JSON parser, which is twice as fast as a call for each."""
     try:
         found = decode_json(b"[" + b",".join(bodies) + b"]")
         if len(found) == len(bodies):

@@ -30,7 +30,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 class JournalWriter:
-    """Writer that appends records to its own file.
+    """Writer of a journal, which appends records to its own file.
 
     Args:
         folder: the run's journal folder; created if missing.
@@ -132,7 +132,7 @@ class JournalWriter:
 
 
 class JournalReader:
-    """Reader that follows a journal folder; each record is returned once, in file order per writer.
+    """Reader that follows a journal folder; each record is returned once, in file order for each writer.
 
     Args:
         prefix: read only writers whose name has this prefix.
@@ -151,7 +151,7 @@ class JournalReader:
 
     @property
     def num_damaged(self) -> int:
-        """Return the number of skipped lines, records and files: damaged or unreadable.
+        """Return how many lines, records and files were skipped because they are damaged or unreadable.
 
         Damaged lines at the end of a file count too; a torn tail, which has no newline, does not.
         """
@@ -191,7 +191,8 @@ class JournalReader:
         return found
 
     def _list(self, is_fresh: bool) -> list[str]:
-        """Return the files to follow. An unchanged folder is not listed again: with a big gang that takes long.
+        """Return the files to follow. A folder is listed again only if it changed, since that takes long for a big
+        gang.
 
         Two changes within one tick of the file system's clock look like one, so a recently changed folder is listed again.
         """
@@ -222,5 +223,5 @@ class JournalReader:
 
 
 def read_journal(folder: Path, *, skip: tuple[str, ...] = ()) -> list[Record]:
-    """Return all records of a journal folder, except those of the kinds in `skip`."""
+    """Return all records in a journal folder, except those whose kind is in `skip`."""
     return JournalReader(folder, skip=skip).poll()

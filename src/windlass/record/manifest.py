@@ -1,4 +1,4 @@
-"""Manifest of a folder or a file: sizes and checksums, so that a torn or changed copy is never trusted.
+"""Manifest of a folder or a file: sizes and checksums, so that an incomplete or changed copy is never trusted.
 
 The manifest of a checkpoint folder is `manifest.json` inside it, so that it moves with the folder. The manifest of a file
 is `<file>.manifest.json` beside it, and so is that of a folder with only user content (`is_beside`). It is written last,
@@ -57,7 +57,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Contents of a folder or a file, sorted by path; `step` is a checkpoint's training step, otherwise -1."""
+    """Contents of a folder or a file, sorted by path; `step` is a checkpoint's training step, or -1."""
 
     entries: tuple[ManifestEntry, ...]
     step: int = -1
@@ -70,7 +70,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Return the hex sha256 over all entries; it depends only on the content, not on place or time."""
+        """Return the hex sha256 over all entries, which depends only on the content, not on place or time."""
         import hashlib  # lazy: here and below, importing OpenSSL adds 4 ms to a supervisor's start
 
         digest = hashlib.sha256()
@@ -99,7 +99,7 @@ class Manifest:
 
 
 def manifest_path(path: Path, *, is_beside: bool = False) -> Path:
-    """Return the path of the manifest of a folder or file."""
+    """Return the path of a folder's or file's manifest."""
     is_inside = not is_beside and path.is_dir()
     return path / FOLDER_MANIFEST if is_inside else path.with_name(path.name + FILE_SUFFIX)
 
@@ -107,7 +107,8 @@ def manifest_path(path: Path, *, is_beside: bool = False) -> Path:
 def build_manifest(
     path: Path, *, step: int = -1, at: float = 0.0, is_durable: bool = False, is_beside: bool = False
 ) -> Manifest:
-    """Build the manifest of a folder or file by reading every byte, except its manifest, sockets and the like.
+    """Build the manifest of a folder or file by reading every byte; an existing manifest, sockets and the like are left
+    out.
 
     Args:
         is_durable: also sync every file and folder to disk.
@@ -216,7 +217,8 @@ def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
 
 
 def differences(path: Path, manifest: Manifest, *, reads: bool = True) -> list[tuple[str, str]]:
-    """Return (relative path, problem) of each file that differs from the manifest; additional files are ignored.
+    """Return a (relative path, problem) pair for each file that differs from the manifest; additional files are
+    ignored.
 
     Sizes are compared before anything is read, so a torn copy is detected quickly.
 

@@ -1,4 +1,4 @@
-"""Redact secrets in a stream of bytes, fast enough for logs.
+"""Redaction of secrets in a stream of bytes, fast enough for logs.
 
 Every form of every secret (see `secret_forms`) is a *pattern*. A pattern of 7 bytes or more, at any position, contains
 a complete 4-byte word at an offset that is a multiple of 4. So a text contains no pattern if none of its aligned words
@@ -76,7 +76,7 @@ class Redactor:
         return {name for _, _, name in self._find_matches(data)}
 
     def feed(self, data: bytes, is_final: bool) -> tuple[bytes, int]:
-        """Redact the part of `data` whose result no later byte can change.
+        """Redact the part of `data` whose result cannot depend on later bytes.
 
         Returns:
             The redacted bytes, and the number of bytes of `data` that they replace: all of them if `is_final`.
@@ -97,7 +97,7 @@ class Redactor:
         return b"".join(pieces), limit
 
     def redact(self, data: bytes) -> bytes:
-        """Redact a complete text."""
+        """Redact complete data."""
         return self.feed(data, True)[0]
 
     def redact_text(self, text: str) -> str:
@@ -108,7 +108,7 @@ class Redactor:
             return self.redact(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _find_matches(self, data: bytes) -> list[_Match]:
-        """Return all matches of patterns, overlapping ones included, from left to right."""
+        """Return all matches of patterns from left to right, including overlapping ones."""
         found = []
         for start, pattern in self._inner.candidates(data, 0):
             if data.startswith(pattern, start):
@@ -122,7 +122,7 @@ class Redactor:
         return found
 
     def _find_partials(self, data: bytes) -> list[int]:
-        """Return the positions at which the end of `data` could begin a pattern, ascending."""
+        """Return the positions, ascending, from which the end of `data` could be the beginning of a pattern."""
         size = len(data)
         found = set()
         for start, pattern in self._opening.candidates(data, max(0, size - self._longest + 1)):
@@ -134,7 +134,7 @@ class Redactor:
         return sorted(found)
 
     def _settle(self, matches: Sequence[_Match], partials: Sequence[int], size: int) -> tuple[list[_Match], int]:
-        """Join matches to regions, up to where later bytes could change them.
+        """Join matches into regions, up to the position where later bytes could change them.
 
         Returns:
             The regions, and the position up to which they are final.
@@ -167,7 +167,9 @@ class Redactor:
 
 
 class _WordTable:
-    """Table that finds possible positions of patterns by a 4-byte word of each, for each of the four alignments."""
+    """Table that finds where patterns may occur, using one 4-byte word of each pattern for each of the four
+    alignments.
+    """
 
     def __init__(self, patterns: Iterable[tuple[bytes, Iterable[int]]]) -> None:
         self._places: dict[int, list[tuple[bytes, int]]] = {}
@@ -202,7 +204,7 @@ class _WordTable:
 
 
 def _rare_offsets(pattern: bytes) -> list[int]:
-    """Return, for each alignment, the offset of the word that is least likely in an ordinary log."""
+    """Return the offset of the word that is least likely in an ordinary log, for each alignment."""
     return [
         max(range(phase, len(pattern) - _WORD + 1, _WORD), key=lambda offset: _rarity(pattern[offset : offset + _WORD]))
         for phase in range(_WORD)

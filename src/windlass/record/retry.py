@@ -21,7 +21,7 @@ DOOMED_WITHIN_S = 600.0
 
 @dataclass(frozen=True)
 class Budgets:
-    """Maximum number of lost attempts, by kind of cause."""
+    """Maximum number of lost attempts for each kind of cause."""
 
     interrupted: int = 50
     failed: int = 0
@@ -37,7 +37,7 @@ class Decision:
 
 
 def decide(task: TaskFacts, budgets: Budgets) -> Decision:
-    """Return the decision after the task's newest attempt, which must have ended."""
+    """Return the decision about a task whose newest attempt has ended."""
     newest = task.newest_attempt
     if newest is None or newest.end is None:
         raise ValueError(f"task {task.name}: the newest attempt has not ended")
@@ -63,7 +63,7 @@ def decide(task: TaskFacts, budgets: Budgets) -> Decision:
 
 
 def end_of_chain(task: TaskFacts, link: int, num_links: int) -> Decision | None:
-    """Return the end of a task that needs another link but may have no more; None if it may.
+    """Return the end of a task that needs another link but may not have one; None if it may.
 
     Args:
         link: number of the newest link that began, over all jobs of the task since its budgets were reset.

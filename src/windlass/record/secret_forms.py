@@ -74,7 +74,7 @@ def _forms_of_whole(value: bytes) -> Iterator[bytes]:
 
 
 def _base64_forms(value: bytes) -> Iterator[bytes]:
-    """Yield the encodings of `value` alone, and the characters that it determines at each of the three alignments."""
+    """Yield the encoding of `value` alone, and the characters that it determines at each of the three alignments."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(value)
         for shift in range(3):
@@ -124,7 +124,7 @@ def _wide_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _html_forms(value: bytes) -> Iterator[bytes]:
-    """Yield HTML escapes of Python, Django, Go, PHP, XML and Mustache, and those between tags, where quotes may stay."""
+    """Yield the HTML escapes that Python, Django, Go, PHP, XML and Mustache write, also with quotes unescaped."""
     text = value.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
     for double, single in _HTML_QUOTES:
         form = text.replace(b'"', double).replace(b"'", single)
@@ -139,7 +139,7 @@ def _html_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _text_forms(value: bytes) -> Iterator[bytes]:
-    """Yield JSON, YAML, `repr`, doubled quotes and shell quoting, without the surrounding quotes."""
+    """Yield the forms in JSON, YAML, `repr`, doubled quotes and shell quoting, without the surrounding quotes."""
     yield repr(value)[2:-1].encode()
     yield value.replace(b"'", b"'\"'\"'")
     yield value.replace(b"'", b"'\\''")
@@ -162,7 +162,7 @@ def _text_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _json_form(text: str, escaped: str, digits: tuple[str, str], *, is_ascii: bool) -> str:
-    r"""Return a JSON string from an encoder that also writes these characters as `\u`.
+    r"""Return a JSON string as written by an encoder that also writes these characters as `\u`.
 
     Args:
         digits: format of the codes of these characters, and of all others: lower or upper case hex.
@@ -181,7 +181,7 @@ def _json_form(text: str, escaped: str, digits: tuple[str, str], *, is_ascii: bo
 
 
 def _yaml_form(text: str) -> str:
-    """Return a double-quoted scalar as PyYAML writes it without unicode; codes have two, four or eight digits."""
+    """Return a double-quoted scalar as PyYAML writes it without unicode; escapes have two, four or eight digits."""
     return _NOT_ASCII.sub(lambda match: _yaml_code(ord(match.group())), json.dumps(text, ensure_ascii=False)[1:-1])
 
 

@@ -1,4 +1,4 @@
-"""Required fields of each kind of record; a record without them is damaged.
+"""Fields that each kind of record requires; a record without them is damaged.
 
 Only facts that are read are listed, so a record of a later version with more facts is accepted.
 """
@@ -52,7 +52,7 @@ _OF_TASK: Mapping[str, _Types] = {"after": list, "replicas": int, "interrupted":
 
 
 def is_well_formed(record: Record) -> bool:
-    """Return whether a record has the required fields of its kind; True for unknown kinds of later versions."""
+    """Return whether a record has the fields that its kind requires; True for unknown kinds from later versions."""
     fields = _FIELDS.get(record.kind)
     if fields is None:
         return True

@@ -1,4 +1,4 @@
-"""State of a run: the facts in the records of its journal.
+"""State of a run: the facts that the records in its journal state.
 
 The facts do not depend on the order of records of different writers: every fact has one key (task, job, attempt,
 rank) and, where two writers may record the same key, a defined precedence. So a journal read in any order gives
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass
 class RunFacts:
-    """Facts in the journal of one run, except metrics.
+    """Facts about one run in its journal, except metrics.
 
     Attributes:
         num_damaged: number of damaged records, which were skipped.
@@ -74,7 +74,7 @@ class RunFacts:
 
     @property
     def num_attempts(self) -> int:
-        """Return the largest number of attempts of any task; tasks are not added up."""
+        """Return the largest number of attempts that any task had; tasks are not added up."""
         return max((len(task.attempts) for task in self.tasks.values()), default=0)
 
     @property
@@ -100,7 +100,7 @@ class RunFacts:
         return self.tasks[name]
 
     def apply(self, record: Record) -> None:
-        """Apply one record; unknown kinds (of later versions) are ignored, malformed records are counted."""
+        """Apply one record; unknown kinds (from later versions) are ignored, malformed records are counted."""
         handler = _HANDLERS.get(record.kind)
         if handler is None:
             return
@@ -116,7 +116,7 @@ class RunFacts:
 
 
 def fold(records: Iterable[Record]) -> RunFacts:
-    """Return the facts of a complete journal."""
+    """Return the facts in a complete journal."""
     facts = RunFacts()
     for record in records:
         facts.apply(record)
@@ -124,7 +124,7 @@ def fold(records: Iterable[Record]) -> RunFacts:
 
 
 def jobs_to_let_go(facts: RunFacts) -> dict[str, JobFacts]:
-    """Return held jobs, by task, that have no task left to wait for.
+    """Return the held jobs, by task, that no longer wait for any task.
 
     A job whose upstream task did not succeed is included: it starts and detects that.
     """
@@ -148,7 +148,7 @@ def _verdict(states: Iterable[State]) -> State:
 
 
 def _is_first(facts: RunFacts, record: Record, *key: str | int) -> bool:
-    """Return whether this is the first record of its fact; of two writers the earlier one counts."""
+    """Return whether this is the first record of its fact; if two writers record it, the earlier one counts."""
     said, key = (record.at, record.writer, record.seq), (record.kind, *key)
     known = facts.first_said.get(key)
     if known is not None and known <= said:
@@ -308,7 +308,9 @@ def _attempt_ended(facts: RunFacts, record: Record) -> None:
 
 
 def _end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
-    """Set the end: a supervisor's record outranks a client's, a later leader's outranks an earlier leader's, else the first counts."""
+    """Set an attempt's end: a supervisor's record outranks a client's, a later leader's outranks an earlier one's,
+    and otherwise the first counts.
+    """
     epoch = max(epoch, -1)
     precedence = (-record.seq if epoch >= 0 else 0, -record.at, record.writer, -record.seq)
     if epoch not in attempt.ends or precedence > attempt.ends[epoch][0]:
@@ -324,7 +326,7 @@ def _task_ended(facts: RunFacts, record: Record) -> None:
 
 
 def _end_order(end: tuple[State, str, str, float]) -> tuple[bool, float, str, str, str]:
-    """Return the sort key of an end: success first, then the earliest; further fields break ties."""
+    """Return the sort key of an end: success first, then the earliest; the other fields break ties."""
     return (end[0] is not State.SUCCEEDED, end[3], str(end[0]), end[1], end[2])
 
 

@@ -1,4 +1,4 @@
-"""Second copy of a task's end, in its job's folder: it survives damage to the journal file.
+"""Second copy of a task's end, in its job's folder, which survives damage to the journal file.
 
 The journal remains authoritative; the copy is read only if the journal has no end of the task. It is the same record,
 framed as in the journal, so it names its writer and the number of records in that writer's file.
@@ -24,7 +24,7 @@ def write_verdict(job_folder: Path, record: Record) -> None:
 
 
 def read_verdict(job_folder: Path) -> Record | None:
-    """Return the copy; None if it is missing or damaged."""
+    """Return the copy of the record; None if it is missing or damaged."""
     try:
         record = decode((job_folder / VERDICT).read_bytes())
     except OSError:

@@ -1,1 +1,1 @@
-"""Reader of YAML 1.2."""
+"""Reader for YAML 1.2."""

@@ -1,4 +1,4 @@
-"""Compose document nodes from YAML 1.2 text, using PyYAML's events.
+"""Parser that composes document nodes from YAML 1.2 text, using PyYAML's events.
 
 Composing from events keeps the position of every key and value. Excessive depth, alias expansion, duplicate keys and
 several documents are refused with their place instead of crashing.
@@ -63,7 +63,7 @@ def decode_text(content: bytes, *, source: str) -> str:
 
 
 def too_large(place: SourcePlace, limit: int) -> Problem:
-    """Return the problem of a file above the size limit."""
+    """Return the problem for a file above the size limit."""
     return Problem(
         f"the file is larger than {limit >> 20} MiB", "yaml-limits", place, "check that it is the right file"
     )
@@ -86,12 +86,12 @@ def compose(
 
 
 class _Refused(Exception):
-    """Error after which reading cannot continue; its problem is already recorded."""
+    """Raised if reading cannot continue; the problem is already recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Node with its depth and its number of nodes, counting expanded aliases."""
+    """Node, with its depth and the number of nodes in it, counting expanded aliases."""
 
     node: Node
     size: int
@@ -113,7 +113,7 @@ class _Composer:
         self.problems: list[Problem] = []
 
     def document(self) -> Node | None:
-        """Return the only document of the text."""
+        """Return the root node of the only document in the text."""
         import yaml  # lazy: PyYAML costs 25 ms
 
         try:
@@ -282,7 +282,7 @@ class _Composer:
         return _around(MappingNode(tuple((merged | entries).values()), place), parts)
 
     def _merged(self, node: Node, place: SourcePlace) -> Iterator[MappingEntry]:
-        """Yield the entries merged by `<<: *a` or `<<: [*a, *b]`; the first value of a key is used."""
+        """Yield the entries merged by `<<: *a` or `<<: [*a, *b]`; if a key occurs twice, its first value counts."""
         sources = node.items if isinstance(node, SequenceNode) else (node,)
         for source in sources:
             if not isinstance(source, MappingNode):
@@ -329,12 +329,12 @@ class _Composer:
 
 
 def _around(node: Node, parts: list[_Part]) -> _Part:
-    """Return the part for a collection, given its items."""
+    """Return the part for a collection, given the parts of its items."""
     return _Part(node, 1 + sum(part.size for part in parts), 1 + max((part.height for part in parts), default=0))
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
-    """Yield parse events from libyaml if available, else from the slower pure parser."""
+    """Yield parse events, from libyaml if it is available, otherwise from the slower pure parser."""
     import yaml  # lazy: as in `document`
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,4 +1,4 @@
-"""Plain scalars of YAML 1.2: only the core schema, nothing of YAML 1.1.
+"""Plain scalars in YAML 1.2: only the core schema, nothing from YAML 1.1.
 
 Source: YAML 1.2.2, section 10.3.2. Thus `no`, `on`, `yes` and `24:00:00` are text, and `1e-6` is a number.
 """
@@ -26,7 +26,7 @@ _MAX_DIGITS = 1000
 
 
 def resolve_scalar(text: str) -> bool | int | float | str | None:
-    """Return the value of a plain scalar. Raises ValueError for a number out of range."""
+    """Return the value of a plain scalar. Raises ValueError for a number that is out of range."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] not in "+-.0123456789":

@@ -1,4 +1,4 @@
-"""Messages and hints for syntax errors of the YAML parser."""
+"""Messages and hints for syntax errors reported by the YAML parser."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _OPEN = ("a quote is never closed", "a list `[...]`", "a key has no")
 
 
 class YamlMark(Protocol):
-    """Position in a string from either PyYAML parser, counted from 0."""
+    """Position in a text, as either of PyYAML's parsers reports it, counted from 0."""
 
     @property
     def line(self) -> int:
