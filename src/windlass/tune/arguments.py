@@ -1,4 +1,4 @@
-"""Check of argument names: unknown names raise an error with the nearest name in the hint."""
+"""Check of argument names: an unknown name raises an error with the nearest name as the hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def refuses_unknown(cls: type[T]) -> type[T]:
-    """Make a class refuse unknown arguments with a `UsageError` instead of a `TypeError`."""
+    """Make a class reject unknown arguments with a `UsageError` instead of a `TypeError`."""
     plain: Callable[..., None] = cls.__init__
     known = [name for name in inspect.signature(plain).parameters if name != "self"]
 
@@ -30,7 +30,7 @@ def refuses_unknown(cls: type[T]) -> type[T]:
 
 
 def check_known(callee: str, arguments: dict[str, Any], known: list[str]) -> None:
-    """Check that the names of `arguments` are in `known`.
+    """Check that all names in `arguments` are in `known`.
 
     Raises:
         UsageError: a name is unknown; the hint has the nearest known name, or all of them.

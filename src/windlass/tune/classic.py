@@ -1,4 +1,4 @@
-"""`tune.run` and `tune.run_experiments`: a sweep as one call, as in Ray Tune's first interface."""
+"""`tune.run` and `tune.run_experiments`: a sweep in a single call, as in Ray Tune's first interface."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["TuneError", "run", "run_experiments"]
 
 
 class TuneError(WindlassError, RuntimeError):
-    """Trials of `tune.run` failed."""
+    """Error for `tune.run` if trials have failed."""
 
     default_code = "trial-failed"
 
@@ -78,7 +78,9 @@ _REFUSED = {
 
 
 def run(run_or_experiment: Any, **arguments: Any) -> ExperimentAnalysis:
-    """Run a sweep to its end; blocks. The arguments are those of Ray Tune's `tune.run`, all by name.
+    """Run a sweep to its end. Blocks.
+
+    The arguments are those of Ray Tune's `tune.run`, and must be passed by name.
 
     Args:
         run_or_experiment: a function, a class, a registered name, or an `Experiment`.
@@ -109,7 +111,7 @@ def run(run_or_experiment: Any, **arguments: Any) -> ExperimentAnalysis:
 
 
 def run_experiments(experiments: Any, **arguments: Any) -> list[TrialView]:
-    """Run experiments one after another; blocks. Returns the trials of all.
+    """Run experiments one after another, and return all their trials. Blocks.
 
     Args:
         experiments: an `Experiment`, a list of them, or `{name: {"run": trainable, "stop": ..., ...}}`.
@@ -161,7 +163,10 @@ def _sync(arguments: Any) -> SyncConfig:
 
 
 def _checkpoints(arguments: Mapping[str, Any]) -> CheckpointConfig:
-    """Return `checkpoint_config`, or one of the old arguments, with which a trial's end is saved only on request."""
+    """Return `checkpoint_config`, with the old arguments applied.
+
+    Unlike in a Tuner, a trial is saved at its end only on request.
+    """
     stated = arguments.get("checkpoint_config")
     config = CheckpointConfig(**stated) if isinstance(stated, Mapping) else copy.copy(stated) or CheckpointConfig()
     attribute = arguments.get("checkpoint_score_attr")
@@ -175,7 +180,7 @@ def _checkpoints(arguments: Mapping[str, Any]) -> CheckpointConfig:
 
 
 def _resume(arguments: Mapping[str, Any]) -> ResumeConfig | None:
-    """Return the resume options for `resume=` (True, "AUTO" or its variants); None starts a new sweep."""
+    """Return the options for `resume=` (True, "AUTO" or its variants), or None to start a new sweep."""
     word = arguments.get("resume")
     if arguments.get("resume_config") is not None or word in (None, False):
         stated: ResumeConfig | None = arguments.get("resume_config")
@@ -194,7 +199,7 @@ def _resume(arguments: Mapping[str, Any]) -> ResumeConfig | None:
 
 
 def newest_of(folder: Path) -> Path:
-    """Return the folder of the newest sweep of a name: `digits-3` if there are `digits` and `digits-2`."""
+    """Return the folder of the newest sweep with a name: `digits-3` if there are `digits`, `digits-2` and `digits-3`."""
     found: Sequence[Path] = [folder]
     number = 2
     while Tuner.can_restore(folder.with_name(f"{folder.name}-{number}")):

@@ -1,4 +1,4 @@
-"""Errors of arguments that are also ValueErrors and TypeErrors, as Ray Tune raises.
+"""Errors about arguments that are also ValueErrors or TypeErrors, as Ray Tune raises.
 
 UsageError
 +-- BadValueError  also a ValueError    an invalid value, or one that does not fit another
@@ -17,16 +17,16 @@ __all__ = ["BadTypeError", "BadValueError", "MismatchError", "MissingError"]
 
 
 class BadValueError(UsageError, ValueError):
-    """Invalid value."""
+    """Error for an invalid value."""
 
 
 class BadTypeError(UsageError, TypeError):
-    """Unknown argument, or object of the wrong kind."""
+    """Error for an unknown argument, or an object of the wrong kind."""
 
 
 class MissingError(NotFoundError, ValueError):
-    """Named object that does not exist."""
+    """Error for a name under which nothing exists."""
 
 
 class MismatchError(PreconditionError, ValueError):
-    """Object that differs from the one that the sweep was started with."""
+    """Error for an object that differs from the one with which the sweep was started."""

@@ -1,4 +1,4 @@
-"""`tune.Experiment`: the arguments of `tune.run` as a value, one of several that `tune.run_experiments` runs."""
+"""`tune.Experiment`: the arguments of one `tune.run` as a value, of which `tune.run_experiments` runs several."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = (
 
 
 class Experiment:
-    """Trainable with its settings: those arguments of `tune.run` that define what runs.
+    """Trainable with its settings, which are those arguments of `tune.run` that define what runs.
 
     Attributes:
         name: of the sweep.
@@ -52,7 +52,10 @@ class Experiment:
 
     @classmethod
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
-        """Read the dictionary form: `run`, and settings; `env` goes into `config`, where RLlib looks for it."""
+        """Create an experiment from a dictionary with `run` and settings.
+
+        `env` is moved into `config`, where RLlib looks for it.
+        """
         if "run" not in spec:
             message = f"experiment {name!r} has no `run`"
             raise BadValueError(message, hint="add 'run': trainable", code="missing-argument")
@@ -63,7 +66,7 @@ class Experiment:
 
 
 def read_experiments(experiments: Any) -> list[Experiment]:
-    """Read an experiment, a list of them, or a dictionary of their dictionary forms by name."""
+    """Return the experiments in an experiment, a list of them, or a dictionary of their dictionary forms by name."""
     if isinstance(experiments, Experiment):
         return [experiments]
     if isinstance(experiments, Mapping):

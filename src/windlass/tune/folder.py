@@ -1,4 +1,4 @@
-"""Layout of a sweep's folder, except the files that `sweep` and some executors write.
+"""Layout of a sweep's folder, except for the files that `sweep` and some executors write.
 
 <storage_path>/<name>/
     journal/head.wj                              the sweep; all other state is derived from it
@@ -22,23 +22,23 @@ HEAD = "head"
 
 @dataclass(frozen=True, slots=True)
 class SweepFolder:
-    """Paths of a sweep; creates nothing."""
+    """Paths in a sweep's folder. Creates nothing."""
 
     path: Path
 
     @property
     def journal(self) -> Path:
-        """Folder of the journal, which holds only the head's file."""
+        """Folder of the journal, which contains only the head's file."""
         return self.path / "journal"
 
     @property
     def head_journal(self) -> Path:
-        """Journal; its lock is the head's lease."""
+        """Journal file, whose lock is the head's lease."""
         return self.journal / "head.wj"
 
     @property
     def head_note(self) -> Path:
-        """Host and process of the head, for the error message of a second one."""
+        """File with the head's host and process, for the error message that a second head gets."""
         return self.journal / "head.json"
 
     @property
@@ -48,17 +48,17 @@ class SweepFolder:
 
     @property
     def spools(self) -> Path:
-        """Folder of the workers' messages."""
+        """Folder for the workers' messages."""
         return self.path / "spools"
 
     @property
     def control(self) -> Path:
-        """Requests to the head."""
+        """Folder for requests to the head."""
         return self.path / "control"
 
     @property
     def followers(self) -> Path:
-        """Folder of the followers' positions."""
+        """Folder for the positions of followers in the journal."""
         return self.path / "followers"
 
     def checkpoint(self, trial: str, iteration: int, attempt: int) -> Path:
@@ -71,5 +71,5 @@ class SweepFolder:
 
 
 def checkpoint_name(iteration: int, attempt: int) -> str:
-    """Return the last part of a checkpoint's path."""
+    """Return the last part of the path of a checkpoint."""
     return f"{iteration:06d}-{attempt}"

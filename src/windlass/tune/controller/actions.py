@@ -1,4 +1,7 @@
-"""Actions on the trials of a sweep, each with its record; the searcher and the scheduler learn of them. Pure."""
+"""Actions on the trials of a sweep. Pure.
+
+Each action adds a record, and notifies the searcher and the scheduler.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Data = dict[str, Any]
 
 
 class SweepActions:
-    """State of one sweep, and what can be done to its trials.
+    """State of a sweep, and the actions that can be taken on its trials.
 
     Args:
         searcher: an opened searcher.
@@ -63,7 +66,7 @@ class SweepActions:
         self.num_told = 0
 
     def saved(self, trial: str, attempt: int, iteration: int, path: str) -> None:
-        """Process a checkpoint that an attempt committed."""
+        """Process a checkpoint that an attempt has committed."""
         open_attempt = self._open_attempt(trial, attempt)
         if open_attempt is None or (iteration <= open_attempt.saved_at and trial not in self.state.awaited_saves):
             return
@@ -76,7 +79,7 @@ class SweepActions:
         return open_attempt if open_attempt is not None and open_attempt.attempt == attempt else None
 
     def stop(self, trial: Trial, why: str) -> None:
-        """End a trial at a user's request, because of a limit, or when the sweep is restored."""
+        """End a trial because of a user's request, a limit, or a restore of the sweep."""
         if not trial.status.is_over:
             self.state.acts.append({"act": "stop", "trial": trial.id, "why": why})
             self.end_trial(trial, why)
@@ -101,12 +104,12 @@ class SweepActions:
         self.state.end(trial, TrialStatus.TERMINATED, why)
 
     def _end_for_scheduler(self, trial: Trial, why: str) -> None:
-        """End a trial at the scheduler's decision; notify only the searcher."""
+        """End a trial because the scheduler decided so, and notify only the searcher."""
         self._terminate(trial, why, halts=True)
         self._tell_end(trial, trial.last)
 
     def line(self, kind: str, data: Data, *, is_first: bool = False) -> None:
-        """Add a record; with `is_first`, put it before the records that it caused."""
+        """Add a record; with `is_first`, put it before the records that it has caused."""
         state = self.state
         if state.acts:
             data["acts"] = state.acts
@@ -114,7 +117,7 @@ class SweepActions:
         state.lines.insert(self._mark if is_first else len(state.lines), (kind, data))
 
     def take(self) -> tuple[list[tuple[str, Data]], list[Command]]:
-        """Return and clear the records and commands since the last call."""
+        """Return the records and commands added since the last call, and clear them."""
         state = self.state
         found = state.lines, state.commands
         state.lines, state.commands = [], []
@@ -122,7 +125,7 @@ class SweepActions:
 
 
 def metric_of(settings: SweepSettings, scheduler: SweepScheduler) -> tuple[str, bool]:
-    """Return the first metric of the sweep or scheduler (`-` if none), and whether higher is better."""
+    """Return the first metric of the sweep or the scheduler (`-` if there is none), and whether higher is better."""
     if settings.objectives.metrics:
         return settings.objectives.metrics[0], settings.objectives.is_max[0]
     return (scheduler.metric or "-"), scheduler.mode != "min"

@@ -1,4 +1,4 @@
-"""Retention of checkpoints: each trial's best and newest, and those that a trial will restore from."""
+"""Retention of checkpoints: the best and the newest of each trial, and those that a trial will restore from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Kept:
 
 
 class CheckpointRetention:
-    """Committed checkpoints of all trials. Pure: it returns what to delete, and deletes nothing."""
+    """Committed checkpoints of all trials. Pure: it returns what is to be deleted, and deletes nothing itself."""
 
     __slots__ = ("_kept", "_refs", "keep")
 
@@ -34,7 +34,7 @@ class CheckpointRetention:
         self._refs: dict[str, int] = {}
 
     def add(self, saved: SavedState, metrics: Mapping[str, Any] | None) -> Sequence[SavedState]:
-        """Add a committed checkpoint, with its iteration's metrics if known; return the checkpoints to delete."""
+        """Add a committed checkpoint with the metrics of its iteration, if known; return the checkpoints to delete."""
         kept = self._kept.setdefault(saved.trial, [])
         if kept and kept[-1].saved.path == saved.path:
             return ()
@@ -49,12 +49,12 @@ class CheckpointRetention:
             kept[-1].seconds = _seconds(metrics)
 
     def seconds_at(self, saved: SavedState) -> float:
-        """Return `time_total_s` at a checkpoint's iteration; 0 if unknown."""
+        """Return `time_total_s` at the iteration of a checkpoint, or 0 if unknown."""
         kept = self._kept.get(saved.trial, ())
         return next((entry.seconds for entry in kept if entry.saved.path == saved.path), 0.0)
 
     def find(self, wanted: SavedState) -> SavedState | None:
-        """Return this checkpoint, one of the same iteration, or the trial's newest; None if it has none."""
+        """Return this checkpoint, one from the same iteration, or the trial's newest; None if the trial has none."""
         kept = self._kept.get(wanted.trial)
         if not kept:
             return None
@@ -72,7 +72,7 @@ class CheckpointRetention:
             self._refs[saved.path] = self._refs.get(saved.path, 0) + 1
 
     def release(self, saved: SavedState | None) -> Sequence[SavedState]:
-        """Undo one `hold`; return the checkpoints that can now be deleted."""
+        """Undo one call of `hold`; return the checkpoints that can now be deleted."""
         if saved is None or not saved.path:
             return ()
         num_refs = self._refs[saved.path] - 1
@@ -83,7 +83,7 @@ class CheckpointRetention:
         return self._surplus(saved.trial)
 
     def _score(self, saved: SavedState, metrics: Mapping[str, Any] | None) -> float:
-        """Return a checkpoint's score; higher is better, and minus infinity means no score."""
+        """Return the score of a checkpoint; higher is better, and minus infinity stands for no score."""
         if not self.keep.score_attribute:
             return float(saved.iteration)
         value = (metrics or {}).get(self.keep.score_attribute)
@@ -113,7 +113,7 @@ _NUM_PROBLEMS = 8
 
 
 class Deletion:
-    """Background thread that deletes checkpoints, because a large folder can take seconds.
+    """Background thread that deletes checkpoints, because deleting a large folder can take seconds.
 
     Args:
         drop: deletes a checkpoint by path or URL; a missing one is no error. None: `windlass.tune.storage.delete`.
@@ -137,7 +137,7 @@ class Deletion:
             self._paths.put(path)
 
     def close(self) -> None:
-        """Wait until everything is deleted."""
+        """Wait until all queued checkpoints have been deleted."""
         if self._thread is not None:
             self._paths.put(None)
             self._thread.join()

@@ -72,7 +72,7 @@ _IDLE_SEARCH_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOutcome:
-    """Outcome of running a head.
+    """Outcome of running a sweep's controller.
 
     Attributes:
         why: reason why the sweep ended or was interrupted.
@@ -86,7 +86,9 @@ class HeadOutcome:
 
 
 class Controller:
-    """Controller of one sweep: `Controller(...).run()`, or `Controller.restore(...).run()` after a crash.
+    """Controller of one sweep.
+
+    Call `Controller(...).run()` or, after a crash, `Controller.restore(...).run()`.
 
     Args:
         settings: the settings of the sweep.
@@ -146,7 +148,7 @@ class Controller:
     def restore(
         cls, *, settings: SweepSettings, resume: Resume | None = None, extend: Extension | None = None, **arguments: Any
     ) -> Controller:
-        """Restore the sweep in a folder to exactly where it stopped; idempotent.
+        """Restore the sweep in a folder to exactly where it stopped. Idempotent.
 
         Args:
             settings: only `resources` is used, and only if it is a function; the journal holds the rest.
@@ -160,7 +162,7 @@ class Controller:
         return controller
 
     def run(self) -> HeadOutcome:
-        """Run the sweep until it ends or this process is asked to stop; blocks.
+        """Run the sweep until it ends or this process is asked to stop. Blocks.
 
         The first SIGINT or SIGTERM lets trials save and leaves the sweep restorable; a second one stops immediately.
 
@@ -235,7 +237,7 @@ class Controller:
         self._journal.sync(is_urgent=True)
 
     def _begin_with(self, origin: SweepOrigin | None, extension: Extension) -> SweepSettings:
-        """Open the searcher for the sweep as it is now; return the sweep's original settings."""
+        """Open the searcher for the sweep in its current form; return the sweep's original settings."""
         original = self.settings
         fill_in_metric(self._scheduler, original.objectives if origin is None else origin.settings.objectives)
         if origin is not None:
@@ -278,7 +280,7 @@ class Controller:
         self._allocation.fill()
 
     def _is_asked_to_end(self) -> bool:
-        """Return whether a signal or a request asked this head to stop before it was ready."""
+        """Return whether a signal or a request has asked this head to stop before it is ready."""
         return bool(self._signals.asked) or any(
             asked.what in ("stop-all", "pause") for _, asked in read_requests(self.folder)
         )
@@ -292,7 +294,7 @@ class Controller:
     # ------------------------------------------------------------------------------------------------------ the loop
 
     def _turn(self) -> bool:
-        """Take events, decide, write, send commands and fill free slots; False when nothing is left to do."""
+        """Take events, decide, write, send commands and fill free slots; return False once nothing is left to do."""
         events = self._poll()
         self._at = self._journal.now()
         for event in events:
@@ -310,7 +312,7 @@ class Controller:
         return not self._is_over()
 
     def _poll(self) -> list[Any]:
-        """Fetch all events; wait for the first, but no longer than until the next task is due."""
+        """Fetch all events, waiting for the first, but no longer than until the next task is due."""
         left = self._journal.sync()
         timeout_s = min(_LOOK_EVERY_S, left) if left >= 0 else _LOOK_EVERY_S
         if self.core.searcher.learns:
@@ -321,7 +323,7 @@ class Controller:
         return self.executor.poll(timeout_s)
 
     def _apply(self, event: Input) -> None:
-        """Apply an event to the core; if that fails, write the earlier decisions first."""
+        """Apply an event to the core; if that fails, write the decisions made before it."""
         state = self.core.state
         num_lines, num_commands = len(state.lines), len(state.commands)
         try:
@@ -389,7 +391,7 @@ class Controller:
             self._apply(UserRequest(what="pause", facts={"why": f"{self._signals.asked}: the head was told to stop"}))
 
     def _end_idle_search(self, has_news: bool) -> None:
-        """End the search if the searcher suggests nothing although no trial is left to wait for."""
+        """End the search if the searcher suggests nothing although there is no trial left to wait for."""
         core, found = self.core, self._allocation
         if has_news or not found.waits_for_searcher or core.state.open_attempts or core.num_live:
             self._idle_since = None
@@ -439,5 +441,5 @@ class Controller:
 
 
 def _is_final(command: Command) -> bool:
-    """Return whether a command is irreversible; its reason must then be on disk before it is sent."""
+    """Return whether a command is irreversible, so that its reason must be on disk before it is sent."""
     return isinstance(command, (Halt, Drop)) or (isinstance(command, StartAttempt) and bool(command.restore_from))

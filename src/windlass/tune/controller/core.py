@@ -1,4 +1,4 @@
-"""Pure core of the controller: it turns events into journal records and commands.
+"""Pure core of the controller, which turns events into journal records and commands.
 
 It uses no clock, files or randomness, so the same events in the same order give the same sweep, whether live,
 restored from the journal, or simulated. The cost of an event does not depend on the number of trials.
@@ -46,7 +46,7 @@ __all__ = ["Core"]
 
 
 class Core(SweepActions):
-    """State machine of one sweep: which event does what.
+    """State machine of one sweep: it defines what each event does.
 
     The arguments are those of `SweepActions`.
     """
@@ -80,7 +80,7 @@ class Core(SweepActions):
         }
 
     def apply(self, event: Input, at: float) -> None:
-        """Process an event that happened at wall time `at`; results go to `state.lines` and `state.commands`.
+        """Process an event that happened at wall time `at`; results are added to `state.lines` and `state.commands`.
 
         Events of attempts that are no longer open are ignored.
 
@@ -93,14 +93,14 @@ class Core(SweepActions):
         self._settle()
 
     def apply_report(self, trial: str, attempt: int, metrics: Metrics, saved: str, at: float) -> None:
-        """Apply an `AttemptReported` with these values, without an event object, to keep replays fast."""
+        """Apply an `AttemptReported` with these values, without creating the event, so that replays are fast."""
         self._begin(at)
         self.at = at
         self.reports.take(trial, attempt, metrics, saved)
         self._settle()
 
     def _begin(self, at: float) -> None:
-        """Count resource usage up to `at`; the time between two heads is not counted."""
+        """Count resource usage up to `at`, but not the time between two heads."""
         state = self.state
         self._mark = len(state.lines)
         if at > state.usage.at:
@@ -136,7 +136,10 @@ class Core(SweepActions):
         return True
 
     def _lost(self) -> Trial | None:
-        """Return a trial that lost its slot; it gets the next one, because it still runs for the scheduler."""
+        """Return a trial that lost its slot.
+
+        It gets the next free slot, because the scheduler regards it as running.
+        """
         waiting = self.state.table.pending.lost.values()
         return next((trial for trial in waiting if self.sweep.may_start(trial)), None)
 
@@ -156,15 +159,15 @@ class Core(SweepActions):
 
     @property
     def next_number(self) -> int:
-        """The number of the next trial."""
+        """Number that the next trial gets."""
         return len(self.state.table.trials)
 
     def meters_exceeded(self, now: float) -> str:
-        """Return the limit in the settings that is reached at wall time `now`; empty if none is."""
+        """Return the limit in the settings that is reached at wall time `now`, or an empty string if none is."""
         return self.state.usage.exceeded(self.settings, now)
 
     def wants_trials(self) -> bool:
-        """Return whether another trial may be requested from the searcher."""
+        """Return whether the searcher may be asked for another trial."""
         return not (self.search_ended or self.limit or self.ended_why or self.state.is_closing)
 
     # ---------------------------------------------------------------------------------------------------- the search
@@ -260,7 +263,7 @@ class Core(SweepActions):
             RequestHandler(self).close(f"trial {trial.id} failed, and fail_fast is set", saves=True)
 
     def _become(self, trial: Trial, event: AttemptEnded, *, is_old: bool) -> None:
-        """Move an unfinished trial to its next status after its attempt ended."""
+        """Move a trial to its next status after its attempt has ended."""
         after = after_end(trial, event, self.settings, is_old=is_old)
         if after.then is Then.GIVEN_UP:
             self._give_up(trial, after.why)

@@ -1,4 +1,4 @@
-"""Inputs of the controller's core, except executor events, and readers of their journal records."""
+"""Inputs of the controller's core, other than executor events, and readers for their journal records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEAD_LOST = "head-lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOpened:
-    """Start of a head; `number` 1 is the first."""
+    """Start of a sweep's head; `number` is 1 for the first one."""
 
     number: int
     host: str
@@ -48,7 +48,7 @@ class HeadOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSuggested:
-    """Next trial suggested by the searcher."""
+    """Next trial, as suggested by the searcher."""
 
     suggestion: Suggestion
     resources: Resources = ONE_CPU
@@ -56,14 +56,14 @@ class TrialSuggested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnded:
-    """End of the search: no more trials."""
+    """End of the search: there are no more trials."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialChosen:
-    """Trial that the scheduler chose for a free slot; empty if it acted but chose none.
+    """Trial that the scheduler has chosen for a free slot; empty if it acted but chose none.
 
     `is_last`: it was called again because the searcher has no new trial right now.
     """
@@ -81,7 +81,7 @@ class CapacityChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """Limit on time or usage that was reached."""
+    """Limit on time or usage that has been reached."""
 
     why: str
 

@@ -1,4 +1,4 @@
-"""Handling of trial reports: count, let the stopper and scheduler decide, answer the worker. Pure."""
+"""Handling of trial reports: count them, let the stopper and scheduler decide, answer the worker. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STOPPED = "the stop condition holds"
 
 
 class ReportHandler:
-    """Handler of the reports of a core's trials.
+    """Handler for the reports of all trials.
 
     Args:
         core: what can be done to the trials.
@@ -87,7 +87,7 @@ class ReportHandler:
             trial.best = value
 
     def _decide(self, trial: Trial, open_attempt: OpenAttempt, metrics: Metrics, data: Data) -> None:
-        """Ask the stopper, then the scheduler; answer the worker, and notify the searcher."""
+        """Let the stopper or the scheduler decide, answer the worker, and notify the searcher."""
         core = self._core
         verdict, by = self._verdict(trial, metrics)
         decision = verdict.decision
@@ -106,7 +106,7 @@ class ReportHandler:
             core.searcher.on_result(trial.number, metrics)
 
     def _verdict(self, trial: Trial, metrics: Metrics) -> tuple[Verdict, str]:
-        """Return the decision on a report and who made it: `stopper`, `trial` or `scheduler`."""
+        """Return the decision on a report, and who made it: `stopper`, `trial` or `scheduler`."""
         core = self._core
         if core.stopper is not None:
             stops = bool(core.stopper(trial.id, metrics))
@@ -120,7 +120,7 @@ class ReportHandler:
         return verdict, "scheduler"
 
     def _answer(self, trial: Trial, open_attempt: OpenAttempt) -> None:
-        """Let the worker continue; send nothing while more than half of its credit is left."""
+        """Let the worker continue, but send nothing while more than half of its credit is left."""
         if open_attempt.is_halted:
             open_attempt.wants_save = False
             return
@@ -139,7 +139,9 @@ class ReportHandler:
             self._state.commands.append(go)
 
     def credit(self, trial: Trial) -> int:
-        """Return how many reports a trial may send unanswered: the scheduler's or the stopper's, if smaller."""
+        """Return how many reports a trial may send without an answer: the smaller of the scheduler's and stopper's
+        credits.
+        """
         core = self._core
         credit = core.scheduler.credit(core.sweep, trial)
         if credit <= 1:
@@ -149,7 +151,7 @@ class ReportHandler:
         return max(1, min(credit, self._stopper_credit(trial.id))) if self._stopper_credit is not None else 1
 
     def reattached(self, trial_id: str) -> None:
-        """Resend orders that an attempt may have missed while it had no head. Writes no record."""
+        """Resend orders that an attempt may have missed while there was no head. Writes no record."""
         state = self._state
         open_attempt, trial = state.open_attempts[trial_id], state.table.trials[trial_id]
         saves = trial_id in state.awaited_saves
@@ -164,7 +166,7 @@ class ReportHandler:
 def _required_metrics(
     settings: SweepSettings, metric: str, scheduler: SweepScheduler, stopper: Stopper | None
 ) -> tuple[str, ...]:
-    """Return the metrics that the first report must have, for the sweep, its scheduler and its stopper."""
+    """Return the metrics that the sweep, its scheduler and its stopper need in the first report."""
     names = (
         *settings.objectives.metrics,
         settings.half.metric,
@@ -176,7 +178,7 @@ def _required_metrics(
 
 
 def _check_metrics(metrics: Metrics, required: Sequence[str]) -> None:
-    """Check that the first report of a sweep has every metric that decisions need.
+    """Check that the first report in a sweep has every metric that decisions need.
 
     Raises:
         UsageError: a metric is missing (`unknown-metric`).

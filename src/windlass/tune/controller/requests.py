@@ -1,4 +1,4 @@
-"""Requests from other processes to the head of a sweep: numbered files in its `control/` folder.
+"""Requests from other processes to a sweep's head: numbered files in the sweep's `control/` folder.
 
 A request that is made while no head runs is read by the next one.
 """
@@ -28,14 +28,18 @@ __all__ = ["HeadSignals", "RequestHandler", "ask", "changed", "read_requests"]
 
 
 def ask(folder: SweepFolder, what: str, **facts: Any) -> None:
-    """Send the head a request: `stop-trial` (trial), `stop-all` or `pause`; it checks every second."""
+    """Send a request to the head: `stop-trial` (trial), `stop-all` or `pause`.
+
+    The head checks for requests every second.
+    """
     folder.control.mkdir(parents=True, exist_ok=True)
     name = f"{time.time_ns():020d}-{os.getpid()}.json"
     write_json(folder.control / name, {"what": what, **facts})
 
 
 def read_requests(folder: SweepFolder) -> list[tuple[str, UserRequest]]:
-    """Return pending requests, oldest first, each with the file to remove once it is journalled.
+    """Return pending requests, oldest first, each with its file, which is to be removed once the request is
+    journalled.
 
     An invalid file is renamed to `.damaged`, so that it can be inspected; it does not end the sweep.
     """
@@ -53,7 +57,7 @@ def read_requests(folder: SweepFolder) -> list[tuple[str, UserRequest]]:
 
 
 def _read(content: bytes) -> UserRequest | None:
-    """Read the request in a file; None if it is invalid."""
+    """Read the request in a file; return None if it is invalid."""
     try:
         data = decode_json(content)
         facts = {key: value for key, value in data.items() if key != "what"}
@@ -68,7 +72,9 @@ _ASKS = (signal.SIGINT, signal.SIGTERM)
 
 
 class HeadSignals:
-    """Context manager that catches signals; it does nothing outside the main thread (debuggers use that).
+    """Context manager that catches signals.
+
+    It does nothing outside the main thread, where debuggers run the controller.
 
     Attributes:
         asked: name of the received signal; empty if none.
@@ -95,7 +101,7 @@ class HeadSignals:
 
 
 class RequestHandler:
-    """Handler that carries out requests on a core."""
+    """Handler that carries out users' requests on a core."""
 
     def __init__(self, core: SweepActions) -> None:
         self._core = core
@@ -125,7 +131,7 @@ class RequestHandler:
             raise UsageError(f"unknown request to a sweep: `{event.what}`", code="unknown-name")
 
     def close(self, why: str, *, saves: bool) -> None:
-        """Stop starting trials, and end running attempts so that they can resume later."""
+        """Stop starting trials, and end those that run in such a way that they can resume later."""
         self._state.is_closing = True
         for trial in list(self._state.table.running.values()):
             open_attempt = self._state.open_attempts.get(trial.id)
@@ -144,7 +150,7 @@ class RequestHandler:
         core.ended_why = core.failed = core.limit = core.reached = ""
 
     def _resume(self, facts: Any) -> None:
-        """Skip, resume or restart trials by class, as Ray Tune's ResumeConfig does."""
+        """Skip, resume or restart trials depending on how they ended, as Ray Tune's ResumeConfig does."""
         self._reopen()
         for trial in list(self._state.table.trials.values()):
             kind = {TrialStatus.TERMINATED: "finished", TrialStatus.ERROR: "errored"}.get(trial.status, "unfinished")
@@ -157,7 +163,7 @@ class RequestHandler:
                 self._again(trial, is_new=False)
 
     def _again(self, trial: Trial, *, is_new: bool) -> None:
-        """Run a trial again, from the beginning or from its newest checkpoint."""
+        """Run a trial again, either from the beginning or from its newest checkpoint."""
         core, state = self._core, self._state
         if not trial.status.is_over:
             core.scheduler.on_remove(core.sweep, trial)
@@ -185,7 +191,7 @@ class RequestHandler:
 
 
 def changed(settings: SweepSettings, facts: Mapping[str, Any]) -> SweepSettings:
-    """Return the settings with the changes of an extension.
+    """Return the settings changed by an extension.
 
     Raises:
         UsageError: unknown setting (`sweep-differs`).

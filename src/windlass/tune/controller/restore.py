@@ -1,4 +1,4 @@
-"""Restore of a sweep: how it was created, and what a new head may change."""
+"""Restore of a sweep: how the sweep was created, and what a new head may change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REQUESTED = f' {{"kind":"{records.SWEEP_REQUESTED}",'.encode("ascii")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """Changes that extend a sweep.
+    """Changes with which a sweep is extended.
 
     Attributes:
         settings: fields of `SweepSettings` with new values: `{"num_samples": 200, "time_budget_s": 0}`.
@@ -57,11 +57,11 @@ class SweepOrigin:
     stopper: Any
 
     def extended(self, extension: Extension) -> SweepSettings:
-        """Return the settings with one more extension."""
+        """Return the settings after one more extension."""
         return changed(self.settings, extension.settings)
 
     def unchanged(self, extension: Extension) -> str:
-        """Return a message if an extension changes nothing, else an empty string."""
+        """Return a message if an extension would change nothing, else an empty string."""
         now = (self.extended(extension), extension.space or self.space, extension.stopper or self.stopper)
         if now != (self.settings, self.space, self.stopper):
             return ""
@@ -71,7 +71,7 @@ class SweepOrigin:
         return f"{self.settings.name} has {' and '.join(words) or 'all of that'} already: nothing changes"
 
     def check(self, scheduler: SweepScheduler, searcher: SearchAlgorithm) -> None:
-        """Check that scheduler and searcher match the sweep's.
+        """Check that scheduler and searcher are the same as the sweep's.
 
         Raises:
             PreconditionError: one of them differs (`sweep-differs`).
@@ -87,7 +87,7 @@ class SweepOrigin:
 
 
 def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None:
-    """Read how the sweep in a folder was created; None if the folder holds no sweep.
+    """Read how the sweep in a folder was created; return None if the folder contains no sweep.
 
     Args:
         given: settings whose `resources` are used if the journal has only a function's name.
@@ -113,7 +113,7 @@ def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None
 
 
 def _requests(content: bytes) -> Iterator[Record]:
-    """Find the requests in a journal without parsing its reports, of which there may be 100,000."""
+    """Find the requests in a journal without parsing reports, of which there may be 100,000."""
     place = content.find(_REQUESTED)
     while place >= 0:
         begin, end = place - HEADER + 1, content.find(b"\n", place) + 1
@@ -129,7 +129,7 @@ def creation(
     stopper: Any,
     described: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the fields of the record `sweep-created`."""
+    """Return the fields for the record `sweep-created`."""
     return {
         "name": settings.name,
         "objectives": objectives_to_data(settings.objectives),
@@ -144,14 +144,14 @@ def creation(
 
 
 def describe(part: Any) -> dict[str, Any]:
-    """Return the type and settings of a scheduler, searcher or stopper as JSON."""
+    """Return the type and the settings of a scheduler, searcher or stopper as JSON."""
     settings = getattr(part, "settings", None)
     found = dict(settings()) if callable(settings) else {}
     return {"type": type(part).__name__, **found}
 
 
 def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
-    """Set the sweep's metric and mode in the scheduler.
+    """Pass the sweep's metric and mode to the scheduler.
 
     Raises:
         UsageError: it has a different metric or mode (`conflicting-options`).
@@ -170,7 +170,7 @@ def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
 
 
 def sweep_exists(folder: SweepFolder) -> PreconditionError:
-    """Return the error for starting a sweep in a folder that already holds one."""
+    """Return the error for starting a sweep in a folder that already contains one."""
     return PreconditionError(
         f"{folder.path} already holds a sweep",
         hint="restore it (`Tuner.restore`, `windlass sweep resume`), or choose another name",

@@ -1,4 +1,4 @@
-"""Settings of a sweep, in the plain JSON form that the journal stores."""
+"""Settings of a sweep, in the plain JSON form in which the journal stores them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FailFast = Literal[False, True, "raise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """Policy for keeping checkpoints of a trial: the best by score, and always the newest.
+    """Policy for which of a trial's checkpoints to keep: the best by score, and always the newest.
 
     Attributes:
         num_to_keep: how many to keep besides the newest; None keeps all.
@@ -34,7 +34,7 @@ Mode = Literal["skip", "resume", "restart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Action on trials of a restored sweep: skip, resume from the checkpoint, or restart.
+    """What to do with trials when a sweep is restored: skip, resume from the checkpoint, or restart.
 
     A skipped trial that is not finished counts as finished.
     """
@@ -46,7 +46,10 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialGoal:
-    """Metric without a mode, or mode without a metric; no decision uses it, and readers complete it."""
+    """Metric without a mode, or mode without a metric.
+
+    No decision uses it, and readers complete it.
+    """
 
     metric: str = ""
     mode: str = ""
@@ -93,7 +96,10 @@ class SweepSettings:
     is_strict: bool = True
 
     def to_data(self) -> dict[str, Any]:
-        """Return the JSON form; a `resources` function becomes its name and must be passed again."""
+        """Return the JSON form.
+
+        A `resources` function is stored as its name, and must be passed again.
+        """
         shape = self.resources
         return {
             **({"half": {"metric": self.half.metric, "mode": self.half.mode}} if self.half != PartialGoal() else {}),
@@ -120,7 +126,10 @@ class SweepSettings:
 
     @classmethod
     def from_data(cls, name: str, objectives: Mapping[str, Any], data: Mapping[str, Any]) -> SweepSettings:
-        """Decode the output of `to_data`; a `resources` function becomes one CPU and must be passed again."""
+        """Decode the output of `to_data`.
+
+        A `resources` function becomes one CPU, and must be passed again.
+        """
         known = {key: value for key, value in data.items() if key in cls.__slots__}
         known["keep"] = RetentionPolicy(**data["keep"])
         known["half"] = PartialGoal(**data.get("half", {}))
@@ -130,7 +139,7 @@ class SweepSettings:
 
 
 def objectives_to_data(objectives: Objectives) -> dict[str, Any]:
-    """Return the JSON form of objectives."""
+    """Return objectives in JSON form."""
     return {"metrics": list(objectives.metrics), "modes": ["max" if is_max else "min" for is_max in objectives.is_max]}
 
 
@@ -140,7 +149,7 @@ def objectives_from_data(data: Mapping[str, Any]) -> Objectives:
 
 
 def resources_to_data(resources: Resources) -> dict[str, Any]:
-    """Return the JSON form of a shape."""
+    """Return the resources of a trial in JSON form."""
     return {"bundles": [dict(bundle) for bundle in resources.bundles], "strategy": resources.strategy}
 
 

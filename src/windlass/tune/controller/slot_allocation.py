@@ -49,7 +49,7 @@ class SlotAllocation:
         self.waits_for_searcher = False
 
     def fill(self) -> None:
-        """Start trials until no slot is free, or no trial can start."""
+        """Start trials until no slot is free or no trial can start."""
         core, at = self._core, self._now()
         self.why, self.is_stuck, self.waits_for_searcher = "", False, False
         self._rooms.clear()
@@ -72,7 +72,7 @@ class SlotAllocation:
         self._commit()
 
     def _choose_without_new(self, at: float) -> bool:
-        """Let the scheduler start a trial that it held back, because the searcher has no new one now."""
+        """Let the scheduler start a trial that it has held back, because the searcher has no new one now."""
         core = self._core
         if not (core.sweep.is_searching and any(map(self._fits, core.sweep.shapes))):
             return False
@@ -83,20 +83,20 @@ class SlotAllocation:
         return is_started
 
     def _look_ahead(self, at: float) -> None:
-        """Detect early that a non-learning searcher is exhausted, because some schedulers wait for that."""
+        """Detect early that a searcher that does not learn is exhausted, because some schedulers wait for that."""
         core = self._core
         if core.wants_trials() and not core.searcher.learns and self._peek() is NoSuggestion.FINISHED:
             core.apply(SearchEnded(why=self._why_finished()), at)
 
     def _why_finished(self) -> str:
-        """Return why the search finished; name the searcher if it ended before all samples."""
+        """Return why the search has finished, with the searcher's name if it ended before all samples."""
         core = self._core
         is_early = not 0 <= core.settings.num_samples <= core.next_number
         return f"{self.searcher_name} ended the search after {self.num_suggested}" if is_early else _ALL_SUGGESTED
 
     @property
     def searcher_name(self) -> str:
-        """Class name of the searcher, without wrappers."""
+        """Class name of the searcher without its wrappers."""
         searcher: Any = self._core.searcher
         while hasattr(searcher, "searcher"):
             searcher = searcher.searcher
@@ -104,7 +104,7 @@ class SlotAllocation:
 
     @property
     def num_suggested(self) -> str:
-        """`2 of 8 trials`, or `2 trials` of an unbounded sweep."""
+        """Progress of the search: `2 of 8 trials`, or `2 trials` if the sweep is unbounded."""
         num, wanted = self._core.next_number, self._core.settings.num_samples
         return count(num, "trial") if wanted < 0 else f"{num} of {count(wanted, 'trial')}"
 
@@ -141,7 +141,7 @@ class SlotAllocation:
         return is_committed and trial.id not in self._core.state.open_attempts and self._fits(trial.resources)
 
     def _suggest(self, at: float) -> bool:
-        """Add the searcher's next trial, if there is one and a slot for it."""
+        """Add the searcher's next trial, if there is one and a slot for it; return whether it was added."""
         core, shape = self._core, self._core.settings.resources
         if core.settings.max_trials and core.next_number >= core.settings.max_trials:
             core.apply(SearchEnded(why=f"max_trials is {core.settings.max_trials}"), at)
@@ -163,7 +163,7 @@ class SlotAllocation:
         return True
 
     def _peek(self) -> Suggestion | NoSuggestion:
-        """Peek at the next suggestion; request it again if the searcher has learned since."""
+        """Return the next suggestion without using it; if the searcher has learned since, request it again."""
         core = self._core
         is_stale = core.searcher.learns and self._ahead_told != core.num_told
         if self._ahead is not None and self._ahead[0] == core.next_number and not is_stale:
@@ -174,7 +174,7 @@ class SlotAllocation:
         return found
 
     def ask_ahead(self) -> None:
-        """Let a learning searcher prepare the next trial in idle time, for a limited share of the time."""
+        """Let a learning searcher prepare the next trial in idle time, but only for a fraction of the total time."""
         core = self._core
         if not (core.searcher.learns and core.wants_trials() and core.state.open_attempts):
             return

@@ -17,7 +17,7 @@ __all__ = ["AwaitedSave", "Command", "Drop", "OpenAttempt", "SweepState", "Usage
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Delete a checkpoint."""
+    """Command to delete a checkpoint."""
 
     path: str
 
@@ -28,7 +28,7 @@ _HOW_TO_SAVE = "pass checkpoint= to tune.report"
 
 @dataclass(slots=True)
 class OpenAttempt:
-    """Attempt that has not ended.
+    """Attempt that has not ended yet.
 
     Attributes:
         upto: the last iteration that it may report.
@@ -52,7 +52,7 @@ class OpenAttempt:
 
 @dataclass(slots=True)
 class AwaitedSave:
-    """Checkpoint that was requested from a running attempt.
+    """Checkpoint that has been requested from a running attempt.
 
     Attributes:
         upto: the last iteration that it was allowed to report before; a later report shows that it cannot save.
@@ -65,7 +65,7 @@ class AwaitedSave:
 
 
 class SweepState:
-    """Mutable state of the core; changed only by the core, and by schedulers through it.
+    """Mutable state of the core, changed only by the core and, through it, by schedulers.
 
     Attributes:
         lines: records of this event, (kind, data); removed by the caller of the core.
@@ -90,7 +90,7 @@ class SweepState:
         self._warned: set[str] = set()
 
     def halt(self, trial: Trial, *, saves: bool) -> None:
-        """End a trial's attempt, if any; it always saves first if its checkpoint is awaited."""
+        """End a trial's attempt, if it has one; an attempt whose checkpoint is awaited always saves first."""
         open_attempt = self.open_attempts.get(trial.id)
         if open_attempt is None:
             return
@@ -102,7 +102,10 @@ class SweepState:
         self.commands.append(Halt(trial=trial.id, attempt=open_attempt.attempt, saves=saves))
 
     def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
-        """Pause a running trial; it resumes from here if it can save, else from its last start."""
+        """Pause a running trial.
+
+        It resumes from its current state if it can save, otherwise from its last start.
+        """
         saves = saves and self.saved_now(trial) is None
         self.table.move(trial, TrialStatus.PAUSED, why)
         self.halt(trial, saves=saves)
@@ -110,13 +113,16 @@ class SweepState:
             self.restore_later(trial, trial.id)
 
     def saved_now(self, trial: Trial) -> SavedState | None:
-        """Return the checkpoint at exactly the trial's iteration, if its attempt has one."""
+        """Return the checkpoint at exactly the trial's current iteration, if its attempt has saved one."""
         open_attempt, found = self.open_attempts.get(trial.id), trial.restore_from
         is_here = found is not None and found.path and found.iteration == trial.iteration
         return found if is_here and open_attempt is not None and open_attempt.saved_at == trial.iteration else None
 
     def reported(self, trial: Trial, open_attempt: OpenAttempt) -> None:
-        """Count a report without a checkpoint; a checkpoint saved before it can now be scored and loaded."""
+        """Count a report without a checkpoint.
+
+        A checkpoint that was saved before its report can now be scored and loaded.
+        """
         self.retention.learn(trial.id, trial.iteration, trial.last or {})
         newest = trial.checkpoint
         if (
@@ -127,7 +133,7 @@ class SweepState:
             self.set_restore(trial, newest)
 
     def ask(self, trial: Trial, open_attempt: OpenAttempt) -> AwaitedSave:
-        """Request a checkpoint at the trial's current iteration; return the pending request if there is one."""
+        """Request a checkpoint at the trial's current iteration, or return the request that is already pending."""
         ask = self.awaited_saves.get(trial.id)
         if ask is None or ask.iteration != trial.iteration:
             waiters = ask.waiters if ask is not None else []
@@ -135,13 +141,13 @@ class SweepState:
         return ask
 
     def set_restore(self, trial: Trial, saved: SavedState | None) -> None:
-        """Set the checkpoint that a trial's next start loads."""
+        """Set the checkpoint that the trial's next start will load."""
         before, trial.restore_from = trial.restore_from, saved
         self.retention.hold(saved)
         self.drop(self.retention.release(before))
 
     def restore_later(self, trial: Trial, source: str) -> None:
-        """Make a trial's next start load a checkpoint that is still awaited."""
+        """Make the next start of a trial load a checkpoint that is still awaited."""
         ask = self.awaited_saves[source]
         ask.waiters.append(trial.id)
         self.set_restore(trial, SavedState(trial=source, iteration=ask.iteration))
@@ -157,7 +163,7 @@ class SweepState:
                 self._warn("score", text)
 
     def commit(self, trial: Trial, saved: SavedState) -> None:
-        """Commit a trial's checkpoint: its next start, and those of waiting trials, load it."""
+        """Commit a checkpoint, which the trial's next start and trials waiting for it will load."""
         metrics = trial.last if saved.iteration == trial.iteration else None
         open_attempt = self.open_attempts.get(trial.id)
         if open_attempt is not None:
@@ -173,7 +179,10 @@ class SweepState:
         self.answer(trial.id, saved)
 
     def answer(self, source: str, saved: SavedState | None) -> None:
-        """Deliver an awaited checkpoint to its waiters; None if it will not arrive: use the newest instead."""
+        """Deliver an awaited checkpoint to the trials that wait for it.
+
+        `saved=None` means that it will not arrive: they use the newest one instead.
+        """
         ask = self.awaited_saves.pop(source, None)
         if ask is None:
             return
@@ -189,7 +198,10 @@ class SweepState:
                 self.clone(trial, found, of=source)
 
     def clone(self, trial: Trial, source: SavedState | None, *, of: str) -> None:
-        """Continue a trial from another trial's checkpoint, else from its own or the start, with a warning."""
+        """Continue a trial from another trial's checkpoint.
+
+        Without one, it continues from its own checkpoint or from the start, with a warning.
+        """
         if source is None:
             trial.why = f"trial {of} never saved a checkpoint, so no trial can continue from it: {_HOW_TO_SAVE}"
             self._warn("source", trial.why)
@@ -204,7 +216,7 @@ class SweepState:
             self.notes.append(text)
 
     def begin(self, open_attempt: OpenAttempt) -> None:
-        """Start counting the resources of an attempt; time in a queue is not counted."""
+        """Start counting the resources of an attempt; the time it spent in a queue is not counted."""
         open_attempt.has_started = True
         self.usage.take(open_attempt.resources, self.settings, 1)
 
@@ -250,7 +262,9 @@ _HOUR_S = 3600.0
 
 
 class UsageMeter:
-    """Meter of resource usage. It uses the times of records, so a restored sweep gives the same values.
+    """Meter of resource usage.
+
+    It uses the times of records, so that a restored sweep gives the same values.
 
     The time between two heads is not counted.
 
@@ -267,7 +281,7 @@ class UsageMeter:
 
     @property
     def seconds(self) -> float:
-        """Seconds that heads have run, up to `at`."""
+        """Seconds for which heads have run, up to `at`."""
         return self._seconds
 
     def open(self, at: float) -> None:
@@ -284,14 +298,14 @@ class UsageMeter:
             self._cost += passed * self._cost_rate
 
     def take(self, resources: Resources, settings: SweepSettings, sign: int) -> None:
-        """Add (1) or remove (-1) the resources of an attempt from now on."""
+        """Add (1) or remove (-1) the resources of an attempt, from now on."""
         if settings.gpu_hours or settings.max_cost:
             total = resources.total
             self._gpu_rate += sign * total.get("GPU", 0.0)
             self._cost_rate += sign * sum(total.get(name, 0.0) * price for name, price in settings.prices.items())
 
     def exceeded(self, settings: SweepSettings, now: float) -> str:
-        """Return a sentence that names the limit reached at `now`; empty if none is."""
+        """Return a sentence that names the limit reached at `now`, or an empty string if none is reached."""
         passed = max(0.0, now - self.at)
         if settings.time_budget_s and self._seconds + passed >= settings.time_budget_s:
             return f"the time budget of {settings.time_budget_s:g} s is used up"

@@ -1,4 +1,4 @@
-"""Sweep view for schedulers: implements the `Sweep` of their protocol on the core's state."""
+"""Sweep as schedulers see it: implements the `Sweep` of their protocol with the core's state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _CAN_START = (TrialStatus.PENDING, TrialStatus.PAUSED)
 
 
 class SweepView:
-    """Sweep as schedulers see and change it; changes go to `state.acts` and the report's record.
+    """Sweep as schedulers see and change it.
+
+    Changes go to `state.acts` and to the record of the report.
 
     Args:
         ends: function of the core that ends a trial and notifies scheduler and searcher.

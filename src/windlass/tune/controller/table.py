@@ -1,4 +1,4 @@
-"""Table of a sweep's trials by status; operations take constant time, even with 100,000 trials."""
+"""Table of a sweep's trials by status, with operations in constant time, even for 100,000 trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PENDING, _PAUSED, _RUNNING = (
 
 
 class PendingTrials(Mapping[str, Trial]):
-    """Trials that may start: first those that lost their worker, then unpaused, then new or failed ones."""
+    """Trials that may start: first those that lost their worker, then unpaused ones, then new or failed ones."""
 
     __slots__ = ("back", "fresh", "lost")
 
@@ -39,14 +39,14 @@ class PendingTrials(Mapping[str, Trial]):
         return len(self.lost) + len(self.back) + len(self.fresh)
 
     def values(self) -> ValuesView[Trial]:
-        """Return the trials in this order, without a lookup per trial."""
+        """Return the trials in the same order, without a lookup for each trial."""
         return _Waiting(self)
 
     def __contains__(self, trial: object) -> bool:
         return trial in self.lost or trial in self.back or trial in self.fresh
 
     def remove(self, trial: Trial) -> None:
-        """Remove a trial."""
+        """Remove a trial from the queue that holds it."""
         del self._queue(trial.id)[trial.id]
 
     def _queue(self, trial: object) -> dict[str, Trial]:
@@ -64,7 +64,7 @@ class _Waiting(ValuesView[Trial]):
 
 
 class TrialTable:
-    """All trials, and the live ones by status; only `move` changes a status.
+    """Table of all trials, and of the live ones by status; only `move` changes a status.
 
     Attributes:
         counts: number of trials in each status.
@@ -82,7 +82,7 @@ class TrialTable:
         self.counts = dict.fromkeys(TrialStatus, 0)
 
     def add(self, trial: Trial) -> None:
-        """Add a new trial, pending."""
+        """Add a new trial, which is pending."""
         self.trials[trial.id] = trial
         self.live[trial.id] = trial
         self.pending.fresh[trial.id] = trial
@@ -91,7 +91,7 @@ class TrialTable:
     def move(
         self, trial: Trial, status: TrialStatus, why: str = "", *, is_back: bool = False, is_lost: bool = False
     ) -> None:
-        """Change a trial's status, and append it to the queue of that status.
+        """Change the status of a trial, and append the trial to the queue for that status.
 
         Args:
             is_back: whether a pending trial goes before the trials that never ran.

@@ -1,4 +1,4 @@
-"""Next step of a trial whose attempt ended (done, failed, retried), and end of the sweep. Pure."""
+"""Next step of a trial after its attempt has ended (done, failed, retried), and end of the sweep. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Then(Enum):
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Next step of a trial, with the reason to show."""
+    """Next step of a trial, with the reason to show to users."""
 
     then: Then
     why: str = ""
 
 
 def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_old: bool) -> After:
-    """Decide the next step of an unfinished trial; its failures and interruptions are already counted.
+    """Return the next step of an unfinished trial, whose failures and interruptions have already been counted.
 
     Args:
         is_old: whether the attempt ran an earlier configuration of the trial.
@@ -58,7 +58,7 @@ def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_
 
 
 def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, metric: str) -> AttemptEnded:
-    """Turn the end of an attempt into a failure if the finished trial never reported its metric.
+    """Return the end of an attempt, as a failure if the trial finished without ever reporting its metric.
 
     Args:
         metric: metric that the scheduler compares; `-` for none.
@@ -73,7 +73,7 @@ def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, me
 
 
 def why_over(num_live: int, *, failed: str, limit: str, search_ended: str) -> str:
-    """Return why a sweep is over; empty while it runs.
+    """Return why a sweep is over, or an empty string while it runs.
 
     Args:
         num_live: number of trials that have not ended.

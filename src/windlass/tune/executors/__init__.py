@@ -1,1 +1,1 @@
-"""Executors of trials, which share one protocol (`protocol.py`), and code common to all workers."""
+"""Executors of trials, which share one protocol (`protocol.py`), and the code that all workers use."""

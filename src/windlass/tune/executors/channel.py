@@ -1,4 +1,4 @@
-"""Messages between an executor and a worker: JSON in both directions over any connection.
+"""Messages between an executor and a worker: JSON in both directions, over any kind of connection.
 
 Every value of `executors.protocol` that is sent has a message: `{"type": "reported", "trial": ..., ...}`.
 """
@@ -54,25 +54,27 @@ MAX_LINE_BYTES = 256 << 20
 
 
 class BadMessageError(ValueError):
-    """Line or record without a valid message."""
+    """Error for a line or record that contains no valid message."""
 
 
 class ChannelClosed(Exception):
-    """Connection closed by the other side."""
+    """Error for a connection that the other side has closed."""
 
 
 class WorkerChannel(Protocol):
-    """Connection of a worker to its executor; one thread uses it."""
+    """Connection from a worker to its executor; only one thread uses it."""
 
     def send(self, message: Message) -> None:
-        """Send one message; may block.
+        """Send one message. May block.
 
         Raises:
             ChannelClosed: the other side is gone.
         """
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next message, or None; blocks up to `timeout_s` (None: forever; 0: never).
+        """Return the next message, or None if none arrives.
+
+        Blocks up to `timeout_s` (None: forever; 0: never).
 
         Raises:
             ChannelClosed: the other side is gone, and all its messages were received.
@@ -119,7 +121,7 @@ _FIELDS = {type_: tuple(field.name for field in fields(type_)) for type_ in _NAM
 
 
 def to_message(value: StartAttempt | Order | Event) -> Message:
-    """Return the JSON form of a value of the protocol."""
+    """Return a value of the protocol in JSON form."""
     message: Message = {"type": _NAMES[type(value)]}
     for name in _FIELDS[type(value)]:
         message[name] = getattr(value, name)
@@ -129,7 +131,7 @@ def to_message(value: StartAttempt | Order | Event) -> Message:
 
 
 def decode_line(line: bytes | bytearray) -> Message:
-    """Decode the message in a line; raises BadMessageError if it is invalid."""
+    """Decode the message in a line; raise BadMessageError if it is invalid."""
     try:
         message = decode_object(line, max_bytes=MAX_LINE_BYTES)
     except ValueError as error:
@@ -140,7 +142,7 @@ def decode_line(line: bytes | bytearray) -> Message:
 
 
 def read_hello(message: Message) -> tuple[int, int]:
-    """Return a worker's process id and its descriptor for stacks; raises BadMessageError."""
+    """Return a worker's process id and its descriptor for stacks; raise BadMessageError if they are invalid."""
     pid, stacks = message.get("pid"), message.get("stacks")
     if type(pid) is not int or type(stacks) is not int:
         raise BadMessageError(f"{message!r:.200} is not a worker's `hello`")
@@ -148,7 +150,7 @@ def read_hello(message: Message) -> tuple[int, int]:
 
 
 def from_message(message: Any) -> Any:
-    """Return the value of a message; raises BadMessageError if it has none, such as `leave`."""
+    """Return the value in a message; raise BadMessageError if it has none, as in `leave`."""
     try:
         arguments = message.copy()
         type_ = _TYPES[arguments.pop("type")]
@@ -165,7 +167,7 @@ def from_message(message: Any) -> Any:
 
 
 class SocketChannel:
-    """JSON lines over a connected, blocking stream socket."""
+    """Channel that sends JSON lines over a connected, blocking stream socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -180,7 +182,7 @@ class SocketChannel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next line."""
+        """Return the next line as a message."""
         while True:
             end = self._received.find(b"\n")
             if end >= 0:
@@ -213,7 +215,7 @@ class SocketChannel:
 
 
 def work_to_data(work: Work) -> dict[str, Any]:
-    """Return the JSON form of a `Work`, with the trainable as an import path, or pickled.
+    """Return the JSON form of a `Work`, with the trainable as an import path or pickled.
 
     Raises:
         WindlassError: the trainable cannot be serialized; see `serialize`.
@@ -223,5 +225,5 @@ def work_to_data(work: Work) -> dict[str, Any]:
 
 
 def rebuild_work(data: dict[str, Any]) -> Work:
-    """Decode the output of `work_to_data`, and import the trainable's module."""
+    """Decode the output of `work_to_data`, importing the trainable's module."""
     return Work(**(data | {"trainable": deserialize(data["trainable"])}))

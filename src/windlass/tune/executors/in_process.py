@@ -1,4 +1,4 @@
-"""Executor that runs one trial at a time in this process, for debuggers; the worker loop has a thread.
+"""Executor that runs one trial at a time in this process, for debuggers, with the worker loop in a thread.
 
 `host` swaps the threads: the controller runs in the new thread, and trials in the caller's (for signals, pdb, torch).
 """
@@ -30,7 +30,7 @@ _CLOSED = _Closed()
 
 
 class _QueueChannel:
-    """Connection of a worker to its executor within a process."""
+    """Channel from a worker to its executor within one process."""
 
     def __init__(self) -> None:
         self.inward: queue.SimpleQueue[Message | _Closed] = queue.SimpleQueue()
@@ -38,13 +38,13 @@ class _QueueChannel:
         self._is_closed = False
 
     def send(self, message: Message) -> None:
-        """Send one message; never blocks."""
+        """Send one message. Never blocks."""
         if self._is_closed:
             raise ChannelClosed("the executor is closed")
         self.outward.put(message)
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next message; see `WorkerChannel`."""
+        """Return the next message; see `WorkerChannel.receive`."""
         if self._is_closed:
             raise ChannelClosed("the executor is closed")
         try:
@@ -58,7 +58,7 @@ class _QueueChannel:
 
 
 class InProcess:
-    """Executor with one slot in this process; resources are not counted."""
+    """Executor with a single slot in this process; resources are not counted."""
 
     name: ClassVar[str] = "in-process"
 
@@ -79,7 +79,7 @@ class InProcess:
             self._thread.start()
 
     def host(self, drive: Callable[[], T]) -> T:
-        """Run `drive`, which opens and uses this executor, in a thread, and trials in the calling thread; blocks.
+        """Run `drive`, which opens and uses this executor, in a thread, and the trials in the calling thread. Blocks.
 
         Returns the result of `drive`, or raises its exception.
         """
@@ -105,7 +105,7 @@ class InProcess:
         return returned  # type: ignore[return-value]
 
     def _serve(self) -> None:
-        """Run the worker in this thread, once `open` has made it."""
+        """Run the worker in this thread once `open` has created it."""
         worker = self._opened.get()
         if worker is None:
             return
@@ -115,7 +115,7 @@ class InProcess:
             self._channel.outward.put({"type": "interrupted"})
 
     def room(self, resources: Resources) -> Room:
-        """Return whether the slot is free."""
+        """Return whether the slot is free for a trial."""
         return Room(Fit.NOW) if self._running is None else Room(Fit.LATER, "trials run one at a time in this process")
 
     def start(self, start: StartAttempt) -> None:
@@ -129,12 +129,12 @@ class InProcess:
         self._channel.inward.put(to_message(start))
 
     def send(self, order: Order) -> None:
-        """Send an order to the attempt."""
+        """Send an order to the attempt that runs."""
         if self._running == (order.trial, order.attempt):
             self._channel.inward.put(to_message(order))
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return the events; the trial keeps running."""
+        """Return new events; the trial keeps running."""
         events, self._events = self._events, []
         while True:
             try:
@@ -150,7 +150,7 @@ class InProcess:
             events.append(event)
 
     def close(self) -> None:
-        """End the trial at its next report; a thread in the middle of a step ends with the process."""
+        """End the trial at its next report; a thread in the middle of a step ends only with the process."""
         self._channel.inward.put(_CLOSED)
         if self._thread is not None:
             self._thread.join(timeout=5.0)

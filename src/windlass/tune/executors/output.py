@@ -1,4 +1,4 @@
-"""Output of trials: `trials/<trial>/log`, created with the first output.
+"""Output of trials: `trials/<trial>/log`, created when there is output.
 
 A worker prints to its own file. Once that is not empty, it is renamed to the trial's log, and output continues in the
 same file. A trial that prints nothing therefore costs one fstat per report.
@@ -21,7 +21,7 @@ DEFAULT_NAME = "log"
 
 
 def log_names(log_to_file: object) -> tuple[str, str]:
-    """Return file names for standard output and error from `RunConfig(log_to_file=)`: True or 1-2 names."""
+    """Return the file names for standard output and error that `RunConfig(log_to_file=)` sets with True or 1-2 names."""
     if isinstance(log_to_file, str) and log_to_file:
         return log_to_file, log_to_file
     if isinstance(log_to_file, Sequence) and log_to_file:
@@ -39,7 +39,7 @@ def _pending_path(folder: str, slot: str, name: str) -> str:
 
 
 class _Stream:
-    """Output file of one or two descriptors."""
+    """File for the output of one or two descriptors."""
 
     def __init__(self, folder: str, slot: str, name: str, descriptors: Sequence[int]) -> None:
         self._folder, self._name, self._descriptors = folder, name, descriptors
@@ -79,7 +79,7 @@ class _Stream:
 
 
 class Output:
-    """Standard output and error of a worker.
+    """Standard output and standard error of a worker.
 
     Args:
         folder: the sweep's folder.
@@ -102,13 +102,13 @@ class Output:
             stream.began(trial, attempt)
 
     def on_report(self) -> None:
-        """Publish the output of the trial before its report."""
+        """Publish the output that the trial wrote before its report."""
         sys.stdout.flush()
         for stream in self._streams:
             stream.look(self._trial)
 
     def ended(self) -> None:
-        """End the output of the trial."""
+        """Publish the rest of the trial's output."""
         sys.stdout.flush()
         sys.stderr.flush()
         for stream in self._streams:
@@ -121,7 +121,7 @@ class Output:
 
 
 def _claim(pending: str, log: str) -> None:
-    """Append a worker's output file to the trial's log, or rename it to the log."""
+    """Append a worker's output file to the trial's log, or rename it if there is no log."""
     target = Path(log)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():

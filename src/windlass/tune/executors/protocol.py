@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Data that all trials of a sweep share.
+    """Data shared by all trials of a sweep.
 
     Attributes:
         trainable: a subclass of `Trainable`, or a function of the configuration; what the user passed, unwrapped.
@@ -93,7 +93,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
-    """Answer to reports: send `credit` more; with `saves`, save a checkpoint first (`AttemptSaved`).
+    """Order to continue: send up to `credit` more reports; with `saves`, save a checkpoint first (`AttemptSaved`).
 
     Attributes:
         upto: the absolute form of `credit`: the last `training_iteration` that may be reported. Slots that outlive a
@@ -109,7 +109,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Order to end an attempt, after saving if requested; answered by `AttemptEnded`."""
+    """Order to end an attempt, after saving if requested; `AttemptEnded` answers it."""
 
     trial: str
     attempt: int
@@ -123,7 +123,7 @@ Order = Go | Halt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """Start of an attempt, with its slot, host and process."""
+    """Event for an attempt that has started, with its slot, host and process."""
 
     trial: str
     attempt: int
@@ -134,7 +134,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReported:
-    """Report of an attempt.
+    """Event for a report from an attempt.
 
     Attributes:
         metrics: flat; holds `training_iteration`, `time_total_s` and, when the trainable is done, `done`.
@@ -149,7 +149,7 @@ class AttemptReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSaved:
-    """Commit of a checkpoint that the controller or `checkpoint_every` requested."""
+    """Event for a committed checkpoint that the controller or `checkpoint_every` requested."""
 
     trial: str
     attempt: int
@@ -158,7 +158,7 @@ class AttemptSaved:
 
 
 class AttemptOutcome(StrEnum):
-    """Outcome of an attempt."""
+    """Ways in which an attempt can end."""
 
     DONE = "done"  # the trainable returned, or reported `done`
     HALTED = "halted"  # as ordered
@@ -168,7 +168,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """End of an attempt; its slot is free.
+    """Event for an attempt that has ended; its slot is free.
 
     Attributes:
         error: the trial's traceback for FAILED, a description for LOST.
@@ -184,7 +184,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotJoined:
-    """New slot for trials; the controller checks again whether trials can start."""
+    """Event for a new slot; the controller checks again whether trials can start."""
 
     slot: str
     host: str = ""
@@ -192,7 +192,7 @@ class SlotJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLost:
-    """Loss of a slot; its trial, if any, gets a separate `AttemptEnded` with LOST."""
+    """Event for the loss of a slot; its trial, if any, gets a separate `AttemptEnded` with LOST."""
 
     slot: str
     why: str = ""
@@ -202,7 +202,7 @@ Event = AttemptStarted | AttemptReported | AttemptSaved | AttemptEnded | SlotJoi
 
 
 class Fit(StrEnum):
-    """Answer to the question whether a trial can start."""
+    """Whether a trial can start."""
 
     NOW = "now"
     LATER = "later"
@@ -211,14 +211,17 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Answer with a one-sentence reason."""
+    """Whether a trial can start, with the reason in one sentence."""
 
     fit: Fit
     why: str = ""
 
 
 class Executor(Protocol):
-    """Executor of trials. All calls come from one thread; only `poll` and `close` block."""
+    """Executor of trials.
+
+    All calls come from one thread; only `poll` and `close` block.
+    """
 
     name: ClassVar[str]
 
@@ -230,26 +233,32 @@ class Executor(Protocol):
         """
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial of this shape can start now, later or never (no possible node fits it)."""
+        """Return whether a trial with these resources can start now, later or never (no possible node fits it)."""
 
     def start(self, start: StartAttempt) -> None:
-        """Start an attempt; call only if `room` returned NOW. Always ends with exactly one `AttemptEnded`."""
+        """Start an attempt. Call this only if `room` returned NOW.
+
+        An attempt always ends with exactly one `AttemptEnded`.
+        """
 
     def send(self, order: Order) -> None:
-        """Send an order to a running attempt; dropped if the attempt is over."""
+        """Send an order to a running attempt; an order to an attempt that has ended is dropped."""
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return the events, in order per trial; blocks up to `timeout_s` (0: never) for the first."""
+        """Return the events, in order for each trial.
+
+        Blocks up to `timeout_s` (0: never) for the first.
+        """
 
     def close(self) -> None:
-        """End every attempt and slot, without saving; leaves no process. Idempotent."""
+        """End every attempt and slot without saving. Leaves no process. Idempotent."""
 
 
 class CanReattach(Protocol):
     """Executor whose slots outlive their controller."""
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Take over after another controller's death; call once, after `open`.
+        """Take over the attempts of a controller that has died. Call this once, after `open`.
 
         Args:
             running: trials that the journal shows as running, with their attempts.
@@ -264,32 +273,41 @@ class CanReattach(Protocol):
 
 
 class OpeningInterruptedError(Exception):
-    """Interruption of `open` by a request to stop."""
+    """Error for a request to stop that interrupts `open`."""
 
 
 class OpensSlowly(Protocol):
     """Executor whose `open` may take minutes and can be interrupted."""
 
     def end_opening_when(self, is_asked: Callable[[], bool]) -> None:
-        """Make `open` raise `OpeningInterruptedError` soon after this returns True."""
+        """Make `open` raise `OpeningInterruptedError` soon after `is_asked` returns True."""
 
 
 class Waits(Protocol):
-    """Executor that can say why no trial runs yet, such as slots that are still starting."""
+    """Executor that can say why no trial runs yet, for example because slots are still starting."""
 
     def waiting_for(self) -> str:
-        """Return the reason in one sentence."""
+        """Return the reason why no trial runs yet, in one sentence."""
 
 
 class TellsCapacity(Protocol):
-    """Executor that knows its total resources; read after `open`, `SlotJoined` and `SlotLost`, journalled."""
+    """Executor that knows its total resources.
+
+    They are read after `open`, `SlotJoined` and `SlotLost`, and journalled.
+    """
 
     def capacity(self) -> Mapping[str, float]:
         """Return the total resources that trials may use, by name."""
 
 
 class TellsNotes(Protocol):
-    """Executor that observes running trials, such as where one hangs; shown, but not journalled."""
+    """Executor that observes running trials, for example where one hangs.
+
+    Its notes are shown, but not journalled.
+    """
 
     def notes(self) -> Sequence[tuple[str, str]]:
-        """Return (trial, text), each only once; the first line is a summary, further lines are a stack."""
+        """Return new notes as (trial, text).
+
+        The first line is a summary, further lines are a stack.
+        """

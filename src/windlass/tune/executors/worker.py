@@ -1,4 +1,4 @@
-"""Worker: takes attempts from its channel and runs each in this thread.
+"""Worker that takes attempts from its channel and runs each in this thread.
 
 All executors use this loop, with different channels. A worker ends when it receives `leave` or the channel closes.
 """
@@ -59,7 +59,7 @@ class TrialAttempt:
 
     @property
     def context(self) -> TrialContext:
-        """Identity of the trial."""
+        """Context that identifies the trial."""
         return TrialContext(
             experiment_name=self._work.name,
             trial_id=self.start.trial,
@@ -72,7 +72,7 @@ class TrialAttempt:
     # ---------------------------------------------------------------------------------------------- for functions
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
-        """Handle a function's `tune.report`."""
+        """Handle a call of `tune.report` in a function."""
         self._raise_if_halted()  # again, for code that swallowed the first one
         seconds = round(time.perf_counter() - self._began, TIME_DIGITS)
         flat = flatten_metrics(metrics)
@@ -89,7 +89,7 @@ class TrialAttempt:
         self._began = time.perf_counter()
 
     def _next_iteration(self, given: object) -> int:
-        """Return the next iteration: the trial's count if it increased, else the last plus one."""
+        """Return the next iteration: the trial's own count if that has increased, else the last iteration plus one."""
         return given if type(given) is int and given > self.iteration else self.iteration + 1
 
     def _keep_reported(self, checkpoint: Checkpoint) -> str:
@@ -104,7 +104,7 @@ class TrialAttempt:
     # ------------------------------------------------------------------------------------------------- for both
 
     def tell(self, metrics: dict[str, Any], saved: str = "") -> None:
-        """Send one report; wait for an answer when the credit is used up.
+        """Send one report, and wait for an answer if the credit is used up.
 
         Args:
             metrics: flat metrics, with the counts.
@@ -123,7 +123,7 @@ class TrialAttempt:
         self._listen()
 
     def keep_now(self) -> str:
-        """Save a class trainable, and return the path."""
+        """Save a class trainable now, and return the path."""
         assert self.save is not None
         return self._keep(self.save)
 
@@ -142,7 +142,7 @@ class TrialAttempt:
         self._raise_if_halted()
 
     def _listen(self) -> None:
-        """Carry out the orders that have arrived; wait while there is no credit."""
+        """Carry out the orders that have arrived, and wait for more while there is no credit."""
         while not self.is_halted:
             message = self._receive(None if self.iteration >= self._upto else 0)
             if message is None:
@@ -162,7 +162,10 @@ class TrialAttempt:
             self._upto = max(self._upto, upto)
 
     def _save_as_told(self) -> None:
-        """Save as ordered: a class saves now; a function returns its newest checkpoint, or else its next."""
+        """Save as ordered.
+
+        A class saves now; a function returns its newest checkpoint or, without one, its next.
+        """
         if self.save is not None and (self._saved is None or self._saved[0] != self.iteration):
             self.keep_now()
         if self._saved is None:
@@ -209,20 +212,20 @@ _OWN_CODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Observer(Protocol):
-    """Observer of a worker, for logs."""
+    """Observer of a worker's attempts, used for logs."""
 
     def began(self, trial: str, attempt: int) -> None:
         """Called when an attempt starts."""
 
     def on_report(self) -> None:
-        """Called when an attempt reported."""
+        """Called when an attempt has reported."""
 
     def ended(self) -> None:
         """Called when an attempt has ended."""
 
 
 class Worker:
-    """Worker that runs the trials from a channel.
+    """Worker that runs the trials it receives from a channel.
 
     Args:
         work: the sweep's work, with its trainable.
@@ -240,7 +243,7 @@ class Worker:
         self._spare: Trainable | None = None
 
     def run(self, *, serves_one: bool = False) -> None:
-        """Serve until `leave`, until the channel closes, or for one attempt only; blocks."""
+        """Serve until `leave` is received or the channel closes, or serve one attempt only. Blocks."""
         try:
             while True:
                 message = self._channel.receive()
@@ -256,7 +259,7 @@ class Worker:
             self._drop_spare()
 
     def run_attempt(self, start: StartAttempt) -> None:
-        """Run one attempt; its end is its last message.
+        """Run one attempt, whose end is the last message sent.
 
         Raises:
             ChannelClosed: the executor is gone, and the trial's code was ended.
@@ -279,7 +282,7 @@ class Worker:
         attempt.end(how, error, kind)
 
     def _run(self, attempt: TrialAttempt) -> tuple[str, str, str]:
-        """Return (outcome, traceback, name of the error)."""
+        """Run the trial's code, and return (outcome, traceback, name of the error)."""
         try:
             if is_class(self._work.trainable):
                 self._run_class(attempt)
@@ -361,7 +364,7 @@ class Worker:
         return is_turn or bool(result.get("should_checkpoint")) or (is_done and self._work.checkpoint_at_end)
 
     def _retire(self, trainable: Trainable, *, may_stay: bool) -> None:
-        """Clean up after a trial, or keep its object for the next trial if enabled and supported by its class.
+        """Clean up after a trial, or keep its object for the next trial if that is enabled and its class supports it.
 
         It must be enabled, because many `reset_config` methods expect a new configuration of the same trial, and would
         keep the state that the previous trial learned.
@@ -378,7 +381,7 @@ class Worker:
 
 
 def _metrics_of(returned: Any, how: str = "yielded") -> dict[str, Any]:
-    """Return the metrics that a function returned or yielded; a number is `_metric`, as in Ray Tune.
+    """Return the metrics that a function returned or yielded; a bare number is `_metric`, as in Ray Tune.
 
     Raises:
         UsageError: it is neither a number nor a dictionary (`invalid-value`).
@@ -394,7 +397,7 @@ def _metrics_of(returned: Any, how: str = "yielded") -> dict[str, Any]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the traceback of a trial's error, starting at the trial's code."""
+    """Return the traceback of a trial's error, beginning with the trial's code."""
     own: TracebackType | None = error.__traceback__
     while own is not None and own.tb_frame.f_code.co_filename.startswith(_OWN_CODE):
         own = own.tb_next

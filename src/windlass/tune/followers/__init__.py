@@ -1,1 +1,1 @@
-"""Followers: processes that read a sweep's journal and export it to other formats and services."""
+"""Followers: separate processes that read a sweep's journal and export it to other formats and services."""

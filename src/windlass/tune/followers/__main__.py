@@ -14,7 +14,7 @@ from windlass.tune.followers.registry import TARGETS, make_target
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Follow a sweep, and return the exit code."""
+    """Follow a sweep and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m windlass.tune.followers", description=__doc__)
     parser.add_argument("folder", help="folder of the sweep")
     parser.add_argument("--to", required=True, metavar="TARGET", help=", ".join(TARGETS))

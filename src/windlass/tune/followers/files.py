@@ -1,4 +1,4 @@
-"""CSV and JSON lines per trial, under the names and in the form of Ray Tune's files."""
+"""CSV and JSON Lines files for each trial, with the names and the format of Ray Tune's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CSVTarget", "JSONTarget"]
 
 
 class CSVTarget(FileTarget):
-    """Target `trials/<id>/progress.csv`: one row per report, with the columns of the first report."""
+    """Target that writes `trials/<id>/progress.csv`: a row for each report, with the columns of the first one."""
 
     name = "csv"
     patterns: ClassVar = ("trials/*/progress.csv",)
@@ -27,7 +27,10 @@ class CSVTarget(FileTarget):
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Add a row; omit metrics that the first report lacked, and leave missing ones empty."""
+        """Add a row.
+
+        Metrics that the first report lacked are left out, and missing ones are left empty.
+        """
         path = trial_path(trial, "progress.csv")
         row = flatten({name: value for name, value in result.items() if name != "config"})
         columns = self._columns.get(trial.id)
@@ -47,7 +50,7 @@ def _line(cells: Iterable[object]) -> bytes:
 
 
 class JSONTarget(FileTarget):
-    """Target `trials/<id>/result.json`, one JSON object per report, and `params.json`, the configuration."""
+    """Target that writes `trials/<id>/result.json`, with a JSON object for each report, and `params.json`."""
 
     name = "json"
     patterns: ClassVar = ("trials/*/result.json", "trials/*/params.json")
@@ -62,5 +65,5 @@ class JSONTarget(FileTarget):
         self.pieces.replace(trial_path(trial, "params.json"), content.encode())
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Add a line."""
+        """Add a line for the report."""
         self.pieces.append(trial_path(trial, "result.json"), json.dumps(result).encode() + b"\n")

@@ -34,7 +34,7 @@ _TAIL_BYTES = 1 << 16
 
 
 class SweepFollower:
-    """Follower of one sweep for one target.
+    """Reader that follows one sweep and writes it to one target.
 
     Args:
         idle_s: seconds without new records and without a head after which it ends; a later head starts another.
@@ -64,11 +64,13 @@ class SweepFollower:
         self._stops = False
 
     def stop(self) -> None:
-        """Stop once the current content of the journal is written. Safe in a signal handler."""
+        """Stop once everything now in the journal has been written. Safe in a signal handler."""
         self._stops = True
 
     def run(self, *, follows: bool = True) -> None:
-        """Follow until the sweep ends or loses its head; blocks. Without `follows`, write the current journal.
+        """Follow the sweep until it ends or loses its head. Blocks.
+
+        Without `follows`, only write what is in the journal now.
 
         Raises:
             NotFoundError: the folder holds no sweep (`sweep-not-found`).
@@ -96,7 +98,7 @@ class SweepFollower:
     # ------------------------------------------------------------------------------------------------- position
 
     def _take_lock(self) -> None:
-        """Wait for the lock, which a follower of the same target may be about to release."""
+        """Wait for the lock, which another follower for the same target may be about to release."""
         self.folder.followers.mkdir(parents=True, exist_ok=True)
         path = self._note.with_suffix(".lock")
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -125,11 +127,11 @@ class SweepFollower:
         return found if isinstance(found, dict) else {}
 
     def _fits(self, note: dict[str, Any]) -> bool:
-        """Return whether the journal still matches the note; a power failure can lose records already read."""
+        """Return whether the journal still matches the note, since a power failure can lose records already read."""
         return self._check_at(int(note["position"])) == note.get("check")
 
     def _check_at(self, position: int) -> int:
-        """Return a checksum of the bytes before a position; -1 if the journal is shorter."""
+        """Return a checksum of the bytes before a position, or -1 if the journal is shorter."""
         begin = max(0, position - _TAIL_BYTES)
         with open(self.folder.head_journal, "rb") as file:
             file.seek(begin)
@@ -137,7 +139,7 @@ class SweepFollower:
         return zlib.crc32(content) if len(content) == position - begin else -1
 
     def _cut_back(self, sizes: dict[str, int]) -> bool:
-        """Undo an unfinished batch; return False if a file lost data of earlier batches."""
+        """Undo an unfinished batch; return False if a file has lost data from earlier batches."""
         for name, size in sizes.items():
             path = self.folder.path / name
             found = path.stat().st_size if path.exists() else 0
@@ -168,7 +170,7 @@ class SweepFollower:
         return True
 
     def _read(self) -> tuple[list[tuple[int, Record]], int]:
-        """Read complete records, each with its end offset, and return the end offset of the last."""
+        """Return complete records, each with the offset of its end, and the offset at which the last one ends."""
         with open(self.folder.head_journal, "rb") as file:
             file.seek(self._position)
             content = file.read(_BATCH_BYTES)
@@ -209,7 +211,10 @@ class SweepFollower:
         write_atomic(self._note, json.dumps(note).encode(), is_durable=False)
 
     def _has_head(self) -> bool:
-        """Return whether the sweep has a head; test the lock only if the head is on a different machine."""
+        """Return whether the sweep has a head.
+
+        The lock is tested only if the head is on a different machine.
+        """
         try:
             head = read_json(self.folder.head_note)
         except (FileNotFoundError, ValueError):
@@ -220,7 +225,7 @@ class SweepFollower:
 
 
 class Feed:
-    """Reader of all records that passes new ones to a target.
+    """Reader of all records, which passes new ones to a target.
 
     Attributes:
         history: the sweep so far, without reports.
@@ -237,7 +242,10 @@ class Feed:
         self._saved_s: dict[tuple[str, int], float] = {}
 
     def take(self, record: Record, *, is_new: bool) -> None:
-        """Add a record; one that is not new only updates the state and is not passed on."""
+        """Add a record.
+
+        A record that is not new only updates the state, and is not passed on.
+        """
         touched = self._touched(record)
         before = {trial.id: (trial.status.is_over, trial.tag) for trial in touched}
         self.history.add(record)

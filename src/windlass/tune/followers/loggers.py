@@ -1,4 +1,4 @@
-"""Ray Tune's logger callbacks, as names of followers with their settings."""
+"""Ray Tune's logger callbacks, which only name followers and their settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class FollowerCallback:
-    """Callback that runs in a separate process: a follower's target, options and secrets.
+    """Callback that runs in a separate process, given by the target, options and secrets of a follower.
 
     Attributes:
         target: a name of `windlass.tune.followers.registry.TARGETS`.
@@ -40,25 +40,25 @@ class FollowerCallback:
 
 
 class CSVLoggerCallback(FollowerCallback):
-    """`trials/<id>/progress.csv`."""
+    """Callback that writes `trials/<id>/progress.csv`."""
 
     target = "csv"
 
 
 class JsonLoggerCallback(FollowerCallback):
-    """Follower that writes `trials/<id>/result.json` and `params.json`."""
+    """Callback that writes `trials/<id>/result.json` and `params.json`."""
 
     target = "json"
 
 
 class TBXLoggerCallback(FollowerCallback):
-    """Follower that writes TensorBoard event files to `trials/<id>/`."""
+    """Callback that writes TensorBoard event files to `trials/<id>/`."""
 
     target = "tensorboard"
 
 
 class WandbLoggerCallback(FollowerCallback):
-    """Follower for Weights & Biases; takes Ray Tune's arguments, and passes others to `wandb.init`.
+    """Callback for Weights & Biases, with Ray Tune's arguments; others are passed to `wandb.init`.
 
     Raises:
         UsageError: two keys are given (`invalid-value`), or arguments for images and videos, which reports cannot
@@ -106,7 +106,7 @@ class WandbLoggerCallback(FollowerCallback):
 
 
 class MLflowLoggerCallback(FollowerCallback):
-    """Follower for MLflow; takes Ray Tune's arguments."""
+    """Callback for MLflow, with Ray Tune's arguments."""
 
     target = "mlflow"
 
@@ -133,7 +133,7 @@ class MLflowLoggerCallback(FollowerCallback):
 
 
 def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], list[Any]]:
-    """Split callbacks into followers and those that run in the head.
+    """Separate callbacks into those that run as followers and those that run in the head.
 
     Raises:
         UsageError: a target is given twice, or an object is not a callback (`invalid-value`).
@@ -153,5 +153,5 @@ def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], l
 
 
 def environment_of(callback: FollowerCallback) -> dict[str, str]:
-    """Return the environment of a follower's process."""
+    """Return the environment for a follower's process."""
     return {**os.environ, **callback.environment}

@@ -1,4 +1,4 @@
-"""MLflow: one run per trial in an experiment named after the sweep, as in Ray Tune's callback.
+"""Target for MLflow, with one run per trial in an experiment named after the sweep, as in Ray Tune's callback.
 
 Runs are found again by a tag, and parameters are written once. A repeated report has the same time and step, and
 MLflow's databases store it once (its plain files store both).
@@ -27,7 +27,7 @@ _PARAM_LENGTH = 6000
 
 
 class MLflowTarget(Target):
-    """MLflow target that logs to `tracking_uri`, or to MLFLOW_TRACKING_URI.
+    """Target that logs to MLflow at `tracking_uri` or MLFLOW_TRACKING_URI.
 
     Args:
         experiment_name: default: MLFLOW_EXPERIMENT_NAME, or the sweep's name.
@@ -61,7 +61,7 @@ class MLflowTarget(Target):
         self._metrics: dict[str, list[Any]] = {}
 
     def open(self, sweep: FollowedSweep) -> None:
-        """Import the library, and open the experiment, or create it.
+        """Import the library, and open or create the experiment.
 
         Raises:
             PreconditionError: mlflow is not installed (`extra-missing`).
@@ -74,7 +74,7 @@ class MLflowTarget(Target):
         self._experiment: str = found.experiment_id if found else self._client.create_experiment(name)
 
     def started(self, trial: TrialHistory) -> None:
-        """Find or create the trial's run."""
+        """Find or create the run for the trial."""
         self._run(trial)
 
     def _run(self, trial: TrialHistory) -> str:
@@ -102,12 +102,12 @@ class MLflowTarget(Target):
             self._client.log_batch(run_id, params=params[begin : begin + _PARAM_BATCH])
 
     def configured(self, trial: TrialHistory) -> None:
-        """Log changed numbers as metrics named `config/...`, because MLflow parameters cannot change."""
+        """Log changed numbers as metrics named `config/...`, because parameters in MLflow cannot change."""
         at = trial.decisions[-1].at if trial.decisions else trial.suggested_at
         self._add(trial, flatten(trial.config, prefix="config/"), at, trial.iteration)
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Collect a report's numbers."""
+        """Collect the numbers in a report."""
         step = int(result.get("timesteps_total") or result["training_iteration"])
         self._add(trial, {name: value for name, value in result.items() if name != "config"}, at, step)
 

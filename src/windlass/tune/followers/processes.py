@@ -1,4 +1,4 @@
-"""Follower processes, started by the head; they may lag or die without affecting the sweep."""
+"""Follower processes, which the head starts; they may lag or die without affecting the sweep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_S = 0.05
 
 
 class FollowerProcesses:
-    """Followers that a head started, in separate sessions, so that signals to the head do not reach them.
+    """Followers started by a head, in separate sessions, so that signals to the head do not reach them.
 
     Their output goes to `followers/<target>.log` in the sweep's folder.
     """
@@ -32,7 +32,10 @@ class FollowerProcesses:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Start one process per callback; call when the journal exists. Does not wait."""
+        """Start one process for each callback, without waiting.
+
+        Call this once the journal exists.
+        """
         self._folder.followers.mkdir(parents=True, exist_ok=True)
         for callback in self._callbacks:
             command = [sys.executable, "-m", "windlass.tune.followers", str(self._folder.path), "--to", callback.target]
@@ -52,11 +55,11 @@ class FollowerProcesses:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Target -> process id."""
+        """Process ids by target."""
         return {target: process.pid for target, process in self._processes.items()}
 
     def close(self, *, is_over: bool = True, wait_s: float = 20.0) -> list[str]:
-        """Wait up to `wait_s` in total for the followers to exit; any still running are left running.
+        """Wait up to `wait_s` in total for the followers to exit; those still running are left alone.
 
         Args:
             is_over: whether the sweep has ended, so that they exit on their own; else they are asked to.

@@ -1,4 +1,4 @@
-"""Targets of followers by name."""
+"""Targets of followers, by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TARGETS = {
 
 
 def make_target(name: str, options: Mapping[str, Any]) -> Target:
-    """Create a target by its name.
+    """Create the target with a name.
 
     Raises:
         UsageError: the name is unknown, or the target does not take an option (`unknown-name`).

@@ -1,4 +1,4 @@
-"""Target of a follower, which receives the events of trials in order, in batches."""
+"""Target of a follower, which receives the events of trials in order and in batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FileTarget", "FollowedSweep", "Pieces", "Target", "plain_values", "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedSweep:
-    """Sweep that is followed; `trainable` is its display name."""
+    """Sweep that a follower reads; `trainable` is the name to display."""
 
     name: str
     folder: SweepFolder
@@ -24,7 +24,7 @@ class FollowedSweep:
 
 
 class Target:
-    """Base class of targets; override the methods that you need.
+    """Base class for targets; override the methods that you need.
 
     If a follower dies in a batch, the batch is repeated from the same record, so a target must be idempotent, or be
     undone by `FileTarget`.
@@ -33,32 +33,32 @@ class Target:
     name: ClassVar[str]
 
     def open(self, sweep: FollowedSweep) -> None:
-        """Open; called once, before anything else.
+        """Open the target. Called once, before anything else.
 
         Raises:
             WindlassError: a required library is not installed, or a setting is missing.
         """
 
     def started(self, trial: TrialHistory) -> None:
-        """Called when an attempt of a trial started."""
+        """Called when an attempt of a trial has started."""
 
     def configured(self, trial: TrialHistory) -> None:
-        """Called when a trial took over the configuration of another trial."""
+        """Called when a trial has taken over the configuration of another trial."""
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Called for a report; `number` counts the trial's reports from 1, `at` is wall time in seconds."""
+        """Called for each report; `number` counts the trial's reports from 1, and `at` is the wall time in seconds."""
 
     def saved(self, trial: TrialHistory, path: str) -> None:
-        """Called when a checkpoint of a trial was committed."""
+        """Called when a checkpoint of a trial has been committed."""
 
     def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
         """Called when a trial has ended."""
 
     def flush(self) -> None:
-        """Finish a batch; everything in it must be written when this returns."""
+        """Finish a batch, all of which must be written on return."""
 
     def close(self, *, is_over: bool) -> None:
-        """Close; `is_over` if the sweep has ended too."""
+        """Close the target; `is_over` says whether the sweep has ended."""
 
 
 @dataclass(slots=True)
@@ -73,12 +73,12 @@ class Pieces:
         self.appended.setdefault(path, []).append(content)
 
     def replace(self, path: str, content: bytes) -> None:
-        """Write a whole file."""
+        """Replace the content of a file."""
         self.replaced[path] = content
 
 
 class FileTarget(Target):
-    """Target that only adds bytes to files in the sweep's folder; the follower writes them exactly once.
+    """Target that only adds bytes to files in the sweep's folder, which the follower writes exactly once.
 
     Attributes:
         pieces: bytes that the current batch adds.
@@ -92,11 +92,11 @@ class FileTarget(Target):
         self.sweep: FollowedSweep | None = None
 
     def open(self, sweep: FollowedSweep) -> None:
-        """See `Target`."""
+        """Record the sweep; see `Target.open`."""
         self.sweep = sweep
 
     def read_head(self, path: str) -> bytes:
-        """Return the first line that earlier batches wrote to a file; empty if missing."""
+        """Return the first line that earlier batches wrote to a file, or nothing if the file is missing."""
         assert self.sweep is not None
         try:
             with open(Path(self.sweep.folder.path, path), "rb") as file:
@@ -105,20 +105,20 @@ class FileTarget(Target):
             return b""
 
     def begun(self, path: str) -> bool:
-        """Return whether a file has content from this or earlier batches."""
+        """Return whether a file has content from this batch or earlier ones."""
         return path in self.pieces.appended or bool(self.read_head(path))
 
     def take_pieces(self) -> Pieces:
-        """Return and clear the batch."""
+        """Return the batch and clear it."""
         pieces, self.pieces = self.pieces, Pieces()
         return pieces
 
 
 def trial_path(trial: TrialHistory, name: str) -> str:
-    """Return the path of a file in a trial's folder."""
+    """Return the path of a file in the folder of a trial."""
     return f"trials/{trial.id}/{name}"
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers in flat values; booleans count as numbers, as in Ray Tune's loggers."""
+    """Return the numbers among flat values; booleans count as numbers, as in Ray Tune's loggers."""
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}

@@ -1,4 +1,4 @@
-"""TensorBoard: one event file per trial, with the tags of Ray Tune's logger; needs no library."""
+"""Target for TensorBoard, with one event file per trial and the tags of Ray Tune's logger. Needs no library."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def _framed(event: bytes) -> bytes:
 
 
 def header(at: float) -> bytes:
-    """Return the first record of an event file; `at` is wall time in seconds."""
+    """Return the first record of an event file; `at` is the wall time in seconds."""
     return _framed(_double(1, at) + _bytes(3, _FIRST_VERSION))
 
 
 def scalars(at: float, step: int, values: Mapping[str, float]) -> bytes:
-    """Return an event with a number per tag."""
+    """Return an event with a number for each tag."""
     summary = b"".join(_bytes(1, _text(1, tag) + _float(2, value)) for tag, value in values.items())
     return _framed(_double(1, at) + _varint_field(2, step) + _bytes(5, summary))
 
 
 def hparams_start(at: float, values: Mapping[str, Any], metrics: Iterable[str], group: str) -> bytes:
-    """Return two events for the HPARAMS page: names of parameters and metrics, and this trial's values."""
+    """Return the two events for the HPARAMS page: names of parameters and metrics, and this trial's values."""
     infos = b"".join(_bytes(4, _text(1, name)) for name in values)
     named = b"".join(_bytes(5, _bytes(1, _text(2, tag))) for tag in metrics)
     start = b"".join(_bytes(1, _text(1, name) + _bytes(2, _value(value))) for name, value in values.items())
@@ -65,7 +65,7 @@ def hparams_start(at: float, values: Mapping[str, Any], metrics: Iterable[str], 
 
 
 def hparams_end(at: float, *, is_failed: bool) -> bytes:
-    """Return the event of a trial's end."""
+    """Return the event for the end of a trial."""
     session = _varint_field(1, _FAILURE if is_failed else _SUCCESS) + _double(2, at)
     return _plugin(at, "session_end_info", _bytes(4, session))
 
@@ -77,7 +77,7 @@ def _plugin(at: float, tag: str, content: bytes) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    """Return a `google.protobuf.Value`: null, number, text or boolean; anything else as its text."""
+    """Return a `google.protobuf.Value` for null, a number, a string or a boolean; other values become strings."""
     if value is None:
         return _varint_field(1, 0, is_explicit=True)
     if isinstance(value, bool):
@@ -129,7 +129,7 @@ _TAG = "ray/tune/"
 
 
 class TensorBoardTarget(FileTarget):
-    """Target `trials/<id>/events.out.tfevents.*`: `tensorboard --logdir <sweep>/trials` shows the sweep.
+    """Target that writes `trials/<id>/events.out.tfevents.*`: `tensorboard --logdir <sweep>/trials` shows the sweep.
 
     Numbers become scalars at the trial's iteration (or its `timesteps_total`); drawn values become the HPARAMS page.
     Lists and NaN are omitted.
@@ -139,7 +139,7 @@ class TensorBoardTarget(FileTarget):
     patterns: ClassVar = ("trials/*/events.out.tfevents.*.windlass",)
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Add an event with all its numbers."""
+        """Add an event with all the numbers in the report."""
         path = _path(trial)
         if not self.begun(path):
             self.pieces.append(path, header(trial.suggested_at))
@@ -149,7 +149,7 @@ class TensorBoardTarget(FileTarget):
         self.pieces.append(path, scalars(at, step, values))
 
     def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
-        """Add its parameters and its outcome."""
+        """Add the trial's parameters and outcome."""
         if trial.last is None:
             return
         at = trial.ended_at or trial.suggested_at

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run per trial, with the names and groups of Ray Tune's callback.
+"""Target for Weights & Biases, with one run per trial and the names and groups of Ray Tune's callback.
 
 A run has the trial's id and is resumed. The step of a report is its number, and W&B ignores steps below the newest, so
 repeated reports have no effect.
@@ -27,7 +27,7 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 class WandbTarget(Target):
-    """W&B target that logs to `project`, or to WANDB_PROJECT; WANDB_MODE=offline needs no network.
+    """Target that logs to the W&B project `project` or WANDB_PROJECT; WANDB_MODE=offline needs no network.
 
     Args:
         group: default: the sweep's name.
@@ -80,7 +80,7 @@ class WandbTarget(Target):
             )
 
     def started(self, trial: TrialHistory) -> None:
-        """Open the trial's run."""
+        """Open the run for the trial."""
         self._run(trial)
 
     def _run(self, trial: TrialHistory) -> Any:
@@ -106,11 +106,11 @@ class WandbTarget(Target):
         return folder
 
     def configured(self, trial: TrialHistory) -> None:
-        """Replace the run's configuration."""
+        """Replace the configuration of the run."""
         self._run(trial).config.update(trial.config, allow_val_change=True)
 
     def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
-        """Log a report; fields that describe the trial go to the run's configuration."""
+        """Log a report; fields that describe the trial are added to the run's configuration."""
         run = self._run(trial)
         left_out = {*_NEVER, *self._excludes, *(() if self._log_config else ("config",))}
         flat = flatten({name: value for name, value in result.items() if name not in left_out})
@@ -118,7 +118,7 @@ class WandbTarget(Target):
         run.log(flat, step=number)
 
     def saved(self, trial: TrialHistory, path: str) -> None:
-        """Upload a checkpoint, if enabled and in a local folder."""
+        """Upload a checkpoint if that is enabled and the checkpoint is in a local folder."""
         folder = self._sweep.folder.path / path
         if self._uploads and folder.is_dir():
             artifact = self._wandb.Artifact(name=f"checkpoint_{self._sweep.name}-{trial.id}", type="model")
@@ -132,7 +132,10 @@ class WandbTarget(Target):
         run.finish(exit_code=int(is_failed))
 
     def close(self, *, is_over: bool) -> None:
-        """Finish every open run; a later follower resumes the runs of unfinished trials."""
+        """Finish every open run.
+
+        A later follower resumes the runs of unfinished trials.
+        """
         for run in self._runs.values():
             run.finish()
         self._runs.clear()

@@ -1,4 +1,4 @@
-"""Common code of the XGBoost and LightGBM callbacks: a round is an iteration, the model is one file."""
+"""Code shared by the XGBoost and LightGBM callbacks, in which a round is an iteration and the model is one file."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class BoostingReport:
         self._postprocess = results_postprocessing_fn
 
     def metrics_of(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the metrics to report, from values by data set and metric; the last value of a list."""
+        """Return the metrics to report, given values by data set and metric; from a list, the last value is used."""
         flat = {f"{data}-{name}": _last(value) for data, named in found.items() for name, value in named.items()}
         picked = pick(flat, self._metrics)
         return self._postprocess(picked) if self._postprocess is not None else picked
 
     def report_round(self, metrics: Mapping[str, Any], model: Any, num_rounds: int, *, is_last: bool) -> None:
-        """Report a round, with the model if a checkpoint is due."""
+        """Report a round, together with the model if a checkpoint is due."""
         is_due = self._frequency > 0 and num_rounds % self._frequency == 0
         if is_due or (is_last and self._checkpoint_at_end):
             report_with(metrics, self._filename, model.save_model)

@@ -1,4 +1,4 @@
-"""Keras: `model.fit(..., callbacks=[TuneReportCheckpointCallback()])`."""
+"""Callbacks for Keras: `model.fit(..., callbacks=[TuneReportCheckpointCallback()])`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = [f"{what}_{when}" for what in ("train", "test", "predict") for when in 
 
 
 class TuneReportCheckpointCallback(_callbacks.Callback):  # type: ignore[name-defined, misc]
-    """Callback that reports Keras's logs and the model.
+    """Callback that reports Keras's logs, and the model as a checkpoint.
 
     Args:
         checkpoint_on: events with which the model is reported, such as `epoch_end`.

@@ -1,4 +1,4 @@
-"""LightGBM: `lightgbm.train(..., callbacks=[TuneReportCheckpointCallback()])`."""
+"""Callbacks for LightGBM: `lightgbm.train(..., callbacks=[TuneReportCheckpointCallback()])`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE = "model.txt"
 
 
 class TuneReportCheckpointCallback(BoostingReport):
-    """Callback that reports metrics and the model; for the arguments see `BoostingReport`."""
+    """Callback that reports metrics and the model; see `BoostingReport` for the arguments."""
 
     order = 20
     before_iteration = False

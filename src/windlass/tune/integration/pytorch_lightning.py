@@ -1,4 +1,4 @@
-"""PyTorch Lightning: `Trainer(callbacks=[TuneReportCheckpointCallback()])`."""
+"""Callbacks for PyTorch Lightning: `Trainer(callbacks=[TuneReportCheckpointCallback()])`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _lightning = need_library("lightning.pytorch", "pytorch_lightning")
 
 
 class TuneReportCheckpointCallback(_lightning.Callback):  # type: ignore[name-defined, misc]
-    """Callback that reports Lightning's metrics with a checkpoint, except during the sanity check.
+    """Callback that reports Lightning's metrics together with a checkpoint, except during the sanity check.
 
     Args:
         metrics: selection of metrics and their names.

@@ -1,4 +1,4 @@
-"""Code shared by the callbacks: selecting metrics, and reporting with checkpoints."""
+"""Code shared by the callbacks: selecting metrics, and reporting them with checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MetricNames = str | Sequence[str] | Mapping[str, str] | None
 
 
 def pick(found: Mapping[str, Any], names: MetricNames) -> dict[str, Any]:
-    """Return the metrics to report.
+    """Return those metrics that are to be reported.
 
     Raises:
         UsageError: the library has no metric with that name.
@@ -40,14 +40,14 @@ def pick(found: Mapping[str, Any], names: MetricNames) -> dict[str, Any]:
 
 
 def report_with(metrics: Mapping[str, Any], filename: str, write: Callable[[str], object]) -> None:
-    """Report metrics with a checkpoint of one file, which `write` creates at a given path."""
+    """Report metrics with a checkpoint that consists of one file, which `write` creates at a given path."""
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
         write(str(Path(folder, filename)))
         report(metrics, checkpoint=Checkpoint.from_directory(folder))
 
 
 def need_library(*modules: str) -> Any:
-    """Import the first of several modules that is installed.
+    """Import and return the first of several modules that is installed.
 
     Raises:
         PreconditionError: none is installed.

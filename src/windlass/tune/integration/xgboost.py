@@ -1,4 +1,4 @@
-"""XGBoost: `xgboost.train(..., callbacks=[TuneReportCheckpointCallback()])`."""
+"""Callbacks for XGBoost: `xgboost.train(..., callbacks=[TuneReportCheckpointCallback()])`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE = "model.ubj"
 
 
 class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingReport):  # type: ignore[name-defined, misc]
-    """Callback that reports metrics and the model; for the arguments see `BoostingReport`."""
+    """Callback that reports metrics and the model; see `BoostingReport` for the arguments."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class TuneReportCheckpointCallback(_xgboost.callback.TrainingCallback, BoostingR
         return load_model(checkpoint, filename, load)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: dict[str, dict[str, Any]]) -> bool:
-        """Called by XGBoost after each round; training continues."""
+        """Called by XGBoost after each round; training always continues."""
         self._newest = self.metrics_of(evals_log)
         self.report_round(self._newest, model, epoch + 1, is_last=False)
         if self._frequency and (epoch + 1) % self._frequency == 0:

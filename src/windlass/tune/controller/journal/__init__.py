@@ -1,1 +1,1 @@
-"""The sweep's journal: written by its head, replayed to restore it, and summarized for readers."""
+"""Journal of a sweep: written by the head, replayed to restore the sweep, and summarized for readers."""

@@ -1,4 +1,4 @@
-"""History of a sweep: its journal summarized for readers, without scheduler or searcher.
+"""History of a sweep: a summary of its journal for readers, made without scheduler or searcher.
 
 Tables, views, analysis, followers and `sweep why` read this; the controller does not.
 """
@@ -25,7 +25,7 @@ __all__ = ["AttemptHistory", "DecisionMade", "History", "TrialHistory", "TrialRe
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """Accepted report; `at` is wall time in seconds, `saved` the path of its checkpoint."""
+    """Accepted report; `at` is the wall time in seconds, `saved` the path of the checkpoint saved with it."""
 
     at: float
     attempt: int
@@ -34,7 +34,7 @@ class TrialReport:
 
     @property
     def iteration(self) -> int:
-        """`training_iteration` of the report."""
+        """`training_iteration` in the report."""
         return int(self.metrics.get("training_iteration", 0))
 
 
@@ -61,7 +61,7 @@ class DecisionMade:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptHistory:
-    """Attempt of a trial; `how` is empty while it runs."""
+    """Attempt of a trial; `how` is empty while the attempt runs."""
 
     number: int
     chosen_at: float
@@ -78,7 +78,7 @@ class AttemptHistory:
 
 @dataclass(slots=True, kw_only=True)
 class TrialHistory:
-    """Everything that the journal records about a trial; lists are in the order of events.
+    """Everything that the journal records about a trial, with lists in the order of events.
 
     Attributes:
         checkpoints: committed checkpoints that were not deleted.
@@ -111,18 +111,18 @@ class TrialHistory:
 
     @property
     def checkpoint(self) -> SavedState | None:
-        """Newest checkpoint that was not deleted."""
+        """Newest checkpoint that has not been deleted."""
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
     def host(self) -> str:
-        """Host of the newest attempt."""
+        """Host on which the newest attempt runs or ran."""
         return self.attempts[-1].host if self.attempts else ""
 
 
 @dataclass(slots=True)
 class History:
-    """Sweep as read from its journal; pass records to `add`, in order.
+    """Sweep as read from its journal; pass its records to `add` in order.
 
     Attributes:
         keeps_reports: False keeps only the last report of each trial.
@@ -157,16 +157,16 @@ class History:
 
     @property
     def objectives(self) -> Objectives:
-        """Metrics and modes of the sweep."""
+        """Metrics and modes that the sweep optimizes."""
         return self.settings.objectives if self.settings is not None else Objectives()
 
     @property
     def half(self) -> PartialGoal:
-        """Metric without a mode, or mode without a metric."""
+        """Metric without a mode, or mode without a metric, if only one is known."""
         return self.settings.half if self.settings is not None else PartialGoal()
 
     def add(self, record: Record) -> None:
-        """Apply the next record; unknown kinds of later versions are skipped.
+        """Apply the next record; records of kinds that only later versions know are skipped.
 
         Raises:
             PreconditionError: the record is damaged (`sweep-journal-damaged`).
@@ -344,7 +344,7 @@ def _decided(
 
 
 def _acts(history: History, record: Record, data: Data, *, by: str, cause: str) -> None:
-    """Record the acts on trials that accompany a decision."""
+    """Record the actions on trials that came with a decision."""
     for act in data.get("acts", ()):
         trial = history.trials[act["trial"]]
         what = act["act"]

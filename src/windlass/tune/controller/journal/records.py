@@ -1,4 +1,4 @@
-"""Kinds of records in a sweep's journal, and their fields.
+"""Kinds of records in a sweep's journal, with their fields.
 
 Every record except the first and the derived ones holds an input of the core and the decision on it.
 """

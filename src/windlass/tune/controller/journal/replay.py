@@ -1,4 +1,4 @@
-"""Replay of a sweep: the journal is fed to a new core, which must make the same decisions.
+"""Replay of a sweep: the journal is passed to a new core, which must make the same decisions again.
 
 Decisions that were not fully written (a torn tail) are made again and written.
 """
@@ -24,7 +24,7 @@ Line = tuple[str, dict[str, Any]]
 
 
 class Replay:
-    """Replay of journal records into a core.
+    """Replay of journal records by a core.
 
     Attributes:
         num_records: number of records replayed.
@@ -75,13 +75,13 @@ class Replay:
                 commands.clear()
 
     def finish(self) -> None:
-        """Finish the replay; parts of the last decision that the journal lacks are written next."""
+        """Finish the replay; what the journal lacks of the last decision is written next."""
         self._core.replayed = None
         self._core.state.lines.extend(self._expected)
         self._expected.clear()
 
     def _compare(self, line: Line, record: Record) -> None:
-        """Raise if a line differs from the record as JSON (tuples equal lists, NaN equals NaN)."""
+        """Raise if a line differs from the record when both are JSON (tuples equal lists, NaN equals NaN)."""
         if line[0] != record.kind or _text(line[1]) != _text(record.data):
             raise self._differs(record, line)
 

@@ -1,4 +1,4 @@
-"""Incremental reader of a sweep's journal, to restore, show and follow a sweep."""
+"""Incremental reader of a sweep's journal, used to restore, show and follow a sweep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE_BYTES = 256 << 10
 
 
 class JournalStream:
-    """Reader of a journal's records from the beginning, and of new ones later. Never changes the file.
+    """Reader that returns a journal's records, and later the new ones. Never changes the file.
 
     Args:
         position: byte offset of a record to start at, such as where an earlier reader stopped.
@@ -35,7 +35,7 @@ class JournalStream:
         return [record for piece in self.pieces() for record in piece]
 
     def pieces(self) -> Iterator[list[Record]]:
-        """Yield the new records in pieces of 256 KiB of journal, for journals larger than memory."""
+        """Yield the new records in pieces of 256 KiB of the journal, for journals larger than memory."""
         try:
             file = open(self.folder.head_journal, "rb")  # noqa: SIM115 - closed below; a missing file is not an error
         except FileNotFoundError:
@@ -56,6 +56,6 @@ class JournalStream:
 
 
 def no_sweep(folder: SweepFolder) -> MissingError:
-    """Return the error for a folder without a sweep."""
+    """Return the error for a folder that contains no sweep."""
     hint = "`windlass sweep ls` lists the sweeps of this home"
     return MissingError(f"there is no sweep in {folder.path}", hint=hint, code="sweep-not-found")

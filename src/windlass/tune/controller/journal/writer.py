@@ -34,7 +34,7 @@ _to_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 class HeadJournal:
-    """Exclusive writer of a sweep's journal; no other process can write while it exists.
+    """Exclusive writer of a sweep's journal: while it exists, no other process can write.
 
     Call `read` first: it finds the end of the journal, where a torn tail is cut.
 
@@ -101,7 +101,7 @@ class HeadJournal:
         return head.get("host") == os.uname().nodename and Path(f"/proc/{head.get('pid')}").exists()
 
     def _close_in_forks(self) -> None:
-        """Close the file in forked children, which would otherwise keep the lease after this process ends."""
+        """Close the file in forked children, which would otherwise keep the lease after this process has ended."""
         me = weakref.ref(self)
 
         def close_in_child() -> None:
@@ -113,7 +113,9 @@ class HeadJournal:
         os.register_at_fork(after_in_child=close_in_child)
 
     def read(self) -> Iterator[list[Record]]:
-        """Yield the existing records in pieces; exhaust it once, before the first `append`.
+        """Yield the existing records in pieces.
+
+        Exhaust it once, before the first `append`.
 
         Raises:
             PreconditionError: records are missing in the middle (`sweep-journal-damaged`); nothing was changed.
@@ -146,18 +148,18 @@ class HeadJournal:
         self.tell()
 
     def tell(self, **facts: Any) -> None:
-        """Add facts about the head to `head.json`, next to its host and process."""
+        """Add facts about the head to `head.json`, beside its host and process."""
         self._note.update(facts)
         with contextlib.suppress(OSError):  # the disk is full; this file is only informative
             write_json(self._folder.head_note, self._note, is_durable=False)
 
     def now(self) -> float:
-        """Return the time for records: wall time in whole microseconds that never decreases within a sweep."""
+        """Return the time for records: the wall time in whole microseconds, which never decreases within a sweep."""
         wall, monotonic = self._zero
         return round(wall + (self._clock.monotonic() - monotonic), 6)
 
     def append(self, kind: str, data: dict[str, Any], at: float) -> None:
-        """Collect a record; `write` writes it.
+        """Collect a record, which the next `write` writes.
 
         Raises:
             UsageError: it has a value that JSON cannot represent (`not-serialisable`).
@@ -207,7 +209,7 @@ class HeadJournal:
             view = view[num_written:]
 
     def sync(self, *, is_urgent: bool = False) -> float:
-        """Sync to disk if it is due or urgent; return the seconds until the next sync, or -1.
+        """Sync to disk if that is due or urgent; return the seconds until the next sync, or -1 if none is needed.
 
         Raises:
             PreconditionError: see `write`.
@@ -237,7 +239,7 @@ class HeadJournal:
 
 
 def _unfit(value: Any, place: str) -> str:
-    """Describe the first value that JSON cannot represent, with its path; empty if there is none."""
+    """Describe the first value that JSON cannot represent, with its path; return an empty string if there is none."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     for name, inner in pairs:
         found = _unfit(inner, f"{place}/{name}" if place else str(name))

@@ -1,4 +1,4 @@
-"""Executor on this machine: workers are forked from a process that has everything imported."""
+"""Executor on this machine, with workers forked from a process that has already imported everything."""
 
 from typing import TYPE_CHECKING
 

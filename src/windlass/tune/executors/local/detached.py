@@ -53,17 +53,17 @@ _NUM_KEPT = 4096
 
 
 def registration_path(folder: str, slot: str) -> Path:
-    """Return the path of a worker's registration, which holds its process, trial and socket."""
+    """Return the path of a worker's registration, which contains its process, trial and socket."""
     return Path(folder, "spools", f"{slot}.json")
 
 
 def spool_path(folder: str, slot: str) -> Path:
-    """Return the path of a worker's spool, which holds its messages while it had no head."""
+    """Return the path of a worker's spool, which contains the messages it sent while there was no head."""
     return Path(folder, "spools", f"{slot}.jsonl")
 
 
 class DetachedChannel:
-    """Channel of a worker that can outlive its head; see `WorkerChannel`.
+    """Channel for a worker that can outlive its head; implements `WorkerChannel`.
 
     Args:
         connection: socket to the head that started this worker.
@@ -98,7 +98,7 @@ class DetachedChannel:
     # ---------------------------------------------------------------------------------------------------- messages
 
     def send(self, message: Message) -> None:
-        """Send to the head, or append to the spool."""
+        """Send a message to the head or, if there is none, append it to the spool."""
         if self._has_given_up and message["type"] == "ended" and message["how"] == "halted":
             message |= {"how": "lost", "error": f"no head came back within {self._linger_s:g} s"}
         self._keep(message)
@@ -127,7 +127,7 @@ class DetachedChannel:
         return True
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next message; without a head, return the answer that lets the trial continue."""
+        """Return the next message or, without a head, an answer that lets the trial continue."""
         while True:
             if self._head is not None:
                 try:
@@ -151,7 +151,10 @@ class DetachedChannel:
         return message
 
     def _answer(self) -> Message:
-        """Return the usual answer of a head (continue); after too long without a head: save and end."""
+        """Return the answer that a head usually gives, which is to continue.
+
+        After too long without a head, the answer is to save and end.
+        """
         assert self._running is not None
         to = {"trial": self._running["trial"], "attempt": self._running["attempt"]}
         if time.monotonic() - self._lost_at > self._linger_s:
@@ -175,13 +178,13 @@ class DetachedChannel:
         os.fsync(self._spool)
 
     def _wait_for_head(self) -> None:
-        """Wait for a head while nothing runs, and end if none connects in time."""
+        """Wait for a head while no trial runs; raise ChannelClosed if none connects in time."""
         left_s = self._lost_at + self._linger_s - time.monotonic()
         if self._has_given_up or left_s <= 0 or not self._accept(left_s):
             raise ChannelClosed("no head came back")
 
     def _accept(self, timeout_s: float) -> bool:
-        """Accept a head that has connected, and send it all kept messages."""
+        """Accept a head that has connected, and send it all kept messages; return whether there was one."""
         poller = select.poll()
         poller.register(self._listener, select.POLLIN)
         if not poller.poll(timeout_s * 1000):
@@ -199,7 +202,7 @@ class DetachedChannel:
         return True
 
     def close(self) -> None:
-        """Close the sockets; messages that no head received stay in the spool."""
+        """Close the sockets; messages that no head has received stay in the spool."""
         self._listener.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._facts["socket"])
@@ -224,7 +227,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Registration written by a worker."""
+    """Facts about a worker that it writes to a file, for the next head."""
 
     slot: str
     process: ProcessId
@@ -239,19 +242,19 @@ class Registration:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the worker is running."""
+        """Return whether the worker is still running."""
         return is_alive(self.process)
 
 
 def read_registrations(folder: str) -> Iterator[Registration]:
-    """Yield every worker registered in a sweep's folder, including dead ones."""
+    """Yield every worker registered in a sweep's folder, even if it is dead."""
     for path in sorted(Path(folder, "spools").glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             yield _registration(read_json(path))
 
 
 def _registration(data: Mapping[str, Any]) -> Registration:
-    """Parse a registration; raises ValueError, KeyError, TypeError or AttributeError if it is damaged."""
+    """Parse a registration; raise ValueError, KeyError, TypeError or AttributeError if it is damaged."""
     is_whole = all(type(data[name]) is kind for name, kind in _KINDS) and data["slot"].isdecimal()
     if not is_whole or len(data["slot"]) > _MAX_DIGITS:
         raise ValueError("a value has the wrong type")
@@ -273,7 +276,7 @@ def _registration(data: Mapping[str, Any]) -> Registration:
 
 
 def connect(registration: Registration) -> socket.socket | None:
-    """Connect to a worker, which accepts at its next check; None if it is gone."""
+    """Connect to a worker, which accepts at its next check; return None if the worker is gone."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(registration.socket)
@@ -284,7 +287,7 @@ def connect(registration: Registration) -> socket.socket | None:
 
 
 def read_spool(folder: str, slot: str) -> list[Message]:
-    """Read the spool of a dead worker; torn and damaged lines are skipped."""
+    """Return the messages in the spool of a dead worker; incomplete and damaged lines are skipped."""
     try:
         lines = spool_path(folder, slot).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -310,7 +313,7 @@ def remove(folder: str, registration: Registration) -> None:
 
 
 def end_worker(registration: Registration, *, grace_s: float = 0.0) -> None:
-    """Wait up to `grace_s` for a worker to exit, then kill its process group and wait until it is gone."""
+    """Wait up to `grace_s` for a worker to exit, then kill its process group, and wait until it has ended."""
     deadline = time.monotonic() + grace_s
     while registration.is_alive and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
@@ -322,6 +325,6 @@ def end_worker(registration: Registration, *, grace_s: float = 0.0) -> None:
 
 
 def make_sockets_folder() -> str:
-    """Create a private folder with a short path, because socket paths have at most 108 bytes (unix(7))."""
+    """Create a private folder with a short path, because a socket's path has at most 108 bytes (unix(7))."""
     usual = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="windlass-", dir=usual if len(usual) < _MAX_FOLDER else "/tmp")  # noqa: S108 - mkdtemp

@@ -1,4 +1,4 @@
-"""Executor on this machine: worker processes that are forked from a template.
+"""Executor on this machine, with worker processes that are forked from a template process.
 
 A worker runs one trial after another; if GPUs are declared, it runs only one (`reuse`), so that their memory is freed
 afterwards. All processes end with the head, whichever of them is killed.
@@ -67,7 +67,7 @@ _LINGER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """Event of a process descriptor: the worker of a previous head is gone."""
+    """Marker for the process descriptor of a worker from a previous head, which signals the worker's end."""
 
     slot: LocalSlot
 
@@ -89,7 +89,7 @@ class Local:
         quiet_floor_s: float | None = None,
         import_limit_s: float | None = None,
     ) -> None:
-        """Describe the executor; nothing starts yet.
+        """Describe the executor, without starting anything yet.
 
         Args:
             resources: resources for trials, instead of the machine's: `{"CPU": 8, "widgets": 2}`.
@@ -140,7 +140,7 @@ class Local:
         self._start_template()
 
     def end_opening_when(self, is_asked: Callable[[], bool]) -> None:
-        """See the protocol."""
+        """Set the function that asks `open` to end early; see `OpensSlowly.end_opening_when`."""
         self._is_asked = is_asked
 
     def _start_template(self) -> TemplateProcess:
@@ -167,7 +167,7 @@ class Local:
         return self._machine.capacity()
 
     def close(self) -> None:
-        """Kill running trials, give idle workers a moment to clean up, and leave no process. Idempotent."""
+        """Kill running trials, and give idle workers a moment to clean up. Leaves no process. Idempotent."""
         template, self._template = self._template, None
         if template is not None:
             busy = [slot.pid for slot in self._slots if slot.running is not None and slot.pid]
@@ -206,7 +206,7 @@ class Local:
         self._work = None
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Take over workers of a previous head that run one of these attempts; end all other workers."""
+        """Take over a previous head's workers that run one of these attempts, and end all other workers."""
         assert self._work is not None
         found: dict[str, int] = {}
         self._machine.recover()
@@ -221,7 +221,7 @@ class Local:
         return found
 
     def _adopt(self, registration: Registration) -> bool:
-        """Take over a running worker."""
+        """Take over a running worker; return whether that worked."""
         connection = connect(registration) if registration.is_alive else None
         if connection is None:
             return False
@@ -243,7 +243,7 @@ class Local:
         return True
 
     def _replay(self, registration: Registration) -> bool:
-        """Process the spool of a dead worker; return False if it does not contain the end of its trial."""
+        """Process the spool of a dead worker; return False if the end of its trial is not in it."""
         assert self._work is not None
         messages = read_spool(self._work.folder, registration.slot)
         events = [from_message(message) for message in messages if message.get("trial") == registration.trial]
@@ -271,14 +271,14 @@ class Local:
     # --------------------------------------------------------------------------------------------- room and start
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial of this shape fits next to the running trials."""
+        """Return whether a trial with these resources fits beside the running trials."""
         found = self._machine.room(resources)
         if found.fit is Fit.NOW and self._slots.num_running >= self._limit:
             return Room(Fit.LATER, f"{self._slots.num_running} of {count(self._limit, 'slot')} in use")
         return found
 
     def start(self, start: StartAttempt) -> None:
-        """Start the attempt in an idle worker, or in a new one."""
+        """Start an attempt in an idle worker or in a new one."""
         share = self._machine.take(start.resources)
         variables = self._machine.environment(share, start.resources)
         slot = self._slots.idle(variables) or self._new_worker(variables, has_gpus=bool(share.gpus))
@@ -305,7 +305,7 @@ class Local:
         return slot
 
     def _retire_surplus(self) -> None:
-        """End idle workers of other shapes while all slots are taken by workers."""
+        """End idle workers for other resources if workers occupy all slots."""
         while len(self._slots) >= self._limit and (idle := self._slots.any_idle()) is not None:
             self._send(idle, Leave)
             idle.is_ending = True
@@ -321,7 +321,7 @@ class Local:
         self._events.append(AttemptStarted(trial=trial, attempt=attempt, slot=slot.id, host=self._host, pid=slot.pid))
 
     def send(self, order: Order) -> None:
-        """Send an order to a running attempt; one that does not halt in time is killed."""
+        """Send an order to a running attempt; an attempt that does not halt in time is killed."""
         slot = self._slots.of(order.trial, order.attempt)
         if slot is None:
             return
@@ -339,7 +339,7 @@ class Local:
     # -------------------------------------------------------------------------------------------------------- poll
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return the events; blocks up to `timeout_s` for the first."""
+        """Return new events, blocking up to `timeout_s` for the first."""
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = 0.0 if self._events else max(0.0, deadline - time.monotonic())
@@ -366,7 +366,7 @@ class Local:
         self._monitor.look(self._slots)
 
     def notes(self) -> list[tuple[str, str]]:
-        """Return notes on running trials as (trial, text), each only once; see `TellsNotes`."""
+        """Return new notes on running trials, as (trial, text); see `TellsNotes`."""
         return self._monitor.take_notes()
 
     def _on_ready(self, slot: LocalSlot, mask: int) -> None:
@@ -411,7 +411,7 @@ class Local:
         self._events.append(event)
 
     def _end(self, slot: LocalSlot, ended: AttemptEnded) -> None:
-        """End an attempt; for a single-use worker, only when its process is gone."""
+        """End an attempt; with a single-use worker, this happens once its process has ended."""
         if slot.is_single and slot.last_words is None:
             slot.last_words = ended
             self._deadlines[slot.id] = time.monotonic() + _EXIT_S
@@ -464,12 +464,12 @@ class Local:
         self._slots.remove(slot)
 
     def _claim_output(self, slot: LocalSlot) -> None:
-        """Move the output of a dead worker to its trial's log."""
+        """Move the output of a dead worker to the log of its trial."""
         assert self._work is not None
         settle_output(self._work.folder, slot.id, slot.running[0] if slot.running else "", self._work.options)
 
     def _lose_template(self, template: TemplateProcess) -> None:
-        """Handle the death of the template: its workers are gone; a new one starts on demand."""
+        """Handle the end of the template process: its workers are gone, and a new one is started on demand."""
         self._selector.unregister(template.wire)
         template.end(0.0)
         self._template = None
@@ -485,7 +485,7 @@ class Local:
         return max(0.0, min(self._deadlines.values()) - time.monotonic()) if self._deadlines else LOOK_EVERY_S
 
     def _kill_the_late(self) -> None:
-        """Kill workers whose deadline has passed."""
+        """Kill workers that have not ended by their deadline."""
         if not self._deadlines:
             return
         now = time.monotonic()

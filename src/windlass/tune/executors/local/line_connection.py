@@ -1,4 +1,4 @@
-"""Head's side of a connection: non-blocking JSON lines over a stream socket."""
+"""The head's end of a connection: non-blocking JSON lines over a stream socket."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class LineConnection:
         self._unsent = bytearray()
 
     def fileno(self) -> int:
-        """Return the descriptor, for a selector."""
+        """Return the file descriptor, for use with a selector."""
         return self._socket.fileno()
 
     @property
     def has_unsent(self) -> bool:
-        """Return whether `flush` is needed once the socket is writable."""
+        """Return whether there is data that `flush` must write once the socket is writable."""
         return bool(self._unsent)
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Write a line, or as much as fits now; descriptors are sent with its first byte."""
+        """Write a line, or as much of it as fits now; descriptors are sent with its first byte."""
         line = encode_line(message)
         if descriptors:
             self._send_first(line, descriptors)
@@ -63,7 +63,7 @@ class LineConnection:
             self._socket.setblocking(False)
 
     def flush(self) -> None:
-        """Write as many buffered bytes as fit."""
+        """Write as much of the buffered data as fits."""
         while self._unsent:
             try:
                 sent = self._socket.send(self._unsent)
@@ -75,7 +75,7 @@ class LineConnection:
             del self._unsent[:sent]
 
     def receive(self) -> list[Message]:
-        """Return all complete messages; sets `is_closed` at the end."""
+        """Return all complete messages; set `is_closed` at the end of the stream."""
         try:
             while True:
                 piece = self._socket.recv(_PIECE)
@@ -102,7 +102,7 @@ class LineConnection:
         return self._whole_ones(lines)
 
     def _whole_ones(self, lines: bytes) -> list[Message]:
-        """Return the messages before the first invalid one; later bytes cannot be trusted."""
+        """Return the messages before the first invalid one; bytes after it cannot be trusted."""
         found: list[Message] = []
         try:
             found.extend(map(decode_line, lines.split(b"\n")))
@@ -111,6 +111,6 @@ class LineConnection:
         return found
 
     def close(self) -> None:
-        """Close the socket; idempotent."""
+        """Close the socket. Idempotent."""
         self.is_closed = True
         self._socket.close()

@@ -1,4 +1,4 @@
-"""Resources of this machine for trials: the pool, and leases for GPUs shared with other runs."""
+"""Resources of this machine for trials: the pool, and leases on GPUs that other runs share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IDLE_S = 30.0
 
 
 class MachineResources:
-    """Resources that trials hold on this machine."""
+    """Resources of this machine, and which of them trials hold."""
 
     def __init__(self, work: Work) -> None:
         present = local_resources()
@@ -45,7 +45,7 @@ class MachineResources:
         self.max_slots = max(64, int(present.cpus) * _SLOTS_PER_CPU)
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial fits; lease more GPUs if only GPUs are missing."""
+        """Return whether a trial fits, leasing more GPUs if only GPUs are missing."""
         found = self._pool.room(resources)
         while found.fit is Fit.LATER and self._leases is not None and self._pool.lacks_gpus(resources):
             gpu, reason = self._leases.take()
@@ -56,7 +56,7 @@ class MachineResources:
         return found
 
     def give_back_idle(self) -> None:
-        """Release GPUs that no trial has used for a while; cheap, called often."""
+        """Release GPUs that no trial has used for a while. Cheap, since it is called often."""
         if self._leases is None or not (idle := self._pool.idle_gpus):
             self._idle_since = 0.0
             return
@@ -69,12 +69,12 @@ class MachineResources:
                 self._leases.give(gpu)
 
     def recover(self) -> None:
-        """Take over the GPUs that workers of a previous head use."""
+        """Take over the GPUs used by workers of a previous head."""
         for gpu in self._leases.recover() if self._leases is not None else ():
             self._pool.add_gpu(gpu)
 
     def guard(self, pid: int) -> None:
-        """Hold GPUs until this process ends, even after the head's death."""
+        """Hold the GPUs until this process ends, even if the head dies before."""
         if self._leases is not None:
             self._leases.guard(pid)
 
@@ -83,25 +83,25 @@ class MachineResources:
         return self._pool.take(resources)
 
     def claim(self, resources: Resources, variables: Mapping[str, str]) -> ResourceShare:
-        """Reserve the resources of a trial that a previous head started."""
+        """Reserve the resources of a trial that was started by a previous head."""
         gpus = variables.get("CUDA_VISIBLE_DEVICES", "")
         return self._pool.claim(resources, [gpu for gpu in gpus.split(",") if gpu])
 
     def capacity(self) -> dict[str, float]:
-        """Return the totals by resource."""
+        """Return the total amount of each resource."""
         return self._pool.totals
 
     def give(self, share: ResourceShare) -> None:
-        """Release a share."""
+        """Release a trial's resources."""
         self._pool.give(share)
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all resources."""
         if self._leases is not None:
             self._leases.close()
 
     def environment(self, share: ResourceShare, resources: Resources) -> dict[str, str]:
-        """Return a worker's variables: its GPUs, and thread counts from its CPUs unless the user set them."""
+        """Return the variables for a worker: its GPUs, and thread counts that match its CPUs unless the user set them."""
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)} if self._has_gpus else {}
         if "OMP_NUM_THREADS" not in os.environ:
             own = resources.bundles[0].get("CPU", 1.0) if resources.bundles else 1.0
@@ -130,7 +130,7 @@ _ASK_EVERY_S = 0.5
 
 
 def visible_gpus(present: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the GPUs that this process may use, from `CUDA_VISIBLE_DEVICES` if set."""
+    """Return the GPUs that this process may use, those in `CUDA_VISIBLE_DEVICES` if it is set."""
     stated = os.environ.get("CUDA_VISIBLE_DEVICES")
     if stated is None:
         return present
@@ -138,7 +138,7 @@ def visible_gpus(present: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class GpuLeases:
-    """GPU leases of one sweep, one per GPU, in the table that all runs on this machine share.
+    """Leases of one sweep on GPUs, one per GPU, in the table that all runs on this machine share.
 
     Args:
         table: folder of that table.
@@ -167,7 +167,10 @@ class GpuLeases:
         return found
 
     def take(self) -> tuple[str, str]:
-        """Return another GPU, or why there is none; tries at most twice a second. Stays queued until `close`."""
+        """Return another GPU, or the reason why there is none.
+
+        Tries at most twice a second, and stays queued until `close`.
+        """
         if self._reason and time.monotonic() - self._asked_at < _ASK_EVERY_S:
             return "", self._reason
         self._asked_at = time.monotonic()
@@ -188,7 +191,7 @@ class GpuLeases:
         return place
 
     def guard(self, pid: int) -> None:
-        """Also hold the leases until this process ends; for the template of a detached sweep."""
+        """Hold the leases until this process ends too; used for the template of a detached sweep."""
         self._guard = str(identify(pid))
         for place in self._held.values():
             self._write_guard(place)
@@ -209,7 +212,7 @@ class GpuLeases:
             shutil.rmtree(place)
 
     def close(self) -> None:
-        """Release everything, and leave the queue."""
+        """Release all GPUs, and leave the queue."""
         for gpu in list(self._held):
             self.give(gpu)
         if self._waiting is not None:

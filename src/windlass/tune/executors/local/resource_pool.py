@@ -1,4 +1,4 @@
-"""Accounting of this machine's resources for trials; arithmetic only.
+"""Accounting of this machine's resources for trials. Arithmetic only.
 
 Amounts are counted in steps of 1/10000, so that ten tenths make exactly one. The bundles of a trial are summed, because
 all are on this machine.
@@ -21,14 +21,14 @@ _GPU = "GPU"
 
 @dataclass(slots=True)
 class ResourceShare:
-    """Resources held by one slot: integer amounts by name, and by GPU."""
+    """Resources held by one slot, as integer amounts by name and by GPU."""
 
     amounts: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, int] = field(default_factory=dict)
 
 
 class ResourcePool:
-    """Counter of free resources.
+    """Pool that counts which resources are free.
 
     Args:
         totals: amounts by name, without GPUs.
@@ -43,7 +43,7 @@ class ResourcePool:
         self._gpus = dict.fromkeys(gpus, _STEPS) if are_ours else {}
 
     def add_gpu(self, gpu: str) -> None:
-        """Add a GPU."""
+        """Add a GPU to the pool."""
         self._gpus.setdefault(gpu, _STEPS)
 
     def remove_gpu(self, gpu: str) -> None:
@@ -51,7 +51,10 @@ class ResourcePool:
         del self._gpus[gpu]
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial of this shape fits now, later or never; ignores GPU use by other programs."""
+        """Return whether a trial with these resources fits now, later or never.
+
+        GPU use by other programs is not considered.
+        """
         amounts, gpus = _demand(resources)
         reason = self._never(resources, amounts, gpus)
         if reason:
@@ -65,7 +68,7 @@ class ResourcePool:
         return Room(Fit.NOW)
 
     def lacks_gpus(self, resources: Resources) -> bool:
-        """Return whether a trial lacks only GPUs."""
+        """Return whether GPUs are the only resource that a trial lacks."""
         amounts, gpus = _demand(resources)
         has_rest = all(steps <= self._free.get(name, 0) for name, steps in amounts.items())
         return has_rest and self._choose(gpus) is None
@@ -85,7 +88,7 @@ class ResourcePool:
         return ""
 
     def take(self, resources: Resources) -> ResourceShare:
-        """Reserve the resources for a trial; call only if `room` returned NOW."""
+        """Reserve the resources for a trial. Call this only if `room` returned NOW."""
         amounts, gpus = _demand(resources)
         chosen = self._choose(gpus)
         assert chosen is not None
@@ -96,7 +99,7 @@ class ResourcePool:
         return ResourceShare(amounts, chosen)
 
     def claim(self, resources: Resources, gpus: Sequence[str]) -> ResourceShare:
-        """Reserve the resources that a trial already has, on these GPUs, even beyond the totals."""
+        """Reserve the resources that a trial already uses, on these GPUs, even beyond the totals."""
         amounts, demands = _demand(resources)
         share = ResourceShare(amounts, {})
         left = sum(demands)
@@ -110,7 +113,7 @@ class ResourcePool:
         return share
 
     def give(self, share: ResourceShare) -> None:
-        """Release a share, and empty it."""
+        """Release what a slot holds, and clear its record."""
         for name, steps in share.amounts.items():
             self._free[name] += steps
         for gpu, steps in share.gpus.items():
@@ -119,7 +122,7 @@ class ResourcePool:
 
     @property
     def totals(self) -> dict[str, float]:
-        """Return the totals by name."""
+        """Return the total amount of each resource by name."""
         totals = {name: steps / _STEPS for name, steps in self._totals.items()}
         return totals | {_GPU: float(len(self._all_gpus))} if self._all_gpus else totals
 
@@ -129,7 +132,9 @@ class ResourcePool:
         return {gpu for gpu, free in self._gpus.items() if free == _STEPS}
 
     def _choose(self, demands: Sequence[int]) -> dict[str, int] | None:
-        """Choose GPUs, whole ones first, fractions on the fullest GPU that fits; None if they do not fit."""
+        """Choose GPUs, whole ones first, then for each fraction the fullest GPU that fits; return None if they do not
+        fit.
+        """
         free = dict(self._gpus)
         chosen: dict[str, int] = {}
         for steps in sorted(demands, reverse=True):
@@ -159,7 +164,7 @@ def _count(steps: int) -> int:
 
 
 def _demand(resources: Resources) -> tuple[dict[str, int], list[int]]:
-    """Return the steps of everything except GPUs, and the GPU steps per bundle."""
+    """Return the amounts of everything except GPUs, and the GPU amount of each bundle, both in steps."""
     amounts: dict[str, int] = {}
     gpus = []
     for bundle in resources.bundles:

@@ -1,4 +1,4 @@
-"""Slots of the local executor: worker processes, and the interpretation of their exits."""
+"""Slots of the local executor: worker processes, and what their exit statuses mean."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LocalSlot", "LocalSlots", "explain"]
 
 @dataclass(slots=True)
 class LocalSlot:
-    """Worker of a slot.
+    """Worker process that serves a slot.
 
     Attributes:
         running: (trial, attempt) that it runs; None while it is idle.
@@ -51,7 +51,7 @@ class LocalSlot:
 
 
 class LocalSlots:
-    """All workers, by slot and by socket."""
+    """All workers, found by slot or by socket."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, LocalSlot] = {}
@@ -67,14 +67,14 @@ class LocalSlots:
         return len(self._by_id)
 
     def new_id(self) -> str:
-        """Return an unused name."""
+        """Return an unused slot name."""
         if self._free:
             return self._free.pop()
         self._next += 1
         return str(self._next - 1)
 
     def begin_after(self, number: int) -> None:
-        """Reserve all names up to this one, which belong to workers of a previous head."""
+        """Reserve all names up to this number, because workers of a previous head have them."""
         self._next = max(self._next, number + 1)
 
     def add(self, slot: LocalSlot) -> None:
@@ -83,29 +83,29 @@ class LocalSlots:
         self._by_descriptor[slot.wire.fileno()] = slot
 
     def remove(self, slot: LocalSlot) -> None:
-        """Remove a worker whose process is gone."""
+        """Remove a worker whose process has ended."""
         self.free(slot)
         del self._by_id[slot.id]
         self._free.append(slot.id)
 
     def forget_socket(self, slot: LocalSlot) -> None:
-        """Forget a socket that is about to be closed."""
+        """Remove a socket that is about to be closed."""
         self._by_descriptor.pop(slot.wire.fileno(), None)
 
     def get(self, id_: str) -> LocalSlot | None:
-        """Return the worker of a slot."""
+        """Return the worker in a slot."""
         return self._by_id.get(id_)
 
     def at(self, descriptor: int) -> LocalSlot | None:
-        """Return the worker of a socket."""
+        """Return the worker connected to a socket."""
         return self._by_descriptor.get(descriptor)
 
     def of(self, trial: str, attempt: int) -> LocalSlot | None:
-        """Return the worker of an attempt."""
+        """Return the worker that runs an attempt."""
         return self._by_trial.get((trial, attempt))
 
     def running(self, trial: str) -> LocalSlot | None:
-        """Return the worker of a trial, for any attempt."""
+        """Return the worker that runs any attempt of a trial."""
         return next((slot for (name, _), slot in self._by_trial.items() if name == trial), None)
 
     def occupy(self, slot: LocalSlot, trial: str, attempt: int) -> None:
@@ -125,11 +125,11 @@ class LocalSlots:
         return len(self._by_trial)
 
     def idle(self, variables: dict[str, str]) -> LocalSlot | None:
-        """Return an idle worker with this environment."""
+        """Return an idle worker that has this environment."""
         return next((slot for slot in self._by_id.values() if slot.is_idle and slot.variables == variables), None)
 
     def any_idle(self) -> LocalSlot | None:
-        """Return the worker that has been idle the longest."""
+        """Return the worker that has been idle for the longest time."""
         return next((slot for slot in self._by_id.values() if slot.is_idle), None)
 
 

@@ -1,4 +1,4 @@
-"""Stacks of a worker's threads, by py-spy if installed, else by its own fault handler."""
+"""Stacks of a worker's threads, read with py-spy if installed, else with the worker's own fault handler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OURS = ("/windlass/tune/executors/", "<frozen runpy>")
 
 
 def read_stacks(pid: int, descriptor: int) -> str:
-    """Read the stacks of a worker, innermost frames first; blocks up to half a second. Empty if unavailable.
+    """Return the stacks of a worker, innermost frames first; empty if unavailable. Blocks for up to half a second.
 
     Args:
         descriptor: the worker's descriptor of the file for stacks.
@@ -57,6 +57,6 @@ def _by_fault_handler(pid: int, descriptor: int) -> str:
 
 
 def _without_ours(text: str) -> str:
-    """Remove the frames that every worker has; keep all if nothing else remains."""
+    """Remove the frames that every worker has, unless nothing else would remain."""
     kept = [line for line in text.splitlines() if not any(part in line for part in _OURS)]
     return "\n".join(kept) if any("File " in line for line in kept) else text

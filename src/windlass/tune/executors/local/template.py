@@ -37,7 +37,7 @@ __all__ = ["Template", "main", "serve"]
 
 
 class Template:
-    """Loop of the template process.
+    """Main loop of the template process.
 
     Args:
         connection: blocking socket to the head.
@@ -56,7 +56,7 @@ class Template:
         self._num_oom_kills = count_oom_kills()
 
     def run(self) -> None:
-        """Serve the head until it sends `leave` or is gone."""
+        """Serve the head until it sends `leave` or its connection is closed."""
         wakeup, waker = socket.socketpair()
         for end in (wakeup, waker):
             end.setblocking(False)
@@ -80,7 +80,7 @@ class Template:
                 return
 
     def _on_parent_gone(self, number: int, frame: object) -> None:
-        """Handle the signal that the head's process, or the thread that started this one, has ended."""
+        """Handle the signal that the head's process has ended, or the thread that started this one."""
         if os.getpid() == self._pid and os.getppid() != self._head:
             self._on_head_gone()
 
@@ -91,7 +91,7 @@ class Template:
     # ------------------------------------------------------------------------------------------- messages of the head
 
     def _receive(self) -> bool:
-        """Read and carry out the head's messages; return False when it is gone."""
+        """Read the head's messages and carry them out; return False once the head is gone."""
         try:
             piece, rights, _, _ = self._connection.recvmsg(1 << 16, socket.CMSG_LEN(64 * array.array("i").itemsize))
         except ConnectionError:
@@ -148,7 +148,7 @@ class Template:
         self._tell({"type": "forked", "slot": message["slot"], "pid": pid})
 
     def _become_worker(self, descriptor: int, message: dict[str, Any]) -> NoReturn:
-        """Turn the forked child into a worker: close everything that belongs to the template."""
+        """Turn the forked child into a worker by closing everything that belongs to the template."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -196,7 +196,7 @@ class Template:
                 self._tell({"type": "exited", "slot": slot, "pid": pid, "status": status, "is_oom": is_oom})
 
     def _kill_orphans(self) -> None:
-        """Kill adopted children: processes that a worker left behind."""
+        """Kill adopted children, which are processes that a worker left behind."""
         for pid in _children():
             if pid not in self._workers:
                 _kill(pid)
@@ -210,7 +210,7 @@ class Template:
             os.dup2(nowhere, descriptor)
 
     def _end(self, grace_s: float, kill: set[int]) -> NoReturn:
-        """Kill these workers immediately and the others after `grace_s`, and exit."""
+        """Kill these workers at once and the others after `grace_s`, and exit."""
         for pid in kill:
             _kill_group(pid)
         deadline = time.monotonic() + grace_s
@@ -253,7 +253,7 @@ def _kill(pid: int) -> None:
 
 
 def _children() -> list[int]:
-    """Return the children of this process; source: proc(5), /proc/pid/task/tid/children."""
+    """Return the children of this process. Source: proc(5), /proc/pid/task/tid/children."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
@@ -262,7 +262,7 @@ def _children() -> list[int]:
 
 
 def _unsafe_to_fork() -> str:
-    """Return why this process is not safe to fork; empty if it is."""
+    """Return why this process is not safe to fork, or an empty string if it is."""
     if threading.active_count() > 1:
         return "its modules have started threads: " + ", ".join(thread.name for thread in threading.enumerate()[1:])
     torch = sys.modules.get("torch")
@@ -272,7 +272,7 @@ def _unsafe_to_fork() -> str:
 
 
 def serve(descriptor: int, work: Work | dict[str, Any], order: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Serve trials until the head sends `leave` or is gone.
+    """Serve trials until the head sends `leave` or its connection is closed.
 
     Args:
         descriptor: descriptor of the socket to the head.

@@ -1,4 +1,4 @@
-"""The head's handle of its template process: start it, prepare it, fork workers, end it."""
+"""Handle that the head has on its template process: start it, prepare it, fork workers, end it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IMPORT_LIMIT_S = 600.0
 
 
 class TemplateProcess:
-    """Template process; `wire` delivers its messages once it is ready.
+    """Handle for a template process; `wire` delivers its messages once it is ready.
 
     Args:
         work: the sweep's work, as JSON.
@@ -45,7 +45,7 @@ class TemplateProcess:
     def start(
         self, *, imports_here: bool = True, limit_s: float = IMPORT_LIMIT_S, is_asked: Callable[[], bool] = bool
     ) -> str:
-        """Start the process and wait for its imports; return the reason if it is not safe to fork from.
+        """Start the process and wait for its imports; return a reason if it is not safe to fork from.
 
         Args:
             limit_s: maximum time for the imports.
@@ -107,7 +107,7 @@ class TemplateProcess:
                 )
 
     def _kill(self) -> None:
-        """Kill the process and all processes that its imports started."""
+        """Kill the process, and all processes that its imports have started."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -115,7 +115,10 @@ class TemplateProcess:
         self.wire.close()
 
     def fork(self, connection: socket.socket, order: Mapping[str, Any]) -> None:
-        """Fork a worker with this socket; `forked` and later `exited` are received on the wire."""
+        """Fork a worker with this socket.
+
+        The wire then receives `forked`, and `exited` when the worker ends.
+        """
         self.wire.send({"type": "fork", **order}, (connection.fileno(),))
         connection.close()
 
@@ -124,11 +127,11 @@ class TemplateProcess:
         self.wire.send({"type": "kill", "pid": pid})
 
     def leave(self, kill: Collection[int], grace_s: float) -> None:
-        """Ask the process to exit; it kills these workers immediately and the others after `grace_s`."""
+        """Ask the process to exit, killing these workers at once and the others after `grace_s`."""
         self.wire.send({"type": "leave", "kill": list(kill), "grace_s": grace_s})
 
     def end(self, timeout_s: float = _END_S) -> None:
-        """Wait for the process to exit; kill it after `timeout_s`."""
+        """Wait for the process to exit, and kill it after `timeout_s`."""
         if self._process is None:
             return
         deadline = time.monotonic() + timeout_s
@@ -152,7 +155,9 @@ class TemplateProcess:
 def ready_template(
     work: dict[str, Any], facts: dict[str, Any], limit_s: float, is_asked: Callable[[], bool]
 ) -> TemplateProcess:
-    """Start a template; if it is not safe to fork after its imports, workers do the imports.
+    """Start a template.
+
+    If it is not safe to fork after its imports, workers do the imports.
 
     Raises:
         UsageError, OpeningInterruptedError: see `TemplateProcess.start`.
@@ -167,11 +172,11 @@ def ready_template(
 
 
 def _enlarge(end: socket.socket) -> None:
-    """Enlarge the buffers, for configurations that are sent before a worker reads."""
+    """Enlarge the socket's buffers, because configurations are sent before a worker reads."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
 
 
 def _sys_path() -> list[str]:
-    """Return this process's module search path, with the working folder in place of an empty entry."""
+    """Return this process's module search path, with the working directory in place of an empty entry."""
     return [entry or os.getcwd() for entry in sys.path]

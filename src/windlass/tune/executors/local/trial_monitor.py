@@ -1,4 +1,4 @@
-"""Monitor of running trials: detects quiet trials and shows their output."""
+"""Monitor of running trials, which detects quiet trials and shows the trials' output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_EVERY_S = 1.0
 
 
 class TrialMonitor:
-    """Monitor that checks once a second; costs a microsecond per report.
+    """Monitor that checks trials once a second; each report costs a microsecond.
 
     Args:
         folder: the sweep's folder.
@@ -42,11 +42,11 @@ class TrialMonitor:
             self._echo.began(trial)
 
     def reported(self, trial: str) -> None:
-        """Note a report."""
+        """Record that a trial has reported."""
         self._quiet_trials.reported(trial, time.monotonic())
 
     def halted(self, trial: str) -> None:
-        """Stop expecting reports from a trial that was ordered to end."""
+        """Stop expecting reports from a trial that has been ordered to end."""
         self._quiet_trials.ended(trial)
 
     def ended(self, trial: str) -> None:
@@ -56,7 +56,7 @@ class TrialMonitor:
             self._echo.ended(trial)
 
     def look(self, slots: LocalSlots) -> None:
-        """Record trials that have gone quiet, and show new output."""
+        """Find trials that have gone quiet, and show new output."""
         if self._echo is not None:
             self._echo.look()
         now = time.monotonic()
@@ -71,7 +71,7 @@ class TrialMonitor:
                 self._notes.append((trial, f"no report for {seconds:.3g} s, and {usual}; it is here:\n{stacks}"))
 
     def take_notes(self) -> list[tuple[str, str]]:
-        """Return new notes as (trial, text), each only once."""
+        """Return the new notes as (trial, text); each note is returned only once."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -81,7 +81,7 @@ _MOST_BYTES = 1 << 16
 
 
 class OutputTail:
-    """Display of new lines in running trials' logs.
+    """Display of new lines in the logs of running trials.
 
     Args:
         names: names of the log files.
@@ -100,7 +100,7 @@ class OutputTail:
         self._read[trial] = [_size(log_path(self._folder, trial, name)) for name in self._names]
 
     def ended(self, trial: str) -> None:
-        """Show the remaining output, and stop following."""
+        """Show the remaining output of a trial, and stop following its log."""
         self._show(trial, is_end=True)
         self._read.pop(trial, None)
 
@@ -151,7 +151,7 @@ class _Watched:
 
 
 class QuietTrials:
-    """Detector of trials that have not reported for much longer than usual. Pure: the time is passed in.
+    """Detector of trials that have not reported for much longer than usual. Pure: the time is an argument.
 
     Args:
         factor: multiple of the median step time after which a trial is quiet.
@@ -163,22 +163,22 @@ class QuietTrials:
         self._watched: dict[str, _Watched] = {}
 
     def began(self, trial: str, now: float) -> None:
-        """Record the start of a trial."""
+        """Record that a trial has started."""
         self._watched[trial] = _Watched(now)
 
     def reported(self, trial: str, now: float) -> None:
-        """Record a report."""
+        """Record that a trial has reported."""
         watched = self._watched.get(trial)
         if watched is not None:
             watched.steps_s.append(now - watched.reported_at)
             watched.reported_at, watched.is_noted = now, False
 
     def ended(self, trial: str) -> None:
-        """Forget a trial."""
+        """Forget a trial that has ended."""
         self._watched.pop(trial, None)
 
     def quiet(self, now: float) -> list[tuple[str, float, float]]:
-        """Return (trial, seconds without a report, median step or 0) for quiet trials, each only once."""
+        """Return (trial, seconds without a report, median step or 0) for each trial that has become quiet."""
         found = []
         for trial, watched in self._watched.items():
             seconds = now - watched.reported_at

@@ -1,4 +1,4 @@
-"""Executor on a Ray cluster, with actors and placement groups; does not use Ray Tune."""
+"""Executor on a Ray cluster that uses actors and placement groups, but not Ray Tune."""
 
 from windlass.tune.executors.ray.executor import RayExecutor
 

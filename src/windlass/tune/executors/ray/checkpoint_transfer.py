@@ -22,7 +22,7 @@ __all__ = ["PIECE_BYTES", "CheckpointTransfer", "TransferSteps", "bring", "fetch
 
 
 class CheckpointTransfer:
-    """Transfer of one checkpoint at a time for one slot.
+    """Transfer of checkpoints for one slot, one at a time.
 
     Args:
         queue: queues an order for the slot.
@@ -47,7 +47,10 @@ class CheckpointTransfer:
     # ------------------------------------------------------------------------------------------------ to the slot
 
     def tell(self, order: StartAttempt | Order) -> None:
-        """Forward an order; a start waits for its checkpoint, and later orders wait for the start."""
+        """Forward an order.
+
+        A start waits for its checkpoint, and later orders wait for the start.
+        """
         if self._start is not None:
             self._orders.append(order)
         elif isinstance(order, StartAttempt) and order.restore_from:
@@ -60,17 +63,17 @@ class CheckpointTransfer:
     # ---------------------------------------------------------------------------------------------- from the slot
 
     def receive(self, events: list[Event]) -> list[Event]:
-        """Add events; return all events, old and new, that may now go to the controller."""
+        """Add events, and return all events, old and new, that may go to the controller now."""
         self._waiting_events += events
         return self._release()
 
     def returned(self, result: Any) -> list[Event]:
-        """Continue after a call of the slot's disk; return the events that may now go to the controller."""
+        """Continue with the result of a call to the slot's disk; return the events that may go to the controller now."""
         self._go_on(result)
         return self._release()
 
     def failed(self) -> list[Event] | None:
-        """Handle a failed call of the slot's disk; return None if an attempt cannot start because of it."""
+        """Handle a failed call to the slot's disk; return None if an attempt cannot start because of it."""
         assert self._steps is not None
         self._steps.close()
         self._steps = None
@@ -80,7 +83,7 @@ class CheckpointTransfer:
         return ([] if event is None else [event]) + self._release()
 
     def give_up(self) -> list[Event]:
-        """Return the waiting events of a lost slot, without the checkpoints lost with it."""
+        """Return the waiting events of a lost slot, without the checkpoints that were lost with it."""
         if self._steps is not None:
             self._steps.close()
             self._steps = None
@@ -169,7 +172,10 @@ def fetch(path: str, storage: str) -> TransferSteps:
 
 
 def bring(path: str, folder: str) -> TransferSteps:
-    """Upload a checkpoint to the slot's disk. Skips missing files, which the trial reports."""
+    """Upload a checkpoint to the slot's disk.
+
+    Missing files are skipped, and the trial reports them.
+    """
     yield "clear", folder
     root = Path(path.removeprefix("file://"))
     for source in sorted(root.rglob("*")):

@@ -1,4 +1,4 @@
-"""Resources of a Ray cluster: nodes, free amounts, nodes an autoscaler may add; whether trials fit.
+"""Resources of a Ray cluster: its nodes, what is free, what an autoscaler may add, and whether trials fit.
 
 Ray's table of free resources is updated with a delay, so recent placements of this sweep are subtracted from it.
 """
@@ -40,17 +40,17 @@ Amounts = Mapping[str, float]
 
 
 def needs_group(resources: Resources) -> bool:
-    """Return whether the bundles need a placement group; a single bundle belongs to its actor."""
+    """Return whether the bundles need a placement group; a single bundle belongs to the actor itself."""
     return len(group_bundles(resources)) > 1
 
 
 def group_bundles(resources: Resources) -> list[dict[str, float]]:
-    """Return the non-empty bundles of the placement group."""
+    """Return the bundles for the placement group, without empty ones."""
     return [found for bundle in resources.bundles if (found := _positive(bundle))]
 
 
 def actor_options(resources: Resources) -> dict[str, Any]:
-    """Return the options of the trial's main process, which gets the whole first bundle."""
+    """Return the options for the trial's main process, which gets the whole first bundle."""
     own = _positive(resources.bundles[0]) if resources.bundles else {}
     options: dict[str, Any] = {"num_cpus": own.pop("CPU", 0), "num_gpus": own.pop("GPU", 0)}
     if "memory" in own:
@@ -61,7 +61,7 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 
 
 def describe(resources: Resources) -> str:
-    """Describe the shape: `2 x {1 CPU, 0.5 GPU} SPREAD`."""
+    """Describe resources: `2 x {1 CPU, 0.5 GPU} SPREAD`."""
     texts = [", ".join(f"{amount:g} {name}" for name, amount in sorted(b.items())) for b in group_bundles(resources)]
     counts = {text: texts.count(text) for text in texts}
     shape = " + ".join(f"{count} x {{{text}}}" if count > 1 else f"{{{text}}}" for text, count in counts.items())
@@ -69,7 +69,7 @@ def describe(resources: Resources) -> str:
 
 
 def left_after(resources: Resources, free: Sequence[Amounts]) -> list[dict[str, float]] | None:
-    """Return the free amounts of the nodes after placing the bundles; None if they do not fit.
+    """Return what is free on each node after placing the bundles, or None if they do not fit.
 
     Exact up to `_MAX_STEPS` tries. PACK and SPREAD fit if any split over the nodes does. Unknown strategies never fit.
     """
@@ -85,7 +85,7 @@ def left_after(resources: Resources, free: Sequence[Amounts]) -> list[dict[str, 
 
 
 class _Search:
-    """Backtracking search for nodes, bundle by bundle; equal nodes count as one."""
+    """Backtracking search for nodes, bundle by bundle; nodes with equal resources count as one."""
 
     def __init__(self, bundles: list[dict[str, float]], room: list[dict[str, float]], *, is_strict: bool) -> None:
         self.bundles, self.room, self.is_strict = bundles, room, is_strict
@@ -134,7 +134,7 @@ SETTLES_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """Live node."""
+    """Live node of the cluster."""
 
     id: str
     host: str
@@ -158,7 +158,7 @@ class ClusterSnapshot:
 
 
 def free_beside(reserved: Iterable[Resources], sight: ClusterSnapshot) -> list[dict[str, float]]:
-    """Return the free amounts minus placements that Ray's table may not show yet. Pure."""
+    """Return what is free on each node, minus placements that Ray's table may not show yet. Pure."""
     free = [dict(node.free) for node in sight.nodes]
     for resources in reserved:
         free = left_after(resources, free) or free
@@ -166,7 +166,7 @@ def free_beside(reserved: Iterable[Resources], sight: ClusterSnapshot) -> list[d
 
 
 def answer(resources: Resources, sight: ClusterSnapshot, free: Sequence[Mapping[str, float]]) -> Room:
-    """Return whether a trial of this shape starts now, later or never, with these free amounts. Pure."""
+    """Return whether a trial with these resources starts now, later or never, given what is free. Pure."""
     if left_after(resources, free) is not None:
         return Room(Fit.NOW)
     shape = describe(resources)
@@ -181,7 +181,7 @@ def answer(resources: Resources, sight: ClusterSnapshot, free: Sequence[Mapping[
 
 
 def may_grow_for(resources: Resources, sight: ClusterSnapshot) -> bool:
-    """Return whether a request for this shape could make an autoscaler add a node. Pure."""
+    """Return whether a request for these resources could make an autoscaler add a node. Pure."""
     return bool(sight.permitted) and left_after(resources, sight.permitted) is not None
 
 
@@ -195,7 +195,7 @@ def capacity(sight: ClusterSnapshot) -> dict[str, float]:
 
 
 class RayCluster:
-    """Reader of Ray's tables; snapshots are at most LOOK_EVERY_S old."""
+    """Reader of Ray's tables, whose snapshots are at most LOOK_EVERY_S old."""
 
     def __init__(self, ray: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._ray, self._clock = ray, clock
@@ -205,7 +205,7 @@ class RayCluster:
         self._permitted: tuple[dict[str, float], ...] | None = None
 
     def look(self) -> ClusterSnapshot:
-        """Return a current or recent snapshot."""
+        """Return a new snapshot, or the last one if it is recent."""
         if self._clock() - self._looked_at >= LOOK_EVERY_S:
             self._sight = self._fetch()
             self._looked_at = self._clock()
@@ -229,7 +229,7 @@ class RayCluster:
         return ClusterSnapshot(nodes=nodes, permitted=self._fetch_permitted(), lost=lost)
 
     def _fetch_permitted(self) -> tuple[dict[str, float], ...]:
-        """Read the autoscaler's configuration, which is fixed when the cluster starts."""
+        """Read the autoscaler's configuration, which does not change after the cluster has started."""
         if self._permitted is None:
             config = self._ray._private.state.state.get_cluster_config()
             groups = config.node_group_configs if config is not None else ()
@@ -242,7 +242,7 @@ class RayCluster:
 
 
 def _present(sight: ClusterSnapshot) -> str:
-    """Describe the nodes' totals, without the resources that Ray names after nodes."""
+    """Describe the totals of the nodes, without the resources that Ray names after nodes."""
     shapes = [describe(Resources(bundles=(_plain(node.total),))) for node in sight.nodes]
     counts = {shape: shapes.count(shape) for shape in shapes}
     return "it has " + ", ".join(f"{count} x {shape}" for shape, count in counts.items())

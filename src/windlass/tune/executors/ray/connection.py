@@ -1,4 +1,4 @@
-"""Connection to Ray: connects if the process is not connected; does not change user connections."""
+"""Connection to Ray, made only if the process has none; a user's connection is not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIMITS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 
 
 def import_ray() -> Any:
-    """Import `ray`; the only place in this package that does.
+    """Import `ray`. No other code in this package does.
 
     Raises:
         PreconditionError: Ray is not installed.
@@ -50,11 +50,11 @@ class RayConnection:
 
     @property
     def actor_env(self) -> dict[str, Any]:
-        """Return the runtime environment of actors; empty if the connection already has it."""
+        """Return the runtime environment for actors, which is empty if the connection already has it."""
         return {} if self.is_ours else dict(self._env)
 
     def open(self, limits: Mapping[str, float] | None = None) -> Any:
-        """Connect, or start Ray on this machine if there is no address; return the module. Blocks for seconds.
+        """Connect, or start Ray on this machine if there is no address, and return the module. Blocks for seconds.
 
         Args:
             limits: the `CPU` and `GPU` of this machine that a Ray started here may use.
@@ -97,7 +97,7 @@ class RayConnection:
         return ray
 
     def close(self) -> None:
-        """Close the connection if it was made here; idempotent. A cluster that was started with it ends too."""
+        """Close the connection if it was made here, with a cluster that was started for it. Idempotent."""
         if self.is_ours:
             self.is_ours = False
             import_ray().shutdown()

@@ -54,7 +54,9 @@ _OPTIONS = ("detach", "linger_s", "log_to_file", "resources")
 
 
 class RayExecutor:
-    """Executor whose slots are actors of a Ray cluster; they outlive the head, and another head finds them.
+    """Executor whose slots are actors on a Ray cluster.
+
+    The actors outlive the head, and another head finds them.
 
     Args:
         address: address of the cluster. Default: RAY_ADDRESS, which windlass sets in a `cluster: ray` task, or else
@@ -96,7 +98,10 @@ class RayExecutor:
     # -------------------------------------------------------------------------------------------------- the protocol
 
     def open(self, work: Work) -> None:
-        """Connect to Ray. Slots are created later, with the shapes of trials. Blocks for seconds."""
+        """Connect to Ray. Blocks for seconds.
+
+        Slots are created later, with the resources that trials need.
+        """
         _check_options(work.options)
         packed = _packed(work)
         self._work = work
@@ -120,28 +125,28 @@ class RayExecutor:
         self._is_open = True
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a trial fits, from Ray's tables at most a quarter of a second old."""
+        """Return whether a trial fits, according to Ray's tables, which are at most a quarter of a second old."""
         self._begin()
         return self._pool.room(resources)
 
     def capacity(self) -> Mapping[str, float]:
-        """Return the totals of the live nodes."""
+        """Return the total resources of the live nodes."""
         return self._pool.capacity()
 
     def start(self, start: StartAttempt) -> None:
-        """Start an attempt in a free slot of its shape, or in a new one."""
+        """Start an attempt in a free slot with its resources, or in a new one."""
         self._begin()
         slot = self._pool.assign(start)
         self._running[start.trial] = slot
 
     def send(self, order: Order) -> None:
-        """Send an order to a running attempt with the next `poll`."""
+        """Queue an order to a running attempt, which the next `poll` sends."""
         slot = self._running.get(order.trial)
         if slot is not None and slot.attempt == order.attempt:
             slot.tell(order)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return the events; blocks up to `timeout_s` for the first."""
+        """Return new events, blocking up to `timeout_s` for the first."""
         deadline = time.monotonic() + timeout_s
         while True:
             self._tick()
@@ -210,7 +215,7 @@ class RayExecutor:
             )
 
     def _begin(self) -> None:
-        """Remove the slots of earlier heads, unless this head reattached."""
+        """Remove the slots of earlier heads, unless this head has reattached to them."""
         if not self._has_begun:
             self._has_begun = True
             self._placer.remove_all()
@@ -218,7 +223,7 @@ class RayExecutor:
     # -------------------------------------------------------------------------------------------------------- replies
 
     def _receive(self, timeout_s: float) -> None:
-        """Handle all replies; wait up to `timeout_s` for the first."""
+        """Handle all replies, waiting up to `timeout_s` for the first."""
         try:
             reply = self._inbox.get(block=timeout_s > 0, timeout=max(timeout_s, 0.0) or None)
             while True:
@@ -277,7 +282,7 @@ class RayExecutor:
                 self._pool.over(slot)
 
     def _fail(self, slot: RaySlot, error: BaseException) -> None:
-        """Handle a failed call: the actor is temporarily unreachable, or gone."""
+        """Handle a failed call: the actor is either temporarily unreachable or gone."""
         if isinstance(error, self._ray.exceptions.ActorUnavailableError) and slot.is_up:
             slot.resend()
             return
@@ -295,7 +300,10 @@ class RayExecutor:
             self._events.append(AttemptEnded(trial=slot.trial, attempt=slot.attempt, how=how, error=text, kind=kind))
 
     def _may_try_again(self, error: BaseException) -> bool:
-        """Return whether to try another slot after one did not start; a broken environment is not retried."""
+        """Return whether to try another slot after one did not start.
+
+        A broken environment is not tried again.
+        """
         self._num_stillborn += 1
         exceptions = self._ray.exceptions
         is_hopeless = isinstance(error, exceptions.RuntimeEnvSetupError | exceptions.ActorUnschedulableError)
@@ -309,11 +317,14 @@ class RayExecutor:
                 self._events.append(SlotLost(slot=slot.name, why="it had no trial for a while"))
 
     def _claim_output(self, slot: RaySlot) -> None:
-        """Move the last output of a slot to its trial's log."""
+        """Move the last output from a slot to the log of its trial."""
         settle_output(self._work.folder, slot.name, slot.trial if slot.runs else "", self._work.options)
 
     def _clear_disks(self) -> None:
-        """Remove the folders of slots; folders of killed slots are removed by the node's next slot."""
+        """Remove the folders of slots.
+
+        The next slot on a node removes those of slots that were killed.
+        """
         far = [slot for slot in self._pool.slots.values() if slot.transfer is not None]
         if far:
             cleared = [slot.actor.disk.remote("remove") for slot in far]
@@ -325,7 +336,7 @@ class RayExecutor:
 
 
 def _packed(work: Work) -> bytes:
-    """Encode the work for workers."""
+    """Encode the work to send to workers."""
     return json.dumps(work_to_data(work)).encode()
 
 
@@ -340,7 +351,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _leave_marker(storage: str) -> Path | None:
-    """Create a marker file in the sweep's storage, so that slots detect shared storage; None for a URL."""
+    """Create a marker file in the sweep's storage, by which slots detect shared storage.
+
+    Returns None if the storage is a URL.
+    """
     if "://" in storage:
         return None
     marker = Path(storage, f".head-{uuid.uuid4().hex}")

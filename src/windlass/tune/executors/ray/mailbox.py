@@ -23,7 +23,7 @@ AGE_S = 0.02
 
 
 class Mailbox:
-    """Mailbox between one worker thread and the calls of the head."""
+    """Mailbox between one worker thread and the calls made by the head."""
 
     def __init__(self) -> None:
         self.last_call_at = time.monotonic()
@@ -42,7 +42,10 @@ class Mailbox:
     # ------------------------------------------------------------------------------------------------ the worker's side
 
     def put(self, message: bytes, *, is_urgent: bool = False) -> None:
-        """Add a line; unless it is urgent, it is sent when the worker next waits, or AGE_S later."""
+        """Add a message.
+
+        An urgent one is sent at once, others when the worker next waits, or AGE_S later.
+        """
         with self._changed:
             if not self._outbox:
                 self._oldest_at = time.monotonic()
@@ -54,7 +57,10 @@ class Mailbox:
                 self._changed.notify_all()
 
     def next_order(self, timeout_s: float | None) -> bytes | None:
-        """Return the next order; blocks up to `timeout_s` (None: forever), after everything put was sent."""
+        """Return the next order.
+
+        Blocks up to `timeout_s` (None: forever), after all messages have been sent.
+        """
         with self._changed:
             if not self._orders and timeout_s != 0:
                 self._is_urgent = True
@@ -64,7 +70,7 @@ class Mailbox:
             return self._orders.popleft() if self._orders else None
 
     def forget(self) -> None:
-        """Start a new attempt: drop the spool of the previous one, which the head has received."""
+        """Start a new attempt by dropping the spool of the previous one, which the head has received."""
         with self._changed:
             os.ftruncate(self._spool, 0)
             os.lseek(self._spool, 0, os.SEEK_SET)
@@ -75,7 +81,9 @@ class Mailbox:
     # -------------------------------------------------------------------------------------------------- the head's side
 
     def exchange(self, received: int, orders: Sequence[Numbered], wait_s: float) -> tuple[int, list[Numbered]]:
-        """Take new orders, drop messages that the head has, and return newer ones; blocks up to `wait_s`.
+        """Take new orders, drop messages that the head has received, and return newer ones.
+
+        Blocks up to `wait_s`.
 
         A later call makes an earlier one return without messages, so at most one call waits.
 
@@ -98,7 +106,7 @@ class Mailbox:
             return self._num_orders, list(self._outbox)
 
     def begin_again(self) -> int:
-        """Switch to a new head, which gets all messages of the current attempt and numbers orders from 1.
+        """Switch to a new head, which gets all messages of the current attempt and numbers its orders from 1.
 
         Orders of the old head that the worker has not taken are dropped; the new head sends its own.
 
@@ -124,7 +132,7 @@ class Mailbox:
                 self._orders.append(order)
 
     def _wait(self, mine: int, until: float) -> None:
-        """Wait for an urgent or old message, the time limit, or a later call."""
+        """Wait for a message that is urgent or old, for the time limit, or for a later call."""
         while mine == self._caller:
             now = time.monotonic()
             due = self._oldest_at + AGE_S if self._outbox else until

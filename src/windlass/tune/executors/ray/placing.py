@@ -20,7 +20,7 @@ NUM_CALLS = 4
 
 
 class Placer:
-    """Actors of a sweep, in a separate namespace.
+    """Actors of one sweep, in a separate namespace.
 
     Args:
         runtime_env: runtime environment of each actor, if the connection has none.
@@ -37,7 +37,9 @@ class Placer:
         self._class = ray.remote(SlotActor)
 
     def make(self, order: SlotOrder) -> tuple[Any, Any]:
-        """Request an actor and its placement group; return both, or None without a group. Does not block."""
+        """Request an actor and its placement group, and return both, the group as None if none is needed. Does not
+        block.
+        """
         options = actor_options(order.resources)
         group = None
         if needs_group(order.resources):
@@ -55,14 +57,14 @@ class Placer:
         return actor, group
 
     def remove(self, actor: Any, group: Any) -> None:
-        """Kill an actor, and remove its placement group; idempotent."""
+        """Kill an actor and remove its placement group. Idempotent."""
         with contextlib.suppress(ValueError, self._ray.exceptions.RayError):
             self._ray.kill(actor)
         if group is not None:
             self._groups_of_ray.remove_placement_group(group)
 
     def found(self) -> dict[str, Any]:
-        """Find the sweep's live actors, by name."""
+        """Return the live actors of the sweep by name."""
         actors = {}
         for name in self._names():
             with contextlib.suppress(ValueError):  # it has ended meanwhile
@@ -70,7 +72,7 @@ class Placer:
         return actors
 
     def remove_all(self, timeout_s: float = 20.0) -> None:
-        """Remove all actors and placement groups of this sweep; blocks until they are gone.
+        """Remove all actors and placement groups of this sweep. Blocks until they are gone.
 
         Raises:
             WaitTimeoutError: some still exist.
@@ -98,7 +100,7 @@ class Placer:
         return sorted(entry["name"] for entry in entries if entry["namespace"] == self.namespace)
 
     def _groups(self) -> list[Any]:
-        """List this sweep's existing placement groups."""
+        """Return the placement groups of this sweep that exist."""
         table = self._groups_of_ray.placement_group_table()
         mine = (entry for entry in table.values() if entry["name"].startswith(f"{self.namespace}/"))
         ids = [entry["placement_group_id"] for entry in mine if entry["state"] != "REMOVED"]
@@ -114,7 +116,7 @@ class Placer:
         )
 
     def _within(self, group: Any, order: SlotOrder) -> Any:
-        """Schedule the actor in the first bundle, and by default its trial's tasks in the same group."""
+        """Return a strategy that schedules the actor in the first bundle, and its trial's tasks in the same group."""
         has_own = any(amount > 0 for amount in order.resources.bundles[0].values())
         return self._strategies.PlacementGroupSchedulingStrategy(
             placement_group=group,

@@ -1,4 +1,4 @@
-"""Slots of a head on Ray: assignment, creation, release, and takeover from an earlier head."""
+"""Slots that a head has on Ray: assignment, creation, release, and takeover from an earlier head."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_AHEAD = 8
 
 
 class RaySlotPool:
-    """Slots by name. One thread uses it.
+    """Slots by name. Only one thread uses them.
 
     Args:
         num_slots: maximum number of slots; 0 for as many as the cluster holds.
@@ -74,7 +74,7 @@ class RaySlotPool:
     # ---------------------------------------------------------------------------------------------------------- room
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a slot of this shape is free, or could be created now."""
+        """Return whether a slot with these resources is free, or could be created now."""
         if self._free_slot(resources) is not None or resources in self._vacated:
             return Room(Fit.NOW)
         self._vacated.clear()
@@ -92,34 +92,34 @@ class RaySlotPool:
         return found
 
     def capacity(self) -> dict[str, float]:
-        """Return the current totals of the cluster."""
+        """Return the total resources that the cluster has now."""
         return capacity(self._cluster.look())
 
     def assign(self, start: StartAttempt) -> RaySlot:
-        """Assign an attempt to a free slot of its shape, or to a new one."""
+        """Assign an attempt to a free slot with its resources, or to a new one."""
         slot = self._free_slot(start.resources) or self._make(start.resources)
         slot.assign(start)
         return slot
 
     def _free_slot(self, resources: Resources) -> RaySlot | None:
-        """Find a free slot that is up; slots requested ahead may take long."""
+        """Return a free slot that is up, because slots requested in advance may take long."""
         free = (slot for slot in self.slots.values() if not slot.runs and slot.is_up and slot.resources == resources)
         return next(free, None)
 
     def _limit(self, resources: Resources) -> int:
-        """Return the maximum number of slots; for trials without resources, the cluster's CPUs."""
+        """Return the maximum number of slots, which for trials without resources is the cluster's number of CPUs."""
         if self._num_slots or group_bundles(resources):
             return self._num_slots
         return max(1, int(sum(node.total.get("CPU", 0.0) for node in self._cluster.look().nodes)))
 
     def _free_now(self, sight: ClusterSnapshot) -> list[dict[str, float]]:
-        """Compute the free amounts once per snapshot, minus the slots created since."""
+        """Return what is free, computed once per snapshot, minus the slots created since then."""
         if sight is not self._sight:
             self._sight, self._free = sight, free_beside(self._reserved(), sight)
         return self._free
 
     def _reserved(self) -> list[Resources]:
-        """List reservations that Ray's table of free resources may not show yet."""
+        """Return reservations that Ray's table of free resources may not show yet."""
         now = self._clock()
         self._settling = [(until, resources) for until, resources in self._settling if until > now]
         starting = [slot.resources for slot in self.slots.values() if slot.state is SlotState.STARTING]
@@ -152,7 +152,7 @@ class RaySlotPool:
         return slot
 
     def adopt(self, facts: SlotFacts, actor: Any, *, runs: bool) -> RaySlot:
-        """Adopt a slot that another head created, with its attempt, or as a free slot."""
+        """Add a slot that another head created, either with its attempt or as a free slot."""
         slot = self._add(facts.slot, actor, facts.resources, facts.group)
         slot.received = facts.received if runs else facts.num_put
         if runs:
@@ -161,7 +161,7 @@ class RaySlotPool:
         return slot
 
     def joined(self, slot: RaySlot, facts: SlotFacts) -> None:
-        """Register that a slot's actor is up."""
+        """Record that the actor of a slot is up."""
         slot.joined(facts, self._make_transfer(slot, facts))
         self._settling.append((self._clock() + SETTLES_S, slot.resources))
 
@@ -179,14 +179,14 @@ class RaySlotPool:
             self._vacated.append(slot.resources)
 
     def remove(self, slot: RaySlot) -> None:
-        """End a slot immediately."""
+        """End a slot at once."""
         self.slots.pop(slot.name, None)
         slot.state = SlotState.GONE
         self._placer.remove(slot.actor, slot.group)
         self._on_end(slot)
 
     def give_back_old(self) -> list[RaySlot]:
-        """End slots that had no trial for a while, and return them."""
+        """End slots that have had no trial for a while, and return them."""
         now = self._clock()
         old = [s for s in self.slots.values() if not s.runs and s.is_up and now - s.idle_since > IDLE_S]
         for slot in old:
@@ -194,7 +194,7 @@ class RaySlotPool:
         return old
 
     def _give_back_idle(self, wanted: Resources) -> None:
-        """End idle slots of other shapes."""
+        """End idle slots that have other resources."""
         for slot in [s for s in self.slots.values() if not s.runs and s.resources != wanted]:
             self.remove(slot)
 
@@ -204,7 +204,7 @@ ATTACH_S = 20.0
 
 
 def take_over(ray: Any, placer: Placer, pool: RaySlotPool, running: Mapping[str, int]) -> list[RaySlot]:
-    """Adopt every usable slot into the pool, end the rest, and return the adopted slots.
+    """Take over every usable slot, end the rest, and return the slots taken over.
 
     Args:
         running: trials that the journal shows as running, with their attempts.
@@ -224,7 +224,7 @@ def take_over(ray: Any, placer: Placer, pool: RaySlotPool, running: Mapping[str,
 
 
 def is_replaced(ray: Any, placer: Placer, pool: RaySlotPool) -> bool:
-    """Return whether another head controls any slot of the pool. Blocks up to five seconds."""
+    """Return whether another head controls any of the slots. Blocks for up to five seconds."""
     mine = {name: actor.facts.remote() for name, actor in placer.found().items() if name in pool.slots}
     return any(facts.number > pool.number for facts in _ask(ray, mine, 5.0).values())
 
@@ -234,7 +234,7 @@ def _is_held(facts: SlotFacts, running: Mapping[str, int]) -> bool:
 
 
 def _ask(ray: Any, calls: Mapping[str, Any], timeout_s: float) -> dict[str, SlotFacts]:
-    """Return the answers by name; slots that do not answer in time are missing."""
+    """Return the answers by name, without slots that do not answer in time."""
     names = {ref: name for name, ref in calls.items()}
     if not names:
         return {}

@@ -1,4 +1,4 @@
-"""Slot on Ray as its head sees it: the actor's handle, queued orders, and message position."""
+"""Slot on Ray as its head sees it: the actor's handle, queued orders, and position in the messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Reply = tuple["RaySlot", str, "Future[Any]"]
 
 
 class SlotState(Enum):
-    """State of a slot; it only moves down this list, except between IDLE and BUSY."""
+    """State of a slot.
+
+    It only moves down this list, except between IDLE and BUSY.
+    """
 
     STARTING = "starting"
     IDLE = "idle"
@@ -36,7 +39,10 @@ class SlotState(Enum):
 
 
 class RaySlot:
-    """Handle of an actor. Calls return immediately; replies go to `deliver`, on a Ray thread."""
+    """Handle for an actor.
+
+    Calls return at once; replies go to `deliver`, on a Ray thread.
+    """
 
     def __init__(
         self,
@@ -75,14 +81,14 @@ class RaySlot:
         return bool(self.trial)
 
     def assign(self, start: StartAttempt) -> None:
-        """Assign an attempt; sent with the next flush once the actor is up."""
+        """Assign an attempt, which is sent with the next `flush` once the actor is up."""
         self.trial, self.attempt = start.trial, start.attempt
         if self.is_up:
             self.state = SlotState.BUSY
         self.tell(start)
 
     def joined(self, facts: SlotFacts, transfer: CheckpointTransfer | None) -> None:
-        """Mark the actor as up; `transfer` is for a slot that cannot access the sweep's storage."""
+        """Mark the actor as up; `transfer` is set if the slot cannot access the sweep's storage."""
         self.facts, self.transfer = facts, transfer
         self.state = SlotState.BUSY if self.runs else SlotState.IDLE
         waiting, self._waiting = self._waiting, []
@@ -97,7 +103,7 @@ class RaySlot:
             self.state = SlotState.IDLE
 
     def tell(self, order: StartAttempt | Order) -> None:
-        """Send an order, after all earlier orders."""
+        """Send an order after all earlier orders."""
         if not self.is_up:
             self._waiting.append(order)
         elif self.transfer is None:
@@ -117,7 +123,7 @@ class RaySlot:
         future.add_done_callback(lambda done: self._deliver((self, method, done)))
 
     def flush(self) -> None:
-        """Keep one call pending at the actor, with every queued order."""
+        """Send every queued order, and keep one call pending at the actor."""
         if not self.is_up or (self._num_calls and self._num_sent == self._num_orders):
             return
         if time.monotonic() < self.silent_until:
@@ -127,16 +133,16 @@ class RaySlot:
         self.call("exchange", self._number, self.received, list(self._orders), self._wait_s)
 
     def returned(self) -> None:
-        """Count a returned exchange, whatever its result."""
+        """Record that a call of `exchange` has returned, whatever its result."""
         self._num_calls -= 1
 
     def resend(self) -> None:
-        """Send the orders again with the next exchange, after a moment."""
+        """Send the orders again with the next `exchange`, after a moment."""
         self._num_sent = 0
         self.silent_until = time.monotonic() + RETRY_S
 
     def receive(self, taken: int, messages: list[Numbered]) -> list[Message]:
-        """Return the new messages, and drop orders up to `taken`."""
+        """Return the new messages, and drop the orders up to `taken`."""
         while self._orders and self._orders[0][0] <= taken:
             self._orders.popleft()
         found = [decode_json(line) for number, line in messages if number > self.received]

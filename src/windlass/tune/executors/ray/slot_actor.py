@@ -1,4 +1,4 @@
-"""Actor of a slot on Ray: runs the worker loop in a thread, one trial after another, for one head.
+"""Actor for a slot on Ray, which runs the worker loop in a thread, one trial after another, for one head.
 
 The actor is detached: it outlives its head, continues, and keeps its messages. It obeys only the newest head, and
 exits when no head has called for the linger time, so that no actor remains forever.
@@ -33,7 +33,7 @@ __all__ = ["MailboxChannel", "SlotActor", "SlotDisk", "SlotFacts", "SlotOrder"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotOrder:
-    """Arguments of an actor besides the sweep's work.
+    """Arguments of an actor other than the sweep's work.
 
     Attributes:
         number: number of the head that creates it.
@@ -50,7 +50,7 @@ class SlotOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """Data that an actor returns to a head that attaches.
+    """Facts that an actor returns to a head that attaches to it.
 
     Attributes:
         node: Ray's id of its node.
@@ -78,7 +78,7 @@ class SlotFacts:
 
 
 class MailboxChannel:
-    """Connection of a worker to its head, as a `WorkerChannel` over a mailbox."""
+    """Connection from a worker to its head: a `WorkerChannel` over a mailbox."""
 
     def __init__(self, mailbox: Mailbox, slot: str) -> None:
         self._mailbox = mailbox
@@ -86,13 +86,16 @@ class MailboxChannel:
         self.trial, self.attempt, self.is_over = "", 0, True
 
     def send(self, message: Message) -> None:
-        """Send one message; never blocks. The end of an attempt is urgent, other messages are not."""
+        """Send one message. Never blocks.
+
+        The end of an attempt is urgent; other messages are not.
+        """
         is_end = message["type"] == "ended"
         self._mailbox.put(encode_message(message), is_urgent=is_end)
         self.is_over = self.is_over or is_end
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next order; blocks up to `timeout_s` (None: forever)."""
+        """Return the next order. Blocks up to `timeout_s` (None: forever)."""
         order = self._mailbox.next_order(timeout_s)
         if order is None:
             return None
@@ -105,7 +108,10 @@ class MailboxChannel:
 
 
 class SlotActor:
-    """Slot on Ray. Methods may be called concurrently; the trial runs in a separate thread."""
+    """Slot on Ray.
+
+    Methods may be called concurrently; the trial runs in a separate thread.
+    """
 
     def __init__(self, order: SlotOrder, work: bytes) -> None:
         self._order = order
@@ -120,7 +126,7 @@ class SlotActor:
     # ------------------------------------------------------------------------------------------- calls of a head
 
     def facts(self, received: int = 0) -> SlotFacts:
-        """Return the actor's facts; read-only."""
+        """Return facts about the actor. Read-only."""
         import ray  # lazy: only where Ray runs this
         from ray.util.placement_group import get_current_placement_group
 
@@ -141,7 +147,10 @@ class SlotActor:
         )
 
     def attach(self, number: int) -> SlotFacts | None:
-        """Switch to a new head, which gets the current attempt from its start. None for an outdated head."""
+        """Switch to a new head, which gets the messages of the current attempt from its start.
+
+        Returns None for an outdated head.
+        """
         if number <= self._number:
             return None
         self._number = number
@@ -150,13 +159,16 @@ class SlotActor:
     def exchange(
         self, number: int, received: int, orders: Sequence[Numbered], wait_s: float
     ) -> tuple[int, list[Numbered]] | None:
-        """Exchange orders and messages, as `Mailbox.exchange`; None for an outdated head."""
+        """Exchange orders and messages; see `Mailbox.exchange`.
+
+        Returns None for an outdated head.
+        """
         if number != self._number:
             return None
         return self._mailbox.exchange(received, orders, wait_s)
 
     def disk(self, method: str, *arguments: Any) -> Any:
-        """Call a method of this slot's disk; for slots that cannot access the sweep's storage."""
+        """Call a method of this slot's disk, for slots that cannot access the sweep's storage."""
         assert self._disk is not None
         return getattr(self._disk, method)(*arguments)
 
@@ -178,7 +190,7 @@ class SlotActor:
             _refuse_all(self._channel, error)
 
     def _output(self, folder: str, options: dict[str, Any]) -> Output | None:
-        """Return the trials' output if the sweep's folder is accessible; else it is in the node's Ray logs."""
+        """Return the trials' output if the sweep's folder is accessible; otherwise it goes to the node's Ray logs."""
         if self._disk is not None or not Path(folder).is_dir():
             return None
         return Output(folder, self._order.slot, log_names(options.get("log_to_file")))
@@ -191,7 +203,7 @@ class SlotActor:
 
 
 def _refuse_all(channel: MailboxChannel, error: BaseException) -> None:
-    """Fail every attempt with the error that prevents the worker from starting."""
+    """Fail every attempt with the error that keeps the worker from starting."""
     text, kind = "".join(traceback.format_exception(error)), type(error).__name__
     while True:
         if not channel.is_over:
@@ -201,7 +213,7 @@ def _refuse_all(channel: MailboxChannel, error: BaseException) -> None:
 
 
 def _end_this_actor(disk: SlotDisk | None) -> None:
-    """Release everything, including the placement group, which outlives the head like the actor."""
+    """Release everything, including the placement group, which outlives the head just like the actor."""
     import ray  # lazy: only where Ray runs this
     from ray.util.placement_group import get_current_placement_group, remove_placement_group
 
@@ -221,7 +233,7 @@ _OWNER = ".owner"
 
 
 class SlotDisk:
-    """Folder `<tmp>/windlass-slots-<uid>/<slot>`, removed with the slot, or by the node's next slot."""
+    """Folder `<tmp>/windlass-slots-<uid>/<slot>`, which is removed with the slot, or by the node's next slot."""
 
     def __init__(self, slot: str, root: Path | None = None) -> None:
         root = _private(root or Path(tempfile.gettempdir(), f"windlass-slots-{os.getuid()}"))
@@ -231,11 +243,11 @@ class SlotDisk:
         (self.path / _OWNER).write_text(str(identify(os.getpid())))
 
     def places(self) -> dict[str, str]:
-        """Return the paths of the sweep's folder and storage for a worker on this node."""
+        """Return the paths that a worker on this node uses as the sweep's folder and storage."""
         return {"folder": str(self.path), "storage": str(self.path / "checkpoints")}
 
     def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """List the files of a checkpoint made here, with their sizes."""
+        """Return the files in a checkpoint made here, with their sizes."""
         root = self._within(folder)
         files = sorted(path for path in root.rglob("*") if path.is_file())
         return [(str(path.relative_to(root)), path.stat().st_size) for path in files]
@@ -247,7 +259,7 @@ class SlotDisk:
             return file.read(num_bytes)
 
     def write(self, folder: str, name: str, offset: int, piece: bytes) -> None:
-        """Write a piece of a file; the first one creates it."""
+        """Write a piece of a file, which the first piece creates."""
         path = self._within(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb" if offset == 0 else "r+b") as file:
@@ -255,7 +267,7 @@ class SlotDisk:
             file.write(piece)
 
     def keep_only(self, folder: str) -> None:
-        """Delete the older checkpoints next to this one, because the head has them."""
+        """Delete the older checkpoints beside this one, which the head has already."""
         kept = self._within(folder)
         for other in kept.parent.glob("[0-9]*"):
             if _order(other) < _order(kept):
@@ -269,7 +281,7 @@ class SlotDisk:
                     shutil.rmtree(child, ignore_errors=True)
 
     def remove(self) -> None:
-        """Delete the folder; idempotent."""
+        """Delete the folder. Idempotent."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _within(self, folder: str, name: str = "") -> Path:
@@ -280,12 +292,12 @@ class SlotDisk:
 
 
 def _order(checkpoint: Path) -> tuple[int, ...]:
-    """Return iteration and attempt; see `folder.checkpoint_name`."""
+    """Return the iteration and the attempt in a checkpoint's name; see `folder.checkpoint_name`."""
     return tuple(int(part) for part in checkpoint.name.split("-"))
 
 
 def _private(root: Path) -> Path:
-    """Return the folder for this user's slots; a fresh one if another user owns it (it could hold code)."""
+    """Return the folder for this user's slots, or a new one if another user owns it (it could contain code)."""
     with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o700, parents=True)
     found = root.lstat()
@@ -294,7 +306,7 @@ def _private(root: Path) -> Path:
 
 
 def _sweep(root: Path) -> None:
-    """Delete the folders of killed slots."""
+    """Delete the folders of slots that were killed."""
     for owner in root.glob(f"*/{_OWNER}"):
         with contextlib.suppress(OSError, ValueError):
             if not is_alive(ProcessId.parse(owner.read_text())):

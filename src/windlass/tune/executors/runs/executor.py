@@ -1,4 +1,4 @@
-"""Executor that runs each trial as a run of an experiment: any backend, several nodes, with retries.
+"""Executor that runs each trial as a run of an experiment: on any backend, on several nodes, with retries.
 
 A run does not wait for the controller, so `credit` is not used, and a STOP stops the run. Runs continue without their
 controller; another controller finds them by their ids, which are derived from trial and attempt.
@@ -57,7 +57,7 @@ _KEEP_EVERY_S = 5.0
 
 
 class RunsExecutor:
-    """Executor that starts a run per attempt of a trial, and follows its journal.
+    """Executor that starts a run for each attempt of a trial, and follows the run's journal.
 
     Args:
         home: the windlass home that holds the runs; None for the default.
@@ -94,7 +94,7 @@ class RunsExecutor:
     # --- the protocol
 
     def open(self, work: Work) -> None:
-        """Read the trial template and the site's capacity; starts nothing."""
+        """Read the trial template and the site's capacity. Starts nothing."""
         self._template = ensure_trial_template(Path(work.folder), self._prepared, work.name)
         self._metrics: tuple[str, ...] = tuple(work.options.get("metrics", ()))
         is_here = self._template.plan.site.profile is None
@@ -107,7 +107,7 @@ class RunsExecutor:
         self._said.append(SlotJoined(slot=self._template.plan.site.name))
 
     def room(self, resources: Resources) -> Room:
-        """Return whether another run fits the sweep's concurrency; never if the experiment is invalid."""
+        """Return whether the sweep's limits allow another run; never if the experiment is invalid."""
         if self._never:
             return Room(Fit.NEVER, self._never)
         if self._trouble and time.monotonic() < self._launch_at:
@@ -122,7 +122,7 @@ class RunsExecutor:
         self._queue.append(start)
 
     def send(self, order: Order) -> None:
-        """Stop the run of an attempt; answer a save request with the newest checkpoint, or the next."""
+        """Stop the run of an attempt, or answer a save request with the newest checkpoint or the next one."""
         if isinstance(order, Halt):
             self._halt(order)
         elif order.saves:
@@ -160,7 +160,7 @@ class RunsExecutor:
         return found
 
     def close(self) -> None:
-        """Stop every run immediately, without saving."""
+        """Stop every run at once, without saving."""
         self._queue.clear()
         watches, self._watches = self._watches, {}
         for watch in watches.values():
@@ -168,7 +168,7 @@ class RunsExecutor:
                 watch.run.stop(now=True)
 
     def reattach(self, running: Mapping[str, int]) -> Mapping[str, int]:
-        """Find the runs of another controller's attempts; continue interrupted launches."""
+        """Find the runs of another controller's attempts, and continue launches that were interrupted."""
         found = {}
         for trial, attempt in running.items():
             run = self._run(trial, attempt)
@@ -186,7 +186,7 @@ class RunsExecutor:
         self._queue.clear()
 
     def waiting_for(self) -> str:
-        """Return why runs wait, as their site reports it."""
+        """Return why runs are waiting, as their site reports it."""
         if self._trouble:
             return self._trouble
         reasons = [watch.waits_for for watch in self._watches.values() if watch.waits_for]
@@ -252,7 +252,7 @@ class RunsExecutor:
         return watch if watch is not None and watch.start.attempt == attempt else None
 
     def _keep(self) -> None:
-        """Reconcile one run at a time: each every five seconds, at most one per second."""
+        """Reconcile one run at a time, each every five seconds, and at most one per second."""
         now = time.monotonic()
         if now < self._keep_at or not self._watches:
             return
@@ -266,7 +266,7 @@ class RunsExecutor:
 
 
 def _start_of(run: Run, trial: str, attempt: int) -> StartAttempt:
-    """Read an attempt's start order from its run's folder."""
+    """Read the start order of an attempt from the folder of its run."""
     try:
         content = read_json(run.folder.path / TRIAL)
         assert isinstance(content, dict)
@@ -287,7 +287,7 @@ _PARTS = "checkpoints"
 
 
 def seed(run: RunFolder, checkpoint: Path, task: str) -> Path:
-    """Link a committed checkpoint into a run that has not started; return its path there.
+    """Link a committed checkpoint into a run that has not started; return its path in the run.
 
     Files are hard links to the originals, so cloning takes no space and no time; on a different file system they are
     copied. The manifest is written last, as for every checkpoint.

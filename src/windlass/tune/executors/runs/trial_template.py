@@ -1,4 +1,4 @@
-"""Template of a sweep's trials: a plan with its pins, made once; each trial is the plan with overrides.
+"""Template for a sweep's trials: a plan with its pins, made once, to which each trial adds overrides.
 
 All trials therefore run the same code, environment and data, even if the user's files change.
 """
@@ -45,7 +45,7 @@ _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTemplate:
-    """Plan that trials share.
+    """Plan that all trials of a sweep share.
 
     Attributes:
         sweep: the sweep's name, which is the runs' group unless the experiment names one.
@@ -60,20 +60,20 @@ class TrialTemplate:
 
     @classmethod
     def of(cls, prepared: Prepared, sweep: str) -> TrialTemplate:
-        """Create a template from a planned experiment, without its `sweep:`."""
+        """Create a template from a planned experiment, leaving out its `sweep:` section."""
         experiment = replace(prepared.experiment, sweep=None)
         plan = replace(prepared.plan, experiment=to_data(experiment))  # type: ignore[arg-type]  # JSON values
         return cls(sweep=sweep, token=new_token(), plan=plan, base=prepared.base)
 
     def write(self, folder: Path) -> Path:
-        """Write the template to a sweep's folder, and return the file."""
+        """Write the template to a sweep's folder, and return the path of the file."""
         path = folder / TRIAL_TEMPLATE
         data = {"sweep": self.sweep, "token": self.token, "base": str(self.base), "plan": self.plan.to_data()}
         write_json(path, data)
         return path
 
     def run_id(self, trial: str, attempt: int) -> str:
-        """Return the run id of an attempt, which never changes."""
+        """Return the run id for an attempt, which never changes."""
         text = "\0".join((self.token, trial, str(attempt)))
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return f"{self.plan.name}-" + "".join(_LETTERS[byte % 32] for byte in digest)
@@ -109,7 +109,7 @@ class TrialTemplate:
 
 
 def ensure_trial_template(folder: Path, prepared: Prepared | None, sweep: str) -> TrialTemplate:
-    """Read the template in a sweep's folder, or create it from an experiment; idempotent.
+    """Read the template in a sweep's folder, or create it from an experiment. Idempotent.
 
     Raises:
         PreconditionError: there is neither a template nor an experiment.
@@ -144,7 +144,7 @@ _NUM_AT_A_SITE = 64
 
 
 def needed(plan: Plan) -> dict[str, float]:
-    """Return the CPUs and GPUs of a trial's largest task, over all its nodes."""
+    """Return the CPUs and GPUs that a trial's largest task needs on all its nodes."""
     most: dict[str, float] = {"CPU": 1.0}
     for task in plan.tasks:
         for name, amount in {"CPU": task.cpus or 1.0, "GPU": float(task.gpus)}.items():
@@ -153,7 +153,7 @@ def needed(plan: Plan) -> dict[str, float]:
 
 
 def capacity_of(template: TrialTemplate) -> int:
-    """Return the default number of concurrent runs: as many as fit here, or a fixed number at a site."""
+    """Return the default number of concurrent runs: as many as fit on this machine, or a fixed number at a site."""
     machine = template.plan.site.machine
     if machine is None:
         return _NUM_AT_A_SITE
@@ -169,14 +169,14 @@ _PINNED = ("code", "data", "env", "name", "where", "why")
 
 
 def path_of(name: str) -> str:
-    """Return the setting for a name in the space: `lr` is `params.lr`, `tasks.train.gpus` is unchanged."""
+    """Return the setting that a name in the space stands for: `lr` is `params.lr`, `tasks.train.gpus` is unchanged."""
     parts = split_path(name)
     is_path = len(parts) > 1 and parts[0] in _SECTIONS
     return join_path(parts if is_path else ("params", *parts))
 
 
 def check_name(name: str) -> str:
-    """Check that a name is a setting that can vary.
+    """Check that a name stands for a setting that can vary.
 
     Raises:
         UsageError: it is not a path, or it is pinned for the whole sweep.
@@ -210,7 +210,7 @@ def _leaves(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tu
 
 
 def _text(value: object) -> str:
-    """Format a value for an override; exact for every JSON value, NaN and infinities included."""
+    """Format a value as an override; exact for every JSON value, including NaN and infinities."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(str(key))}: {_text(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):

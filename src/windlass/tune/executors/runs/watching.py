@@ -1,4 +1,4 @@
-"""Run as an attempt of a trial: its journal records become reports, checkpoints and the end."""
+"""Following of a run that is an attempt of a trial: its records become reports, checkpoints and the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 class Watch:
-    """Follower of one attempt's run.
+    """Reader that turns the journal of one attempt's run into events.
 
     Metrics from several calls are merged, and a report is sent when it has the sweep's metrics, so code may log more
     often than it evaluates. The step is the `training_iteration`; step 0 precedes the first iteration and is ignored;
@@ -67,11 +67,11 @@ class Watch:
 
     @property
     def waits_for(self) -> str:
-        """Return why the run waits; empty if it does not, or if the reason is unknown."""
+        """Return why the run is waiting; empty if it is not, or if the reason is unknown."""
         return next((task.reason for task in self._facts.tasks.values() if task.reason), "")
 
     def poll(self) -> list[Event]:
-        """Return the events since the last call; the last one is the end of the attempt."""
+        """Return the events since the last call, of which the last may be the end of the attempt."""
         self._listening.look()
         found = list(self._take_in(self._reader.poll()))
         if not self._is_over():
@@ -131,7 +131,7 @@ class Watch:
             yield from self._flush()
 
     def _flush(self) -> Iterator[Event]:
-        """Yield the merged report, unless it repeats an old one."""
+        """Yield the merged report, unless it repeats an earlier one."""
         values, self._values = self._values, {}
         iteration = self._step if self._step >= 0 else self._iteration + 1
         if not values or iteration <= self._iteration:
@@ -142,7 +142,7 @@ class Watch:
         yield AttemptReported(trial=self.start.trial, attempt=self.start.attempt, metrics=values)
 
     def _ran_s(self, now: float) -> float:
-        """Return the total running time of the run's attempts, without time in queues."""
+        """Return how long the run's attempts have run in total, without their time in queues."""
         attempts = [attempt for task in self._facts.tasks.values() for attempt in task.attempts.values()]
         passed = [(attempt, max(0.0, now - attempt.started_at)) for attempt in attempts if attempt.started_at]
         return sum(seconds if attempt.end is None else min(seconds, attempt.running_s) for attempt, seconds in passed)
@@ -169,14 +169,14 @@ class Watch:
         return self._ended(AttemptOutcome.FAILED, error, _exception_in(error) or facts.cause)
 
     def _never_ran(self) -> bool:
-        """Return whether the launch died before it was complete; then the trial itself did not fail."""
+        """Return whether the launch died before it was complete, in which case the trial itself did not fail."""
         return not any(task.jobs for task in self._facts.tasks.values())
 
     def _ended(self, how: AttemptOutcome, error: str = "", kind: str = "") -> AttemptEnded:
         return AttemptEnded(trial=self.start.trial, attempt=self.start.attempt, how=how, error=error, kind=kind)
 
     def _error(self) -> str:
-        """Return the trial's traceback, or its last output lines, followed by the run's state and cause."""
+        """Return the trial's traceback or its last lines of output, followed by the run's state and cause."""
         ends = [task.newest_attempt.end for task in self._facts.tasks.values() if task.newest_attempt is not None]
         end = next((end for end in ends if end is not None and end.cause == self._facts.cause), None)
         texts = [end.traceback or "\n".join(end.tail)] if end is not None else []
@@ -186,6 +186,6 @@ class Watch:
 
 
 def _exception_in(text: str) -> str:
-    """Return the exception name at the end of the last traceback in a string; empty if there is none."""
+    """Return the name of the exception at the end of the last traceback in a string; empty if there is none."""
     found = _EXCEPTION.findall(text)
     return found[-1] if found else ""

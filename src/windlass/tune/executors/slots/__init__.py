@@ -1,4 +1,4 @@
-"""Executor of many small trials at a site: slots are runs whose workers get trials from shared files."""
+"""Executor for many small trials at a site, whose slots are runs with workers that get trials from shared files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executor of many small trials at a site: slots are runs whose workers pull trials, one job per slot.
+"""Executor for many small trials at a site: slots are runs whose workers pull trials, one job per slot.
 
 Slots are preempted, chained and restarted like all runs. A restarted worker is a new incarnation of its slot, and the
 attempt of the old incarnation is lost. Workers outlive their head: they continue within their credit, their messages
@@ -87,7 +87,7 @@ class SlotsExecutor:
     # --- the protocol
 
     def open(self, work: Work) -> None:
-        """Launch all missing slots together; blocks until their jobs are submitted.
+        """Launch all missing slots together. Blocks until their jobs are submitted.
 
         Raises:
             WindlassError: the trainable cannot be sent, the experiment cannot be a slot, or the site rejects it.
@@ -103,7 +103,7 @@ class SlotsExecutor:
         self._add([self._slot_runs.newest(f"{index:03d}") for index in range(number)])
 
     def room(self, resources: Resources) -> Room:
-        """Return whether a slot is idle; never if slots are too small, or none can start."""
+        """Return whether a slot is idle; never if slots are too small or none can start."""
         if self._never:
             return Room(Fit.NEVER, self._never)
         for name, amount in resources.total.items():
@@ -127,7 +127,7 @@ class SlotsExecutor:
                 self._send(slot, to_message(order))
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Read the spools, and check the runs."""
+        """Read the spools, check the runs, and return new events."""
         deadline, pause_s = time.monotonic() + timeout_s, _LOOK_S
         while True:
             found, self._events = self._events, []
@@ -140,7 +140,7 @@ class SlotsExecutor:
             pause_s = min(pause_s * 1.3, _LATE_S)
 
     def close(self) -> None:
-        """End idle workers cleanly and the rest immediately; blocks until their runs are over."""
+        """End idle workers cleanly and all others at once. Blocks until their runs are over."""
         slots, self._slots = list(self._slots.values()), {}
         leaving = [slot for slot in slots if slot.is_idle]
         for slot in leaving:
@@ -154,7 +154,7 @@ class SlotsExecutor:
             slot.close()
 
     def detach(self) -> None:
-        """Leave the slots to the next head."""
+        """Leave the slots running for the next head."""
         for slot in self._slots.values():
             slot.close()
         self._slots.clear()
@@ -202,7 +202,7 @@ class SlotsExecutor:
         return found
 
     def _ordered(self, slot: RunSlot) -> list[StartAttempt]:
-        """List the attempts ordered from the current incarnation of a slot."""
+        """Return the attempts that the current incarnation of a slot was ordered to start."""
         records = read_journal(self._files.orders(slot.name)) if slot.incarnation else []
         messages = [
             record.data.get("message")
@@ -238,7 +238,7 @@ class SlotsExecutor:
         return found
 
     def _on_hello(self, record: Record) -> None:
-        """Handle a new incarnation of a worker; the attempt of the earlier one is lost."""
+        """Handle a new incarnation of a worker, with which the attempt of the earlier one is lost."""
         name, incarnation = split_writer(record.writer)
         slot = self._slots.get(name)
         if slot is None or not is_newer(incarnation, slot.incarnation):
@@ -251,14 +251,14 @@ class SlotsExecutor:
         self._events.append(SlotJoined(slot=name, host=slot.host))
 
     def _on_return(self, slot: RunSlot, record: Record) -> None:
-        """Restore a slot whose silent worker is back, once its old attempt is over."""
+        """Make a slot available again once its worker, which was silent, has finished its old attempt."""
         is_free = not slot.stale or (record.kind == MESSAGE and _is_a(record.data.get("message"), "ended"))
         if slot.is_gone and is_free:
             slot.is_gone, slot.stale = False, False
             self._events.append(SlotJoined(slot=slot.name, host=slot.host))
 
     def _event(self, record: Record, slot: RunSlot) -> AttemptStarted | AttemptEnded | None:
-        """Return the event in a record; None for a record without a message."""
+        """Return the event in a record, or None for a record without a message."""
         message: Any = record.data.get("message")
         if _is_a(message, "started"):
             message = {**message, "slot": slot.name, "host": slot.host, "pid": slot.pid}
@@ -271,7 +271,7 @@ class SlotsExecutor:
     # --- the runs behind the slots
 
     def _check_runs(self) -> list[Event]:
-        """Check one slot after another for a finished run or a silent worker."""
+        """Check one slot after another for a run that has ended or a worker that is silent."""
         now = time.monotonic()
         slots = [slot for slot in self._slots.values() if not slot.is_gone]
         if now < self._next_check_at or not slots:
@@ -302,7 +302,7 @@ class SlotsExecutor:
         return found
 
     def _replace(self, slot: RunSlot, why: str) -> None:
-        """Replace a finished run with a new one."""
+        """Replace a run that has ended with a new one."""
         slot.close()
         name = self._slot_runs.next_life(slot)
         if name:
@@ -318,10 +318,10 @@ class SlotsExecutor:
 
 
 def _number(value: Any) -> int:
-    """Return a process id; 0 for an invalid one."""
+    """Return a process id, or 0 if it is invalid."""
     return value if type(value) is int else 0
 
 
 def _is_a(message: Any, type_: str) -> bool:
-    """Return whether a value is a message of the given type."""
+    """Return whether a value is a message of this type."""
     return isinstance(message, dict) and message.get("type") == type_

@@ -1,4 +1,4 @@
-"""Files between the head of a sweep and its slots, and their records.
+"""Files through which a sweep's head and its slots communicate, and the records in them.
 
     <sweep>/slots.json                           data for workers besides their orders, with the trainable
     <sweep>/orders/<slot>/<head>.wj              orders of a head to a slot: `order` {to, message}
@@ -35,31 +35,31 @@ HEARTBEAT = "heartbeat"
 
 @dataclass(frozen=True, slots=True)
 class SlotFiles:
-    """Paths of one sweep's slots; creates no files."""
+    """Paths of a sweep's slots. Creates no files."""
 
     sweep: Path
 
     @property
     def work(self) -> Path:
-        """Path of the work, as JSON."""
+        """Path of the data that workers share, as JSON."""
         return self.sweep / "slots.json"
 
     @property
     def spools(self) -> Path:
-        """Folder of the workers' messages."""
+        """Folder for the workers' messages."""
         return self.sweep / "spools"
 
     def orders(self, slot: str) -> Path:
-        """Folder of the heads' orders to a slot."""
+        """Folder for the heads' orders to a slot."""
         return self.sweep / "orders" / slot
 
 
 def split_writer(writer: str) -> tuple[str, str]:
-    """Return the slot and incarnation of a spool's writer."""
+    """Return the slot and the incarnation from the name of a spool's writer."""
     slot, _, incarnation = writer.rpartition(".")
     return slot, incarnation
 
 
 def is_newer(incarnation: str, other: str) -> bool:
-    """Return whether an incarnation is newer than another of its slot; both begin with an attempt number."""
+    """Return whether an incarnation of a slot is newer than another; both begin with an attempt number."""
     return incarnation > other

@@ -1,4 +1,4 @@
-"""Slots and their runs: launched together, found by their ids, and how their workers ended."""
+"""Slots and their runs: how they are launched together and found by their ids, and how their workers ended."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunSlot:
         return bool(self.incarnation) and not self.trial and not self.is_gone
 
     def tell(self, message: Message, files: SlotFiles, head: str, clock: Clock) -> None:
-        """Write an order to the current incarnation; it is on disk when this returns."""
+        """Write an order for the current incarnation; it is on disk on return."""
         if self._writer is None:
             self._writer = JournalWriter(files.orders(self.name), head, clock)
         self._writer.append(ORDER, to=self.incarnation, message=message)
@@ -62,13 +62,13 @@ class RunSlot:
         self.trial, self.attempt = "", 0
 
     def leave(self, *, is_silent: bool) -> None:
-        """Mark the slot as lost, permanently or until its next message."""
+        """Mark the slot as lost, either permanently or until its next message."""
         self.stale = is_silent and bool(self.trial)
         self.is_gone = True
         self.release()
 
     def close(self) -> None:
-        """Close the orders file."""
+        """Close the file of orders."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -79,7 +79,7 @@ MAX_LIVES = 5
 
 
 class SlotRuns:
-    """Launcher and finder of the runs of slots.
+    """Launcher of the runs behind slots, which also finds existing ones.
 
     Raises:
         UsageError: the experiment cannot be a slot, because it has several tasks or needs several nodes.
@@ -90,19 +90,19 @@ class SlotRuns:
         self._task = _task_of(template)
 
     def newest(self, base: str, number: int = 0) -> str:
-        """Return the name of a slot's newest launched run, starting at that number: `003`, `003-1`."""
+        """Return the name of a slot's newest launched run, starting at this number: `003`, `003-1`."""
         names = [base if life == 0 else f"{base}-{life}" for life in range(MAX_LIVES)]
         launched = [name for name in names[number:] if self._run(name) is not None]
         return launched[-1] if launched else names[number]
 
     def next_life(self, slot: RunSlot) -> str:
-        """Return the name of the run that follows a finished one; empty if the slot had too many."""
+        """Return the name of the run that follows one that has ended; empty if the slot has had too many."""
         base, _, life = slot.name.partition("-")
         number = int(life or 0) + 1
         return self.newest(base, number) if slot.incarnation and number < MAX_LIVES else ""
 
     def launch(self, names: Sequence[str]) -> list[RunSlot]:
-        """Return the slots of these names, launching all missing ones; blocks until their jobs are submitted."""
+        """Return the slots with these names, launching all missing ones. Blocks until their jobs are submitted."""
         fresh = [name for name in names if self._run(name) is None]
         if fresh:
             prepared = [
@@ -137,7 +137,7 @@ class SlotRuns:
 
 
 def end_with(slot: RunSlot, why: str) -> AttemptEnded:
-    """Return the end of an attempt whose worker is gone: FAILED if its code ended the process, else LOST."""
+    """Return the end of an attempt whose worker is gone: FAILED if the trial's code ended the process, else LOST."""
     number = int(slot.incarnation.partition("-")[0])
     ends = [task.attempts[number].end for task in slot.run.facts.tasks.values() if number in task.attempts]
     end = next((end for end in ends if end is not None), None)

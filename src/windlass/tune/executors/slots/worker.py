@@ -1,4 +1,4 @@
-"""Worker of a slot's run, `python -m windlass.tune.executors.slots.worker`: serves trials until `leave`."""
+"""Worker in a slot's run, `python -m windlass.tune.executors.slots.worker`: serves trials until `leave`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BEAT_EVERY_S = 15.0
 
 
 class FileChannel:
-    """Connection of one incarnation of a worker to any head, through files; outlives heads.
+    """Connection from one incarnation of a worker to any head, through files, which outlives heads.
 
     Args:
         incarnation: name of this incarnation, which sorts after earlier ones.
@@ -63,14 +63,17 @@ class FileChannel:
         threading.Thread(target=self._beat, name="windlass-beat", daemon=True).start()
 
     def send(self, message: Message) -> None:
-        """Append a message to the spool; it is on disk when this returns."""
+        """Append a message to the spool; it is on disk on return."""
         self._write(MESSAGE, message=message)
         if message["type"] == "ended" and self._on_first_end is not None:
             then, self._on_first_end = self._on_first_end, None
             then()
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Receive the next order to this incarnation; see `WorkerChannel`. Polls every 10 to 250 ms."""
+        """Return the next order to this incarnation; see `WorkerChannel.receive`.
+
+        Polls every 10 to 250 ms.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = _SOON_S
         while not self._waiting:
@@ -112,7 +115,7 @@ class FileChannel:
                 raise ChannelClosed(f"the spool cannot be written: {error}") from error
 
     def _beat(self) -> None:
-        """Write heartbeats, independent of the trial."""
+        """Write heartbeats, regardless of the trial."""
         try:
             while True:
                 time.sleep(_BEAT_EVERY_S)
@@ -122,7 +125,10 @@ class FileChannel:
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Serve trials, and return the exit code. Errors before the first trial go to standard error."""
+    """Serve trials and return the exit code.
+
+    Errors before the first trial go to standard error.
+    """
     folder, slot = environ.get(SWEEP_VARIABLE), environ.get(SLOT_VARIABLE)
     if not folder or not slot:
         raise UsageError(
@@ -139,7 +145,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _show_progress() -> None:
-    """Report a finished trial as progress, so that windlass keeps restarting the worker."""
+    """Report a finished trial as progress, so that windlass continues to restart the worker."""
     if report.is_active():
         with report.checkpoint_dir(step=int(time.time())) as folder:
             (folder / "trials").write_text("one or more")
