@@ -1,1 +1,1 @@
-"""Immutable references to code, environment and data, and the record of what ran."""
+"""Pins: immutable references to code, environment and data, and the record of what ran."""

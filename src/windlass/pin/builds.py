@@ -1,4 +1,4 @@
-"""Pins of prepared data: the key of a build, made from everything that may change its output.
+"""Pins of prepared data: a build's key, made from everything that may change its output.
 
 A key is the sha256 of the command, its variables, the digests (or keys) of its inputs, the code that it runs and the
 identity of its environment. It names the folder `<state>/data/built/<key>` at every launch.
@@ -60,12 +60,12 @@ def build_key(
 
 
 def built_folder(state: Path, key: str) -> Path:
-    """Return the folder of a build's content below a state folder."""
+    """Return the path of a build's content, below a state folder."""
     return state / BUILT / key / CONTENT
 
 
 def code_of_build(name: str, pin: CodePin, folder: Path, patterns: Sequence[str]) -> str:
-    """Return the digest of the code that a build runs: the whole pinned tree, or files that match `patterns`.
+    """Return the digest of the code that a build runs: the whole pinned tree, or only files that match `patterns`.
 
     Code that runs in place is read in its current state. Equal files give equal digests, however they are pinned.
 
@@ -114,7 +114,7 @@ def _matches(path: str, wanted: str) -> bool:
 
 
 def _in_tree(repository: Repository, pin: CodePin) -> Iterator[tuple[str, str]]:
-    """Yield path (relative to the code folder), mode and id of each file of the pinned tree."""
+    """Yield the path (relative to the code folder), and the mode and id, of each file in the pinned tree."""
     tree = f"{pin.tree}:{pin.subdir}" if pin.subdir else pin.tree
     for line in repository.aimed.lines("ls-tree", "-r", "--full-tree", tree):
         described, _, quoted = line.partition("\t")
@@ -123,7 +123,7 @@ def _in_tree(repository: Repository, pin: CodePin) -> Iterator[tuple[str, str]]:
 
 
 def _in_folder(repository: Repository | None, folder: Path) -> Iterator[str]:
-    """Yield the paths of the code's files, relative to its folder, as they are on disk."""
+    """Yield the paths of the code's files as they are on disk, relative to its folder."""
     if repository is not None:
         listed = repository.git.at(folder).lines("ls-files", "--cached", "--others", "--exclude-standard")
         yield from (path for path in dict.fromkeys(map(unquote, listed)) if os.path.lexists(folder / path))

@@ -49,7 +49,7 @@ def collect(
     secrets: Iterable[str],
     host: Mapping[str, object],
 ) -> dict[str, object]:
-    """Return a run's provenance as JSON values; pure.
+    """Return the provenance of a run as JSON values; pure.
 
     Args:
         spec: the resolved experiment as plain data.
@@ -80,7 +80,9 @@ def collect(
 
 
 def find_seeds(params: Mapping[str, object]) -> dict[str, object]:
-    """Return parameters named as seeds (`seed`, `data.seed`, `init_seed`, `numpy_seeds`), by dotted path."""
+    """Return the parameters that are named like seeds (`seed`, `data.seed`, `init_seed`, `numpy_seeds`), by dotted
+    path.
+    """
     found: dict[str, object] = {}
     for name, value in params.items():
         if isinstance(value, Mapping):
@@ -91,7 +93,9 @@ def find_seeds(params: Mapping[str, object]) -> dict[str, object]:
 
 
 def host_facts(clock: Clock | None = None) -> dict[str, object]:
-    """Return facts of this machine: name, kernel, CPU, memory, GPUs, Python, windlass; runs nvidia-smi if installed."""
+    """Return facts about this machine: name, kernel, CPU, memory, GPUs, Python, windlass; runs nvidia-smi if it is
+    installed.
+    """
     uname = os.uname()
     return {
         "collected_at": format_time((clock or SystemClock()).now()),
@@ -143,7 +147,7 @@ def _os_name() -> str:
 
 
 def _cpu_model() -> str:
-    """Return the CPU model; source: proc(5), /proc/cpuinfo, where the key differs by CPU family."""
+    """Return the CPU model; source: proc(5), /proc/cpuinfo, in which the key differs by CPU family."""
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
@@ -153,7 +157,7 @@ def _cpu_model() -> str:
 
 
 def _gpus() -> list[dict[str, object]]:
-    """Return the GPUs that nvidia-smi reports; empty without it, one `error` entry if it fails."""
+    """Return the GPUs that nvidia-smi reports; empty without nvidia-smi, one `error` entry if it fails."""
     try:
         done = run(["nvidia-smi", f"--query-gpu={_NVIDIA_QUERY}", "--format=csv,noheader,nounits"], timeout_s=20)
     except PreconditionError:

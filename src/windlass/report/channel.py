@@ -96,7 +96,7 @@ class Channel:
                 self._writer.sync()
 
     def abandon(self) -> None:
-        """Abandon the file and the queue in a forked child: both belong to the parent."""
+        """In a forked child, abandon the file and the queue, which belong to the parent."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()

@@ -1,4 +1,4 @@
-"""Checkpoints: atomic commit, and search for the newest intact one."""
+"""Checkpoints: committing them atomically, and finding the newest intact one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HIDDEN = ".windlass-"
 
 
 def checkpoint(path: str | os.PathLike[str], *, step: int) -> Path:
-    """Commit a checkpoint that has been written to `path`, a folder or a file. Blocking; returns the path.
+    """Commit a checkpoint that has been written to `path`, a folder or a file, and return the path. Blocking.
 
     Earlier reports are synced to disk first, then every file, then a manifest with sizes and sha256, then a record. So
     no report is lost that a run resumed from this checkpoint would not repeat. Only checkpoints with a manifest are
@@ -56,7 +56,7 @@ def checkpoint(path: str | os.PathLike[str], *, step: int) -> Path:
 
 @dataclass(frozen=True)
 class Saving:
-    """Save in progress: the request that it answers, and the time at which it began."""
+    """Save in progress: the request that it answers, and the time when it began."""
 
     request: int
     started_at: float
@@ -68,7 +68,7 @@ def begin_saving() -> Saving:
 
 
 def sync_reports() -> None:
-    """Sync all reports to disk, before code writes a manifest itself; from any thread.
+    """Sync all reports to disk, for code that then writes a manifest itself; can be called from any thread.
 
     A run resumed from a checkpoint does not repeat the reports of earlier steps. Outside windlass it does nothing.
 
@@ -79,7 +79,8 @@ def sync_reports() -> None:
 
 
 def saving_ended(saving: Saving, path: str, *, step: int) -> None:
-    """Record a checkpoint whose manifest the caller has written, without reading its files again; from any thread.
+    """Record a checkpoint whose manifest the caller has written, without reading its files again; can be called from
+    any thread.
 
     Outside windlass it does nothing. A path may be a URL.
 
@@ -94,7 +95,7 @@ def saving_ended(saving: Saving, path: str, *, step: int) -> None:
 
 @contextlib.contextmanager
 def checkpoint_dir(*, step: int) -> Iterator[Path]:
-    """Yield a new folder to write a checkpoint to; it is committed when the block ends without an error.
+    """Yield a new folder for a checkpoint, which is committed when the block ends without an error.
 
         with report.checkpoint_dir(step=step) as folder:
             torch.save(state, folder / "state.pt")
@@ -131,13 +132,13 @@ def checkpoint_dir(*, step: int) -> Iterator[Path]:
 
 
 def _folder_name(pattern: str, step: int) -> str:
-    """Return `step-<step>`, or a name from the pattern if that is plain text with one `*`."""
+    """Return `step-<step>`, or a name made from the pattern if that is plain text with one `*`."""
     is_plain = pattern.count("*") == 1 and not set(pattern) & set("?[]/") and not pattern.startswith(".")
     return pattern.replace("*", str(step)) if is_plain else f"step-{step}"
 
 
 def _remove_leftovers(parent: Path, attempt: int) -> None:
-    """Remove unfinished checkpoints of earlier, killed attempts."""
+    """Remove unfinished checkpoints that earlier, killed attempts left behind."""
     for entry in parent.iterdir():
         number = entry.name[len(_HIDDEN) :].partition("-")[0]
         if entry.name.startswith(_HIDDEN) and number.isdigit() and int(number) < attempt:
@@ -145,7 +146,7 @@ def _remove_leftovers(parent: Path, attempt: int) -> None:
 
 
 def latest_checkpoint() -> Path | None:
-    """Return the newest committed checkpoint that is intact, byte for byte, or None.
+    """Return the path of the newest committed checkpoint that is intact, byte for byte, or None.
 
     Torn, changed and unfinished checkpoints are skipped. Reads the whole checkpoint once. Also None outside windlass, and
     for a task with `resume: none`.
@@ -167,7 +168,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _candidates(reporter: Reporter) -> list[tuple[int, float, str]]:
-    """Return (step, time, path) of all committed checkpoints, from the journal and from manifests on disk."""
+    """Return a (step, time, path) triple for each committed checkpoint, from the journal and from manifests on disk."""
     found: dict[str, tuple[int, float, str]] = {}
     for step, at, path in _journalled(reporter):
         found[path] = max(found.get(path, (step, at, path)), (step, at, path))
@@ -181,7 +182,9 @@ def _candidates(reporter: Reporter) -> list[tuple[int, float, str]]:
 
 
 def _journalled(reporter: Reporter) -> Iterator[tuple[int, float, str]]:
-    """Yield the checkpoints in the task's `checkpoint` records; other lines, such as millions of metrics, are not parsed."""
+    """Yield the checkpoints in the task's `checkpoint` records, without parsing other lines, such as millions of
+    metrics.
+    """
     if reporter.journal is None or not reporter.journal.is_dir():
         return
     needle = f'"kind":"{events.CHECKPOINT}"'.encode("ascii")

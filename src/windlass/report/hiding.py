@@ -1,4 +1,4 @@
-"""Redaction of secrets in reports of user code, before they reach the journal."""
+"""Redaction of secrets in reports from user code, before they reach the journal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Hiding:
         self._names: dict[str, str] = {}
 
     def text(self, text: str) -> str:
-        """Return `text` without secrets."""
+        """Return `text` with secrets replaced."""
         if not (self._values or self._paths):
             return text
         if self._redactor is None:
@@ -39,7 +39,7 @@ class Hiding:
         return self._redactor.redact_text(text)
 
     def name(self, name: str) -> str:
-        """Return a name without secrets, from a cache, since the names of metrics repeat."""
+        """Return a name with secrets replaced, using a cache, since the names of metrics repeat."""
         if not (self._values or self._paths):
             return name
         if name not in self._names:

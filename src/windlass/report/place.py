@@ -1,4 +1,4 @@
-"""Place of this process: its run, task, attempt, rank and folders."""
+"""Place of this process in a run: its run, task, attempt, rank and folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Place", "is_inside", "read_place"]
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a process in a run; outside windlass, the only process of an unnamed run.
+    """Place of a process in a run; outside windlass, the only process in an unnamed run.
 
     Attributes:
         rank: number of the replica (one per node).
@@ -41,7 +41,7 @@ class Place:
 
 
 def is_inside(environ: Mapping[str, str]) -> bool:
-    """Return whether these environment variables are those of a windlass job."""
+    """Return whether these environment variables are those of a process in a windlass job."""
     return bool(environ.get("WINDLASS_RUN") and environ.get("WINDLASS_TASK") and environ.get("WINDLASS_JOURNAL"))
 
 

@@ -1,4 +1,4 @@
-"""Reporter of a process, and the calls that cost microseconds."""
+"""Reporter of this process, and the calls that take only microseconds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PHASES = ("init", "step", "eval", "save", "load")
 
 
 class Reporter:
-    """State of a process's reports, created once from its environment.
+    """Reporter of one process, created once from its environment.
 
     Attributes:
         is_active: whether this process belongs to a windlass job; if not, every call does nothing.
@@ -75,7 +75,7 @@ class Reporter:
             self.channel.put(events.PROGRESS, {**self._key, "phase": phase, "step": _step(step)})
 
     def should_stop(self) -> bool:
-        """Return whether to save and exit."""
+        """Return whether the code should save and exit."""
         if self.channel is not None and not self._has_cooperated:
             self._has_cooperated = True
             self.channel.put(events.COOPERATES, dict(self._key))
@@ -103,16 +103,16 @@ class Reporter:
         self._saved_at, self._saving_since = now, None
 
     def answered(self, request: int) -> None:
-        """Mark a request to save, received before the save began, as answered."""
+        """Mark a request to save as answered; it was received before the save began."""
         self._answered = max(self._answered, request)
 
     def finish(self, code: int, cause: str, message: str) -> None:
-        """Record how this process ends, as it reports itself; durable."""
+        """Record durably how this process ends, as it reports itself."""
         if self.channel is not None:
             self.channel.write(events.FINISH, **self._key, code=code, cause=cause, message=self._hiding.text(message))
 
     def abandon(self) -> None:
-        """Abandon queue, file and signals in a forked child: they belong to the parent."""
+        """In a forked child, abandon the queue, the file and the signals, which belong to the parent."""
         self.requests.stop_listening()
         if self.channel is not None:
             self.channel.abandon()
@@ -123,7 +123,7 @@ _hears_forks = False
 
 
 def current() -> Reporter:
-    """Return the reporter of this process, created on the first call."""
+    """Return this process's reporter, which is created on the first call."""
     global _reporter, _hears_forks  # noqa: PLW0603  one process, one reporter
     if _reporter is None:
         _reporter = Reporter(os.environ)
@@ -146,7 +146,7 @@ def is_active() -> bool:
 
 
 def place() -> Place:
-    """Return this process's run, task, attempt, ranks, folders and deadline; defaults outside windlass."""
+    """Return this process's run, task, attempt, ranks, folders and deadline, or defaults outside windlass."""
     reporter = current()
     deadline = reporter.requests.deadline
     return reporter.place if deadline is None else replace(reporter.place, deadline=deadline)
@@ -169,7 +169,7 @@ def progress(phase: str = "step", *, step: int | None = None) -> None:
 
 
 def should_stop() -> bool:
-    """Return whether to save a checkpoint and exit now.
+    """Return whether the code should save a checkpoint and exit now.
 
     The first call also installs handlers that treat SIGTERM and SIGUSR1 as such requests, and shows that this code
     cooperates: the supervisor then waits the full grace period for it. Processes of one gang may see a request at
@@ -179,7 +179,8 @@ def should_stop() -> bool:
 
 
 def should_checkpoint() -> bool:
-    """Return whether to save now: the task's `every` has passed since the last save, or a save was requested.
+    """Return whether the code should save now, because the task's `every` has passed since the last save or a save was
+    requested.
 
     It stays true until `checkpoint` or `checkpoint_dir` is called in this process. Call it on one rank and share the
     answer.
@@ -188,7 +189,7 @@ def should_checkpoint() -> bool:
 
 
 def finish(code: int = 0, cause: str = "", message: str = "") -> None:
-    """Record how this process ends; outranks the exit code, which launchers such as torchrun turn into 1. Durable.
+    """Record durably how this process ends; this outranks the exit code, which launchers such as torchrun turn into 1.
 
     Args:
         code: the exit code it would have (0 succeeded, 75 stopped and can resume, 93 do not restart).
@@ -222,7 +223,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _json_number(value: Any) -> float | str:
-    """Return a float, or the text `nan`, `inf` or `-inf`, which JSON cannot express as numbers."""
+    """Return a number as a float, or as the text `nan`, `inf` or `-inf`, for which JSON has no numbers."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Requests of the supervisor to user code (stop, save a checkpoint), from the control file and signals."""
+"""Requests from the supervisor to user code (stop, save a checkpoint), read from the control file and signals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Requests:
 
     @property
     def is_stop_wanted(self) -> bool:
-        """Return whether to save and exit."""
+        """Return whether the code should save and exit."""
         self._look()
         return self._was_signalled or bool(self._content.get("stop"))
 
@@ -50,7 +50,7 @@ class Requests:
 
     @property
     def deadline(self) -> float | None:
-        """Return the wall time at which this job will be ended."""
+        """Return the wall time at which this job will be ended, or None."""
         self._look()
         deadline = self._content.get("deadline")
         return float(deadline) if isinstance(deadline, (int, float)) else None

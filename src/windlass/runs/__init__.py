@@ -1,1 +1,1 @@
-"""Runs on this machine: folders, index, metrics, logs and outputs, as read from journals."""
+"""Runs on this machine: their folders, index, metrics, logs and outputs, as read from journals."""

@@ -1,4 +1,4 @@
-"""Folder of windlass's state on this machine."""
+"""Folder for windlass's state on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Home", "cache_directory"]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Folder with runs, caches, vault and leases; each private part is created on first use."""
+    """Folder for runs, caches, the vault and leases; each private part is created on first use."""
 
     path: Path
 
@@ -28,27 +28,27 @@ class Home:
 
     @property
     def runs(self) -> Path:
-        """Return the folder with one folder per run."""
+        """Return the path of the folder with one folder per run."""
         return self._part("runs")
 
     @property
     def sweeps(self) -> Path:
-        """Return the folder of sweeps, without creating it."""
+        """Return the path of the folder for sweeps, without creating it."""
         return self.path / "sweeps"
 
     @property
     def cache(self) -> Path:
-        """Return the folder of environments, downloads and other files that can be recreated."""
+        """Return the path of the folder for environments, downloads and other files that can be recreated."""
         return self._part("cache")
 
     @property
     def vault(self) -> Path:
-        """Return the folder of encrypted secrets."""
+        """Return the path of the folder for encrypted secrets."""
         return self._part("vault")
 
     @property
     def leases(self) -> Path:
-        """Return the folder of leases, which record the resources that runs use."""
+        """Return the path of the folder for leases, which record the resources that runs use."""
         return self._part("leases")
 
     def _part(self, name: str) -> Path:
@@ -69,11 +69,11 @@ class Home:
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return windlass's folder in the user's cache directory, without creating it."""
+    """Return the path of windlass's folder in the user's cache directory, without creating it."""
     return _xdg(environ, "XDG_CACHE_HOME", ".cache") / "windlass"
 
 
 def _xdg(environ: Mapping[str, str], name: str, default: str) -> Path:
-    """Return an XDG base directory, ignoring relative ones (Base Directory Specification 0.8)."""
+    """Return the path of an XDG base directory, ignoring relative paths (Base Directory Specification 0.8)."""
     stated = Path(environ.get(name, ""))
     return stated if stated.is_absolute() else Path.home() / default

@@ -1,4 +1,4 @@
-"""Index of all runs: SQLite in the local cache, derived from journals and safe to delete.
+"""Index of all runs: a SQLite database in the local cache, derived from journals and safe to delete.
 
 A run is read again only if its journal changed, which is detected by the sizes and times of its journal files. A run
 that has ended and has not changed for ten minutes is settled: from then on only the time of its journal folder is
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class Index:
-    """Rows of all runs of a home. Safe for concurrent processes; a damaged database is rebuilt.
+    """Rows for all runs in a home. Safe for concurrent processes; a damaged database is rebuilt.
 
     Args:
         folder: folder of the database; the user's cache directory by default. If it cannot be written, the index is
@@ -60,15 +60,15 @@ class Index:
         self._database: sqlite3.Connection | None = None
 
     def refresh(self) -> int:
-        """Update the rows and return the number of runs read."""
+        """Update the rows; return how many runs were read."""
         return self._try(self._refresh)
 
     def rebuild(self) -> int:
-        """Read every run again and return their number."""
+        """Read every run again; return their number."""
         return self._try(lambda database: self._refresh(database, is_anew=True))
 
     def rows(self, *, states: Collection[str] = (), name: str = "", since: float = 0.0, limit: int = 0) -> list[RunRow]:
-        """Return runs as of the last `refresh`, newest first.
+        """Return the runs as of the last `refresh`, newest first.
 
         Args:
             states: only runs in one of these states; all if empty.
@@ -101,7 +101,7 @@ class Index:
             self._database = None
 
     def _try(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run an action; if the database is damaged, retry with a new one, then in memory."""
+        """Run an action; if the database is damaged, retry with a new one, and then with one in memory."""
         for is_last in (False, True):
             try:
                 return action(self._connection())
@@ -168,7 +168,7 @@ class Index:
 
 
 def orphans(folder: Path | None = None) -> Iterator[Path]:
-    """Yield indexes of removed homes, and of other versions if unused for a month."""
+    """Yield the indexes of homes that were removed, and those of other versions if unused for a month."""
     folder = folder or cache_directory()
     for path in sorted(folder.glob("index-*.sqlite")) if folder.is_dir() else ():
         home = _home_of(path)
@@ -178,7 +178,7 @@ def orphans(folder: Path | None = None) -> Iterator[Path]:
 
 
 def _home_of(path: Path) -> str:
-    """Return the home of an index; empty if unknown."""
+    """Return the home to which an index belongs; empty if unknown."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             found = database.execute("SELECT path FROM home").fetchone()
@@ -203,7 +203,7 @@ def _known(database: sqlite3.Connection) -> dict[str, _Seen]:
 
 
 def _folders(run: str) -> str:
-    """Return the times of a run's folder and journal folder; 10 000 runs take 0.1 s."""
+    """Return the times of a run's folder and journal folder, as text; takes 0.1 s for 10 000 runs."""
     try:
         return f"{os.stat(run).st_mtime_ns}:{os.stat(run + '/journal').st_mtime_ns}"
     except OSError:
@@ -211,7 +211,7 @@ def _folders(run: str) -> str:
 
 
 def _signature(run: RunFolder) -> tuple[str, int]:
-    """Return a value that changes with journal and plan, and the newest change's time in ns."""
+    """Return a value that changes with the journal and plan, and the time of the newest change in ns."""
     num_files = num_bytes = newest_ns = plan_ns = 0
     with contextlib.suppress(OSError):
         plan_ns = os.stat(run.path / "plan.json").st_mtime_ns

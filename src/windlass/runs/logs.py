@@ -1,4 +1,4 @@
-"""Logs of a run: list, read and follow them."""
+"""Logs of a run: listing, reading and following them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LogFile:
 
     @property
     def label(self) -> str:
-        """Return the prefix of its lines, such as `train.0`."""
+        """Return the prefix for the log's lines, such as `train.0`."""
         return f"{self.task}.{self.rank}"
 
 
@@ -63,7 +63,7 @@ def list_logs(
 def read(
     run: RunFolder, *, task: str, rank: int = 0, attempt: int | None = None, since: float = 0.0
 ) -> Iterator[bytes]:
-    """Yield pieces of a replica's log, as printed.
+    """Yield a replica's log in pieces, as it was printed.
 
     Args:
         attempt: by default, the newest one with a log of this replica.
@@ -86,7 +86,7 @@ def _pieces(path: Path, offset: int) -> Iterator[bytes]:
 
 
 def _start(path: Path, since: float) -> int:
-    """Return the offset of the first line at or after a time, using the log's index."""
+    """Return the offset of the first line printed at or after a time, using the log's index."""
     if not since or not index_path(path).exists():
         return 0
     offset = offset_at(index_path(path), since)
@@ -111,7 +111,7 @@ def _no_log(run: RunFolder, task: str, rank: int, attempt: int | None) -> NotFou
 
 
 class LogFollower:
-    """Reader of new complete lines in a run's logs, including new attempts and replicas.
+    """Reader of new, complete lines in a run's logs, including those of new attempts and replicas.
 
     A progress bar (a line with carriage returns) yields its newest state once a second while it changes. A poll without
     new lines costs one stat per file.
@@ -145,7 +145,7 @@ class LogFollower:
             yield from self._read_on(log)
 
     def finish(self, task: str, attempt: int) -> list[LogLine]:
-        """Return the last, unterminated lines of an attempt that has ended."""
+        """Return the last, unterminated lines in the logs of an attempt that has ended."""
         logs = list_logs(self._run, task=task, rank=self._rank, attempt=attempt)
         return [_line(log, text) for log in logs if (text := self._take_partial(log))]
 

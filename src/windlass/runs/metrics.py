@@ -33,7 +33,7 @@ class MetricPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """Contents of a `metrics` record."""
+    """Content of a `metrics` record."""
 
     task: str
     attempt: int
@@ -51,7 +51,7 @@ def names(run: RunFolder, task: str | None = None) -> list[str]:
 
 
 def series(run: RunFolder, name: str, task: str | None = None) -> list[MetricPoint]:
-    """Return the values of a metric by step; values of later attempts take precedence.
+    """Return the values of a metric by step; those of later attempts take precedence.
 
     If several processes report a step, the value of the lowest rank is used. All values without a step are kept, in
     chronological order.
@@ -92,7 +92,7 @@ def _history(reports: list[_Report], name: str) -> Iterator[MetricPoint]:
 
 
 def _resumed_at(reports: list[_Report]) -> dict[int, float]:
-    """Return by attempt the first step that a later attempt reported."""
+    """Return the first step that a later attempt reported, by attempt."""
     first: dict[int, int] = {}
     for report in reports:
         if report.step >= 0:

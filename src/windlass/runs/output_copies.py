@@ -1,4 +1,4 @@
-"""Resumable copies of a task's output, checked against the manifest."""
+"""Copies of a task's output, which can be resumed and are checked against the manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)|(?:s3|gs):", re.IGNORECASE)
 
 
 def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bool = False) -> None:
-    """Copy the files of a manifest, then the manifest as `<target>.manifest.json`. Blocking; idempotent.
+    """Copy the files in a manifest, then the manifest itself as `<target>.manifest.json`. Blocking; idempotent.
 
     Args:
         is_linked: create hard links if the file system supports it; both names then share their bytes.
@@ -45,7 +45,7 @@ def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bo
 
 
 def _check_free(target: Path, manifest: Manifest, manifest_file: Path) -> None:
-    """Refuse to overwrite different files; called before any file is written."""
+    """Raise if a copy would overwrite different files; call this before any file is written."""
     for entry in manifest.entries:
         place = target / entry.path
         if os.path.lexists(place) and not _is_there(place, entry):
@@ -119,7 +119,7 @@ def _text(manifest: Manifest) -> bytes:
 
 
 def send_folder(source: Path, manifest: Manifest, to: str, name: str) -> str:
-    """Copy the files of a manifest to `to/name`, a folder or an fsspec URL. Blocking; idempotent.
+    """Copy the files in a manifest to `to/name`, a folder or an fsspec URL. Blocking; idempotent.
 
     At a URL, symbolic links exist only in the manifest.
 
@@ -159,7 +159,7 @@ def _content(system: Any, path: str) -> bytes:
 
 
 def _send(system: Any, source: Path, entry: ManifestEntry, there: str) -> None:
-    """Send a file unless it exists; object stores only list complete files."""
+    """Send a file unless it exists; object stores list only complete files."""
     if system.exists(there) and system.size(there) == entry.size and _digest(system, there) == entry.sha256:
         return
     if sha256_file(source) != entry.sha256:

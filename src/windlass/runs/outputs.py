@@ -1,4 +1,4 @@
-"""Manifest of a task's output, written when the task succeeds and checked by `windlass verify`.
+"""Manifest of a task's output: written when the task succeeds, and checked by `windlass verify`.
 
 It is next to the folder (`out/<task>.manifest.json`), so that it cannot conflict with the user's files.
 """
@@ -27,7 +27,7 @@ class OutputDifference:
 
 
 def write_manifest(folder: Path) -> Manifest:
-    """Record path, size and sha256 of every file, durably; symbolic links are not followed.
+    """Record the path, size and sha256 of every file durably; symbolic links are not followed.
 
     Raises:
         NotFoundError: the folder does not exist.
@@ -37,7 +37,7 @@ def write_manifest(folder: Path) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the recorded manifest of a folder.
+    """Read a folder's recorded manifest.
 
     Raises:
         NotFoundError: there is no manifest.
@@ -47,7 +47,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, manifest: Manifest) -> list[OutputDifference]:
-    """Return files that are missing, changed or new compared to the manifest. Reads every byte."""
+    """Return the files that are missing, changed or new compared with the manifest. Reads every byte."""
     found = [OutputDifference(path, problem) for path, problem in differences(folder, manifest)]
     known = {entry.path for entry in manifest.entries}
     if os.path.isdir(folder):

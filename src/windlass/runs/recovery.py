@@ -27,7 +27,7 @@ _WRITER = "recovery"
 
 
 def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
-    """Restore missing ends of tasks from other files, and note the damage. Costs two stats per task.
+    """Restore missing ends of tasks from other files, and note the damage. Takes two stats per task.
 
     Args:
         path: the run's folder.
@@ -44,7 +44,7 @@ def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
 
 
 def missing_records(path: Path, facts: RunFacts) -> list[str]:
-    """Return descriptions of records that are missing in the journal, judging by the run's folder.
+    """Return descriptions of the records that are missing in the journal, judging by the run's folder.
 
     Files of running jobs can be ahead of the journal: call it only after the jobs are gone.
     """
@@ -72,7 +72,7 @@ def missing_records(path: Path, facts: RunFacts) -> list[str]:
 
 
 def _open_tasks(path: Path, facts: RunFacts) -> list[str]:
-    """Return tasks without a recorded end, found by job folders if the run's record is lost."""
+    """Return the tasks without a recorded end, found by job folders if the run's record is lost."""
     if facts.run:
         return [name for name, task in facts.tasks.items() if task.end is None]
     names = dict.fromkeys([*facts.tasks, *(name for name, _ in _job_folders(path))])
@@ -84,7 +84,7 @@ def _has_end_file(path: Path, task: TaskFacts | None, name: str) -> bool:
 
 
 def _verdict_of(path: Path, task: TaskFacts | None, name: str) -> Record | None:
-    """Return the copied verdict of the newest job, or None."""
+    """Return the copy of the newest job's verdict, or None."""
     number = task.newest_job if task is not None else 0
     if not number:
         number = max((number for found, number in _job_folders(path) if found == name), default=0)
@@ -139,7 +139,7 @@ def _take_outputs(path: Path, facts: RunFacts, name: str) -> None:
 
 
 def _lacks_outputs(path: Path, name: str) -> bool:
-    """Return whether an output manifest has no record, after reading the journal again."""
+    """Return whether an output manifest exists without a record, after reading the journal again."""
     if not manifest_path(path / "out" / name, is_beside=True).exists():
         return False
     records = JournalReader(path / "journal", skip=(events.METRICS,)).poll(is_fresh=True)
@@ -147,7 +147,7 @@ def _lacks_outputs(path: Path, name: str) -> bool:
 
 
 def _cut_behind_verdict(path: Path, task: TaskFacts) -> Iterator[str]:
-    """Yield a journal file that is shorter than when its task ended."""
+    """Yield a description of a journal file that is shorter than when its task ended."""
     verdict = _verdict_of(path, task, task.name)
     if verdict is not None and _num_records(path, verdict.writer) < verdict.seq:
         yield _shortage(path, verdict)
@@ -168,7 +168,7 @@ def _num_records(path: Path, writer: str) -> int:
 
 
 def _files(path: Path, task: str) -> str:
-    """Return the journal files of a task's supervisors, or name the missing one."""
+    """Return the names of the journal files of a task's supervisors, or of the missing one."""
     names = sorted(found.name for found in (path / "journal").glob(f"{task}.*{SUFFIX}"))
     return ", ".join(f"journal/{name}" for name in names) or f"journal/{task}.0{SUFFIX} is missing"
 

@@ -1,4 +1,4 @@
-"""Retention rules of a run (`retain:`): which checkpoints stay, and which other runs read its files.
+"""Retention rules of a run (`retain:`): which checkpoints stay, and which other runs read the run's files.
 
 Deciding is pure; `held_checkpoints` and `readers` read the disk. `launcher.gc.retain_rules` removes.
 """
@@ -56,12 +56,12 @@ def rules_of(run: RunFolder) -> Retain:
 
 
 def held_checkpoints(run: RunFolder, task: str) -> list[CheckpointFiles]:
-    """Return the local checkpoints of a task, oldest first: with a manifest, or matching its pattern."""
+    """Return a task's local checkpoints, oldest first: those with a manifest, and those that match its pattern."""
     return find_checkpoints(run.checkpoints(task), pattern_of(run, task))
 
 
 def pattern_of(run: RunFolder, task: str) -> str:
-    """Return the pattern of a task's checkpoint files in its plan; empty: only those with a manifest."""
+    """Return the pattern in the plan for a task's checkpoint files; empty: only checkpoints with a manifest count."""
     tasks = run.plan().get("tasks")
     for each in tasks if isinstance(tasks, list) else ():
         if isinstance(each, dict) and each.get("name") == task:
@@ -76,7 +76,7 @@ def choose(
     *,
     needed: Mapping[Path, str] | None = None,
 ) -> list[RetentionDecision]:
-    """Decide about each checkpoint; pure.
+    """Return a decision about each checkpoint; pure.
 
     If the metric was never reported, all stay: its name may be misspelt. The value of a checkpoint is the last one
     reported at or before its step.
@@ -106,7 +106,7 @@ def choose(
 
 
 def _value(series: Sequence[MetricPoint], step: int) -> float | None:
-    """Return the last value at or before a step; None if there is none or it is not finite."""
+    """Return the last value of a metric at or before a step; None if there is none or it is not finite."""
     before = [point for point in series if 0 <= point.step <= step]
     value = max(before, key=lambda point: (point.step, point.time)).value if before else math.nan
     return value if math.isfinite(value) else None
@@ -120,14 +120,14 @@ def _without(rule: KeptCheckpoints) -> str:
 
 
 def note_removed(run: RunFolder, decisions: Sequence[RetentionDecision], at: float) -> None:
-    """Record checkpoints that the rules remove, before the removal, so that they do not count as lost."""
+    """Record the checkpoints that the rules remove, before their removal, so that they do not count as lost."""
     known = removed(run)
     known |= {str(each.held.path): each.why for each in decisions}
     write_json(run.path / _RECORD, {"schema": 1, "at": at, "removed": known})
 
 
 def removed(run: RunFolder) -> dict[str, str]:
-    """Return checkpoints that were removed by the rules: reason by path."""
+    """Return the checkpoints that the rules removed, as reasons by path."""
     try:
         content = read_json(run.path / _RECORD)
     except FileNotFoundError:
@@ -137,7 +137,7 @@ def removed(run: RunFolder) -> dict[str, str]:
 
 
 def readers(home: Home, *, besides: Collection[str] = ()) -> Callable[[RunFolder, str], str]:
-    """Return a function that finds a reader of files of a run.
+    """Return a function that finds another run that reads a run's files.
 
     It takes a run and a path in its folder (`out`, `checkpoints/train`; empty: all), and returns the id of a run whose
     data come from there (`run:` or `file:` sources), or an empty string.
@@ -158,7 +158,7 @@ def readers(home: Home, *, besides: Collection[str] = ()) -> Callable[[RunFolder
 
 
 def _uses(home: Home, run_id: str) -> Iterator[tuple[str, Path]]:
-    """Yield (run, path in another run's folder) of every data pin of a run."""
+    """Yield a (run, path in another run's folder) pair for each data pin of a run that refers to another run."""
     run = RunFolder(home.runs / run_id)
     try:
         pins = run.plan().get("pins")

@@ -1,4 +1,4 @@
-"""Row of a run in the index and in `windlass ps`, derived from its journal."""
+"""Row for a run in the index and in `windlass ps`, derived from its journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """Row of a run.
+    """Row for a run.
 
     Attributes:
         state: a `State`, or `unknown` where the journal cannot be read.
@@ -73,12 +73,12 @@ class RunRow:
         return self.state != UNKNOWN and State(self.state).is_terminal
 
     def to_columns(self) -> tuple[str | float | int, ...]:
-        """Return the values of the index's columns, in the order of the fields."""
+        """Return the values for the index's columns, in the order of the fields."""
         return tuple(json.dumps(self.tasks) if name == "tasks" else _column(getattr(self, name)) for name in COLUMNS)
 
     @classmethod
     def from_columns(cls, columns: tuple[object, ...]) -> RunRow:
-        """Decode the output of `to_columns`; raises ValueError for invalid values."""
+        """Decode `to_columns`; raises ValueError for invalid values."""
         values = dict(zip(COLUMNS, columns, strict=True))
         values["tasks"] = decode_json(str(values["tasks"]))
         values["may_be_queued"] = bool(values["may_be_queued"])
@@ -86,7 +86,7 @@ class RunRow:
 
 
 def _column(value: str | float) -> str | float:
-    """Convert a value for SQLite: characters that are not UTF-8 are escaped with backslashes."""
+    """Convert a value for SQLite; bytes that are not UTF-8 are escaped with backslashes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     return value if -_MOST < value < _MOST else 0.0  # an invalid time counts as unknown
@@ -97,7 +97,7 @@ COLUMNS = tuple(item.name for item in fields(RunRow))
 
 
 def derive(run: RunFolder) -> RunRow:
-    """Read a run's folder; any problem becomes a note, never an error."""
+    """Derive a run's row from its folder; any problem becomes a note, never an error."""
     facts, notes = RunFacts(), []
     reader = JournalReader(run.journal, skip=(events.METRICS,))
     try:

@@ -1,4 +1,4 @@
-"""Folders of runs: creation, lookup, and paths in them."""
+"""Folders of runs: creating them, finding them, and the paths in them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARTS = ("journal", "jobs", "logs", "checkpoints", "out")
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Folder of a run, with its paths and readers of its small files."""
+    """Folder of a run, with the paths in it and readers for its small files."""
 
     path: Path
 
@@ -40,36 +40,36 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """Return the journal folder, with one file per writer."""
+        """Return the path of the journal folder, which has one file per writer."""
         return self.path / "journal"
 
     @property
     def logs(self) -> Path:
-        """`<attempt>/<task>/<rank>.log`."""
+        """Return the path of the folder with the logs, `<attempt>/<task>/<rank>.log`."""
         return self.path / "logs"
 
     @property
     def jobs(self) -> Path:
-        """Return the folder with `<task>-<k>/job.json` of each submission."""
+        """Return the path of the folder with `<task>-<k>/job.json` for each submission."""
         return self.path / "jobs"
 
     def job_folder(self, task: str, number: int) -> Path:
-        """Return the folder of one submission."""
+        """Return the path of one submission's folder."""
         return self.jobs / f"{task}-{number}"
 
     @property
     def code(self) -> Path:
-        """Return the run's checkout of the pinned code."""
+        """Return the path of the run's checkout of the pinned code."""
         return self.path / "code"
 
     @property
     def mirror_file(self) -> Path:
-        """Return the list of pulled journal files, present if this folder mirrors a run at a site."""
+        """Return the path of the list of pulled journal files, which exists if this folder mirrors a run at a site."""
         return self.path / "mirror.json"
 
     @property
     def heard_file(self) -> Path:
-        """Return the file whose time is that of the last contact with the run's site."""
+        """Return the path of the file whose time is that of the last contact with the run's site."""
         return self.path / "mirror.heard"
 
     def heard_at(self) -> float:
@@ -85,15 +85,15 @@ class RunFolder:
         return self.mirror_file.exists()
 
     def out(self, task: str) -> Path:
-        """Return the folder of a task's output."""
+        """Return the path of a task's output folder."""
         return self.path / "out" / task
 
     def checkpoints(self, task: str) -> Path:
-        """Return the folder of a task's checkpoints."""
+        """Return the path of a task's checkpoint folder."""
         return self.path / "checkpoints" / task
 
     def plan(self) -> dict[str, object]:
-        """Return the plan document.
+        """Return the content of plan.json.
 
         Raises:
             NotFoundError: there is no plan.
@@ -165,7 +165,7 @@ def run_ids(home: Home) -> list[str]:
 
 
 def experiment_of(run_id: str) -> str:
-    """Return the experiment's name from a run's id."""
+    """Return the experiment's name, which is part of a run's id."""
     return run_id[: -_NUM_LETTERS - 1]
 
 
@@ -209,7 +209,7 @@ def _newest(home: Home, ids: list[str]) -> str:
 
 
 def _made_at(folder: Path) -> float:
-    """Return the creation time of a run, from its plan, which is never rewritten."""
+    """Return when a run was created, from its plan, which is never rewritten."""
     for path in (folder / "plan.json", folder):
         try:
             return os.stat(path).st_mtime

@@ -1,1 +1,1 @@
-"""Secrets: stores of values, and their delivery to runs."""
+"""Secrets: stores for their values, and delivery to runs."""

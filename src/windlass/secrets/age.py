@@ -1,4 +1,4 @@
-"""Encryption of bytes with age and text keys.
+"""Encryption of bytes with age, using keys in text form.
 
 Source: https://age-encryption.org/v1, implemented by pyrage.
 """
@@ -9,18 +9,18 @@ __all__ = ["AgeError", "decrypt", "encrypt", "new_identity"]
 
 
 class AgeError(Exception):
-    """Error for a key or file that age rejects; the message quotes neither."""
+    """Error for a key or file that age rejects; the message contains neither."""
 
 
 def new_identity() -> str:
-    """Return a new secret key in the format of age-keygen."""
+    """Return a new secret key, in the format that age-keygen writes."""
     import pyrage  # type: ignore[import-untyped]  # lazy: a compiled module that most commands do not need
 
     return str(pyrage.x25519.Identity.generate())
 
 
 def encrypt(content: bytes, identity: str) -> bytes:
-    """Encrypt for the owner of the key `identity`."""
+    """Encrypt `content` for the owner of the key `identity`."""
     import pyrage  # lazy: see new_identity
 
     try:
@@ -30,7 +30,7 @@ def encrypt(content: bytes, identity: str) -> bytes:
 
 
 def decrypt(content: bytes, identity: str) -> bytes:
-    """Decrypt with the key `identity`. Raises AgeError for a wrong key or changed content."""
+    """Decrypt `content` with the key `identity`. Raises AgeError for a wrong key or changed content."""
     import pyrage  # lazy: see new_identity
 
     try:

@@ -28,7 +28,7 @@ _LINGERING = Path("/var/lib/systemd/linger")
 
 
 def deliver(values: Mapping[str, bytes], token: str, home: Path, *, folder: Path | None = None) -> Path:
-    """Write the secrets of a run to a private file.
+    """Write a run's secrets to a private file and return its path.
 
     Record the run first: a sweep removes the files of runs that it does not find.
 
@@ -51,7 +51,7 @@ def deliver(values: Mapping[str, bytes], token: str, home: Path, *, folder: Path
 
 
 def sweep_deliveries(is_live: Callable[[str], bool], home: Path) -> list[str]:
-    """Remove deliveries of runs that have ended; idempotent.
+    """Remove the deliveries of runs that have ended; idempotent.
 
     Args:
         is_live: returns whether the run of a token may still need its secrets; True if unknown.
@@ -83,7 +83,7 @@ def _memory_folders() -> Iterator[Path]:
 
 
 def _digest(home: Path) -> str:
-    """Return a key of WINDLASS_HOME, so that a sweep ignores runs of other homes."""
+    """Return a key that identifies WINDLASS_HOME, so that a sweep ignores the runs of other homes."""
     return hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:8]
 
 
@@ -108,7 +108,7 @@ def _outlives_login() -> bool:
 
 
 def _is_usable(folder: Path) -> bool:
-    """Return whether a folder is private and owned by this user; create it if missing."""
+    """Return whether a folder is private and owned by this user; it is created if missing."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = os.lstat(folder)

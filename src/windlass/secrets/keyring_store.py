@@ -28,7 +28,7 @@ class _Keyring(Protocol):
 
 
 class KeyringStore:
-    """Secrets under the service `windlass` of the system's keyring; values are text.
+    """Store that keeps secrets under the service `windlass` in the system's keyring; values are text.
 
     Args:
         folder: folder of a lock file, which protects the list of names from concurrent writers.
@@ -40,7 +40,7 @@ class KeyringStore:
         self._folder = folder
 
     def names(self) -> list[str]:
-        """Return the names of secrets that windlass stored, sorted."""
+        """Return the names of the secrets that windlass stored, sorted."""
         with _keyring() as keyring:
             return self._names(keyring)
 
@@ -53,7 +53,7 @@ class KeyringStore:
             return value.encode()
 
     def set(self, name: str, value: bytes) -> None:
-        """Store or replace a value."""
+        """Store or replace the value of a secret."""
         check_name(name)
         check_value(name, value)
         try:
@@ -69,7 +69,7 @@ class KeyringStore:
             self._save_names(keyring, {*self._names(keyring), name})
 
     def remove(self, name: str) -> None:
-        """Remove a value."""
+        """Remove a secret."""
         with self._locked(), _keyring() as keyring:
             names = self._names(keyring)
             if keyring.get_password(_SERVICE, name) is None:

@@ -34,7 +34,7 @@ class Secret:
 
 
 def open_secrets(home: Path, environment: Mapping[str, str] | None = None) -> Secrets:
-    """Return the user's secrets in the store that WINDLASS_VAULT names: `vault` (default) or `keyring`.
+    """Return the user's secrets, from the store that WINDLASS_VAULT names: `vault` (default) or `keyring`.
 
     Args:
         home: WINDLASS_HOME.
@@ -54,7 +54,7 @@ def open_secrets(home: Path, environment: Mapping[str, str] | None = None) -> Se
 
 
 class Secrets:
-    """Secrets of a store and of the environment, which takes precedence.
+    """Secrets in a store and in the environment, which takes precedence.
 
     `WINDLASS_SECRET_<NAME>` is the secret `<NAME>`. An empty variable is ignored, because CI systems set it for jobs
     that may not see the value.
@@ -65,7 +65,7 @@ class Secrets:
         self._environment = environment
 
     def find(self, name: str) -> Secret | None:
-        """Return a secret or None. Raises UsageError for an invalid value in the environment."""
+        """Return a secret, or None. Raises UsageError for an invalid value in the environment."""
         check_name(name)
         given = self._environment.get(ENVIRONMENT_PREFIX + name, "")
         if given:

@@ -24,23 +24,23 @@ class SecretStore(Protocol):
 
     @property
     def label(self) -> str:
-        """Return the name of the store in listings."""
+        """Return the name that listings show for the store."""
 
     def names(self) -> list[str]:
         """Return the names of all secrets, sorted."""
 
     def get(self, name: str) -> bytes:
-        """Return a value. Raises NotFoundError with code `secret-not-found`."""
+        """Return the value of a secret. Raises NotFoundError with code `secret-not-found`."""
 
     def set(self, name: str, value: bytes) -> None:
-        """Store or replace a value. Raises UsageError with code `invalid-value`."""
+        """Store or replace the value of a secret. Raises UsageError with code `invalid-value`."""
 
     def remove(self, name: str) -> None:
-        """Remove a value. Raises NotFoundError with code `secret-not-found`."""
+        """Remove a secret. Raises NotFoundError with code `secret-not-found`."""
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is not valid for an environment variable."""
+    """Raise if a name is not valid for an environment variable."""
     if not _NAME.match(name):
         raise UsageError(
             f"invalid secret name `{name}`",
@@ -50,7 +50,7 @@ def check_name(name: str) -> None:
 
 
 def check_value(name: str, value: bytes) -> None:
-    """Refuse a value that cannot be delivered or masked; errors never quote the value."""
+    """Raise if a value cannot be delivered or redacted; errors never contain the value."""
     if not value:
         raise _refused(name, "is empty", "pass the value on standard input")
     if b"\0" in value:

@@ -29,7 +29,7 @@ _SCHEMA = 1
 
 
 class Vault:
-    """Secrets in an age-encrypted file; safe for concurrent writers.
+    """Store that keeps secrets in an age-encrypted file; safe for concurrent writers.
 
     Args:
         folder: created by the first `set`, with mode 0700.
@@ -54,13 +54,13 @@ class Vault:
         return values[name]
 
     def set(self, name: str, value: bytes) -> None:
-        """Store or replace a value, durably."""
+        """Store or replace the value of a secret, durably."""
         check_name(name)
         check_value(name, value)
         self._change(lambda values: values.update({name: value}))
 
     def remove(self, name: str) -> None:
-        """Remove a value."""
+        """Remove a secret."""
 
         def forget(values: dict[str, bytes]) -> None:
             if name not in values:
@@ -78,7 +78,7 @@ class Vault:
             self._write(values)
 
     def _read(self) -> dict[str, bytes]:
-        """Read all values; errors never quote the files."""
+        """Read the values of all secrets; errors never contain content of the files."""
         try:
             check_private(self._folder)
             check_private(self._file)

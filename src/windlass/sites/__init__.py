@@ -1,1 +1,1 @@
-"""Sites: named places with their profiles, one file each."""
+"""Sites: named machines with their profiles, one file each."""

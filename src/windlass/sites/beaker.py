@@ -56,7 +56,7 @@ class BeakerPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """Mapping of names in commands written for Beaker to names at this site."""
+    """Mapping from names in commands written for Beaker to names at this site."""
 
     paths: Annotated[
         Mapping[str, str], Doc("Folder at this site for each path prefix in such commands, such as `/weka/data`.")
@@ -127,7 +127,7 @@ def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagno
 
 
 def _shared(profile: Profile) -> Iterator[Diagnostic]:
-    """Check that `fs.shared` is on a mount; other folders are lost when a job ends."""
+    """Check that `fs.shared` is on a mount, since other folders are lost when a job ends."""
     shared = PurePosixPath(profile.fs.shared)
     if not profile.fs.shared or not profile.beaker.mounts:
         return

@@ -1,4 +1,4 @@
-"""Consistency checks of a profile: contradictions, unknown names, invalid dates."""
+"""Checks of a profile's consistency: contradictions, unknown names, invalid dates."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def findings(profile: Profile) -> Iterator[Diagnostic]:
 
 
 def fact_exists(profile: Profile, fact: str) -> bool:
-    """Return whether a fact of a source, such as `net.vars.NCCL_PROTO`, exists in this profile."""
+    """Return whether a source's fact, such as `net.vars.NCCL_PROTO`, exists in this profile."""
     return _wrong_part(profile, _parts(fact)) is None
 
 
 def stale_sources(profile: Profile, today: str) -> list[ProfileSource]:
-    """Return sources that have expired; `today` is YYYY-MM-DD."""
+    """Return the sources that have expired; `today` is YYYY-MM-DD."""
     return [source for source in profile.sources if source.expires and source.expires < today]
 
 
 def unknown_facts(profile: Profile) -> list[str]:
-    """Return paths of empty fields that a run could use."""
+    """Return the paths of empty fields that a run could use."""
     found = []
     if not profile.fs.shared:
         found.append("fs.shared")
@@ -111,7 +111,7 @@ def _parts(fact: str) -> tuple[str, ...]:
 
 
 def _wrong_part(value: object, parts: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return the first unknown part of a path, with the known names; None if all parts exist."""
+    """Return the first unknown part of a path, and the known names; None if all parts exist."""
     if not parts:
         return None
     below = _members(value)
@@ -121,7 +121,7 @@ def _wrong_part(value: object, parts: Sequence[str]) -> tuple[str, list[str]] | 
 
 
 def _members(value: object) -> Mapping[str, object]:
-    """Return the members of a value that a path can name: fields, keys, and items by name."""
+    """Return a value's members that a path can name: fields, keys, and items with a name."""
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -184,7 +184,7 @@ def _queue(profile: Profile) -> Iterator[Diagnostic]:
 
 
 def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Diagnostic]:
-    """Yield a problem for a name that is not listed in the profile; an empty list allows any."""
+    """Yield a problem if a name is not listed in the profile; an empty list allows any name."""
     if name and known and name not in known:
         close = nearest(name, known)
         hint = f"did you mean `{close}`?" if close else f"known: {', '.join(known)}"
@@ -249,5 +249,5 @@ def _software(profile: Profile) -> Iterator[Diagnostic]:
 
 
 def _quoted(name: str) -> str:
-    """Quote a key for a dotted path."""
+    """Quote a key for use in a dotted path."""
     return join_path((name,))

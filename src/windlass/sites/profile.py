@@ -72,7 +72,7 @@ class Exclusion:
 
     @classmethod
     def from_shorthand(cls, value: str) -> Exclusion:
-        """Read a bare name."""
+        """Read the short form, a bare name."""
         return cls(host=value)
 
     def to_shorthand(self) -> str | None:
@@ -171,7 +171,7 @@ class SiteVariable:
         return cls(name=name, value=rest)
 
     def to_shorthand(self) -> str | None:
-        """Return the short form, if it is complete, or None."""
+        """Return the short form, or None if that would lose settings."""
         is_plain = self.value is not None and self == SiteVariable(name=self.name, value=self.value)
         return f"{self.name}={self.value}" if is_plain else None
 
@@ -312,7 +312,7 @@ class Profile:
     brought: Annotated[Brought, Doc("Translation of commands written for Beaker.")] = Brought()
 
     def check(self) -> Iterator[Diagnostic]:
-        """Yield contradictions, unknown names and invalid dates."""
+        """Yield a problem for each contradiction, unknown name and invalid date."""
         yield from findings(self)
 
 

@@ -1,4 +1,4 @@
-"""Profiles on disk: the user's in WINDLASS_HOME/sites, and those that windlass ships."""
+"""Profiles on disk: the user's, in WINDLASS_HOME/sites, and those that windlass ships."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_BYTES = 1 << 20
 
 
 def sites_folder(home: Path) -> Path:
-    """Return the folder of the user's profiles, which may not exist; `home` is WINDLASS_HOME."""
+    """Return the path of the folder with the user's profiles, which may not exist; `home` is WINDLASS_HOME."""
     return home / "sites"
 
 
@@ -49,7 +49,7 @@ def site_names(home: Path) -> list[str]:
 
 
 def shipped_names() -> list[str]:
-    """Return the names of shipped profiles."""
+    """Return the names of the shipped profiles."""
     return sorted(_names_in(_SHIPPED))
 
 
@@ -59,7 +59,7 @@ def fabric_names() -> list[str]:
 
 
 def find_site(name: str, home: Path) -> Profile:
-    """Return the user's or shipped profile of a site, merged with its fabric.
+    """Return a site's profile, the user's or else the shipped one, merged with its fabric.
 
     Raises:
         UsageError: there is no site with this name; the hint has the closest name.
@@ -82,7 +82,7 @@ def unknown_site(name: str, home: Path) -> UsageError:
 
 
 def profile_path(name: str, home: Path | None) -> Path | None:
-    """Return the file of a site, or None. Without a home, only shipped sites are found."""
+    """Return the path of a site's file, or None. Without a home, only shipped sites are found."""
     if not is_name(name):
         return None
     for folder in ([sites_folder(home)] if home is not None else []) + [_SHIPPED]:
@@ -93,7 +93,7 @@ def profile_path(name: str, home: Path | None) -> Path | None:
 
 
 def load_profile(path: Path, *, merges_fabric: bool = True) -> Profile:
-    """Read the profile in a file, merged with its fabric if `merges_fabric`.
+    """Read the profile in a file; with `merges_fabric`, merge it with its fabric.
 
     Raises:
         SpecError: it is invalid; contains every problem with its position.
@@ -109,7 +109,7 @@ def load_profile(path: Path, *, merges_fabric: bool = True) -> Profile:
 
 
 def save_site(profile: Profile, home: Path, *, replaces_edits: bool = False) -> Path:
-    """Write a profile to the user's folder, atomically, and return the file.
+    """Write a profile to the user's folder, atomically, and return the path of its file.
 
     A file that was not edited since windlass wrote it is overwritten.
 
@@ -169,7 +169,7 @@ def _with_fabric(profile: Profile) -> Profile:
 
 
 def _merged(base: tuple[SiteVariable, ...], own: tuple[SiteVariable, ...]) -> tuple[SiteVariable, ...]:
-    """Merge variables; a variable that the site sets, under any condition, replaces the fabric's."""
+    """Merge variables; a variable that the site sets under any condition replaces the fabric's."""
     names = {variable.name for variable in own}
     return (*(variable for variable in base if variable.name not in names), *own)
 

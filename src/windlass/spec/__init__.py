@@ -1,4 +1,4 @@
-"""Dataclasses of an experiment, which a user writes in a file or in Python."""
+"""Dataclasses that describe an experiment, which a user writes in a file or in Python."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Bundle:
     ] = "pack"
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         for key in ("count", "gpus", "cpus"):
             value = getattr(self, key)
             if isinstance(value, str) and not _EXPRESSION.fullmatch(value):

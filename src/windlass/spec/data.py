@@ -41,16 +41,16 @@ class DataSource:
 
     @classmethod
     def from_shorthand(cls, value: str) -> DataSource:
-        """Read the short form `file:data/prompts.jsonl`."""
+        """Read the short form, such as `file:data/prompts.jsonl`."""
         return cls(source=value)
 
     def to_shorthand(self) -> str | None:
-        """Return the short form, or None."""
+        """Return the short form, or None if there is none."""
         return self.source if self == DataSource(source=self.source) and self.source else None
 
     @property
     def is_built(self) -> bool:
-        """Return whether a command builds the data."""
+        """Return whether the data is built by a command."""
         return self.build is not None or self.adapter != "none"
 
     @property
@@ -59,7 +59,7 @@ class DataSource:
         return self.source.partition(":")[0]
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         yield from self._conflicts()
         if self.source:
             yield from check_source("source", self.source)
@@ -95,7 +95,7 @@ _USED_BY_BUILDS = {"code": "build", "cpus": "build", "memory": "build", "task": 
 
 
 def check_source(key: str, source: str) -> Iterator[Diagnostic]:
-    """Check the text of a source for a known scheme and a path."""
+    """Check that a source has a known scheme and a path."""
     scheme, colon, rest = source.partition(":")
     if not colon:
         yield (

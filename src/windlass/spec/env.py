@@ -1,4 +1,4 @@
-"""Environment of processes: image or lock file, variables, and names of secrets."""
+"""Environment of a task's processes: image or lock file, variables, and names of secrets."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class SecretUse:
 
     @classmethod
     def from_shorthand(cls, value: str) -> SecretUse:
-        """Read the short form `HF_TOKEN`."""
+        """Read the short form, such as `HF_TOKEN`."""
         return cls(name=value)
 
     def to_shorthand(self) -> str | None:
-        """Return the short form, or None."""
+        """Return the short form, or None if there is none."""
         return self.name if self.as_ == "env" and not self.from_ else None
 
     @property
@@ -64,7 +64,7 @@ class Env:
     secrets: Annotated[tuple[SecretUse, ...], OneOrMany(), Doc("Names of secrets that every task gets.")] = ()
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         kinds = [kind for kind in self.ALTERNATIVES if getattr(self, kind)]
         if len(kinds) > 1:
             listed = " and ".join(f"`{kind}`" for kind in kinds)

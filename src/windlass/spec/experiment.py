@@ -1,4 +1,4 @@
-"""Experiment as declared: code, environment, data, parameters, tasks and limits."""
+"""Experiment as declared by the user: code, environment, data, parameters, tasks and limits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Experiment:
         object.__setattr__(self, "tasks", {"main": Task(run=run)})
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         if not self.tasks:
             yield (
                 "tasks",

@@ -60,7 +60,7 @@ class Image:
         return cls(dockerfile=value) if is_path else cls(name=value)
 
     def to_shorthand(self) -> str | None:
-        """Return the short form, or None."""
+        """Return the short form, or None if there is none."""
         for short in (self.name, self.dockerfile):
             if short and type(self).from_shorthand(short) == self:
                 return short
@@ -71,7 +71,7 @@ class Image:
         return bool(self.name or self.dockerfile)
 
     def __str__(self) -> str:
-        """Return the name, or the Dockerfile."""
+        """Return the image's name, or the path of its Dockerfile."""
         return self.name or self.dockerfile
 
     @property
@@ -80,7 +80,7 @@ class Image:
         return self.code == "image" or (not self.code and bool(self.dockerfile))
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         if self.name and self.dockerfile:
             hint = "keep `name` (an image that exists) or `dockerfile` (one to build)"
             yield "name", "the image has both `name` and `dockerfile`", "conflicting-options", hint

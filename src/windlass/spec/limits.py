@@ -39,7 +39,7 @@ class Limit:
     gpu_hours: Annotated[float | None, Range(above=0), Doc("Maximum GPU-hours of the whole run.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         if self.time is not None and self.per_job is not None and self.per_job > self.time:
             message = f"limit.per_job ({format_duration(self.per_job)}) is longer than limit.time ({format_duration(self.time)})"
             yield "per_job", message, "conflicting-options", "raise `time` or lower `per_job`"

@@ -1,4 +1,4 @@
-"""Load an experiment file into an `Experiment`, reporting all problems together."""
+"""Loading of an experiment file into an `Experiment`, reporting all problems together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig[E
 def _with_params_named(
     problems: Sequence[Problem], path: Path, text: str, overrides: Sequence[str]
 ) -> Iterator[Problem]:
-    """Return the problems, with the hint `params.lr` for an override such as `lr=0.1`."""
+    """Yield the problems; those about an override such as `lr=0.1` get the hint `params.lr`."""
     params = _params_of(path, text) if overrides else frozenset()
     for problem in problems:
         override = problem.place.excerpt.lstrip("-+~") if problem.place is not None and not problem.place.line else ""
@@ -45,7 +45,7 @@ def _with_params_named(
 
 
 def _params_of(path: Path, text: str) -> frozenset[str]:
-    """Return the top-level names of a file's `params`; empty if the file is refused."""
+    """Return the top-level names in a file's `params`; empty if the file is refused."""
     try:
         params = load_config(Experiment, text, source=str(path)).value.params
     except SpecError:
@@ -54,7 +54,7 @@ def _params_of(path: Path, text: str) -> frozenset[str]:
 
 
 def params_of(path: Path) -> frozenset[str]:
-    """Return the top-level names of a file's `params`; empty if it cannot be read."""
+    """Return the top-level names in a file's `params`; empty if it cannot be read."""
     try:
         return _params_of(path, decode_text(_read(path), source=str(path)))
     except WindlassError:
@@ -62,7 +62,7 @@ def params_of(path: Path) -> frozenset[str]:
 
 
 def checked(experiment: Experiment) -> Experiment:
-    """Return the normal form of an experiment, checked like a file.
+    """Return an experiment in its normal form, after checking it like a file.
 
     Raises:
         SpecError: contains all problems.

@@ -74,7 +74,7 @@ def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:
 
 
 def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]:
-    """Check for task variables that hide a secret with the same name."""
+    """Check that no task variable hides a secret with the same name."""
     secrets = {secret.name for secret in env.secrets}
     for name, task in tasks.items():
         for variable in task.vars:
@@ -85,7 +85,7 @@ def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]
 
 
 def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the first cycle of a graph as `[a, b, a]`, or an empty list; not recursive."""
+    """Return the first cycle in a graph as `[a, b, a]`, or an empty list; not recursive."""
     done: set[str] = set()
     for start in edges:
         trail: list[str] = []

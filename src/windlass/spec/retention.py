@@ -20,7 +20,7 @@ class Best:
     keep: Annotated[int, Range(min=1), Doc("Number of checkpoints to keep.")] = 1
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         if not self.metric:
             yield "metric", "`metric` is empty", "invalid-value", "write the name of a metric, such as `loss`"
 

@@ -38,7 +38,7 @@ class SweepLimits:
     )
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         if self.cost is not None and not self.prices:
             hint = "add hourly prices: `prices: {GPU: 2.5}`"
             yield "cost", "`limits.cost` needs `limits.prices`", "invalid-value", hint
@@ -99,11 +99,11 @@ class Sweep:
 
     @property
     def num_slots(self) -> int:
-        """Return the number of runs that trials of a trainable share; 0 for as many as fit."""
+        """Return the number of runs that the trials of a trainable share; 0 means as many as fit."""
         return self.slots or self.concurrency or 0
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         yield from self._check_goal()
         if not self.space:
             yield (

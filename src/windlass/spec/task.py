@@ -36,7 +36,7 @@ class Gpus:
         return cls(count=int(match.group(1)), type=match.group(2) or "")
 
     def to_shorthand(self) -> str | int | None:
-        """Return the short form, or None."""
+        """Return the short form, or None if there is none."""
         if not self.type:
             return self.count
         text = f"{self.count} x {self.type}"
@@ -57,7 +57,7 @@ class Checkpoints:
     pattern: Annotated[str, Doc("Names below ${checkpoints} that show progress, such as `step_*`.")] = ""
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         parts = self.pattern.split("/")
         hint = "write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`"
         if self.pattern.startswith("/") or ".." in parts:
@@ -127,16 +127,16 @@ class Task:
 
     @property
     def num_nodes(self) -> int:
-        """Return the number of nodes; 1 by default."""
+        """Return the number of nodes, which is 1 by default."""
         return self.nodes or 1
 
     @property
     def num_gpus(self) -> int:
-        """Return the GPUs per node; 0 if none are requested."""
+        """Return the number of GPUs per node; 0 if none are requested."""
         return self.gpus.count if self.gpus is not None else 0
 
     def check(self) -> Iterator[Diagnostic]:
-        """Check the fields together."""
+        """Yield problems that the types of the fields do not catch."""
         if not self.run:
             yield "run", "`run` is empty", "invalid-value", "write the command, such as `python train.py`"
         if self.total_gpus is not None and self.gpus is not None:

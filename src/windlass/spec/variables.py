@@ -1,4 +1,4 @@
-"""Environment variables as written by a user: valid names, unchanged values."""
+"""Environment variables as a user writes them: names are checked, values are not changed."""
 
 from __future__ import annotations
 

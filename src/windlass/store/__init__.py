@@ -1,1 +1,1 @@
-"""Content-addressed data: immutable versions, local or in a bucket; transfer; gc."""
+"""Store for data, addressed by content: immutable versions, local or in a bucket, transfers, and gc."""

@@ -1,4 +1,4 @@
-"""Garbage collection of unnamed, unneeded and unused versions, and of orphaned objects.
+"""Garbage collection of versions that are unnamed, unneeded and unused, and of orphaned objects.
 
 A local store is locked during a collection (`store.lock`). A store at a URL has no locks: only files older than any
 transfer are removed, and manifests are read again before objects are removed.
@@ -43,7 +43,7 @@ class Collected:
 def collect(
     store: LocalStore, *, pinned: Mapping[str, str], older_than_s: float = 7 * _DAY_S, is_dry: bool = False
 ) -> Collected:
-    """Remove unnamed, unpinned and unused versions, and objects without a version.
+    """Remove versions that are unnamed, unpinned and unused, and objects that belong to no version.
 
     Blocks until writers have finished. Idempotent; the next collection completes an interrupted one.
 
@@ -101,7 +101,7 @@ def collect_remote(
     older_than_s: float = 7 * _DAY_S,
     is_dry: bool = False,
 ) -> Collected:
-    """Collect a store at a URL. Versions that runs on other machines need must have a name.
+    """Like `collect`, but for a store at a URL. Versions that runs on other machines need must have a name.
 
     Raises:
         PreconditionError: a manifest is damaged; nothing was removed.

@@ -28,7 +28,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionEntry:
-    """Line of a version's manifest; the path of a single file is empty.
+    """Line in a version's manifest; the path is empty if the version is a single file.
 
     Attributes:
         mode: `-` plain, `x` executable, `l` symbolic link.
@@ -47,7 +47,7 @@ class VersionEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """Immutable dataset; equal content has an equal digest.
+    """Immutable dataset; equal content gives an equal digest.
 
     Attributes:
         name: name of the original file or folder, for display and for placed copies.
@@ -74,7 +74,7 @@ class Version:
 
     @property
     def objects(self) -> dict[str, int]:
-        """Return sizes by digest of all entries except links."""
+        """Return the sizes of all entries except links, by digest."""
         return {entry.sha256: entry.size_bytes for entry in self.entries if entry.mode != "l"}
 
     def to_data(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Version:
 
     @classmethod
     def from_bytes(cls, content: bytes, digest: str) -> Version:
-        """Read the form of `to_bytes`.
+        """Decode `to_bytes`.
 
         Raises:
             ValueError: the content is damaged, is another version, or has a path outside the dataset.
@@ -129,7 +129,7 @@ def manifest_digest(entries: Iterable[VersionEntry]) -> str:
 
 
 def escape(path: str) -> str:
-    """Return a path as written in a manifest."""
+    """Escape a path as it is written in a manifest."""
     if _PLAIN.match(path):
         return path  # the common case; escaping is ten times slower
     return json.dumps(os.fsencode(path).decode("utf-8", "backslashreplace"))[1:-1]
@@ -141,7 +141,7 @@ def is_digest(text: str) -> bool:
 
 
 def _check_paths(entries: tuple[VersionEntry, ...]) -> None:
-    """Check untrusted paths: none may be outside the dataset's folder."""
+    """Check untrusted paths: none may lead outside the dataset's folder."""
     paths = {entry.path for entry in entries}
     if len(paths) != len(entries):
         raise ValueError("duplicate path")

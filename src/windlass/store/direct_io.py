@@ -27,7 +27,7 @@ _own = threading.local()
 
 
 def digest_stored(path: str) -> tuple[str, int]:
-    """Return (sha256, size) of a file that does not change. Raises OSError."""
+    """Return the (sha256, size) of a file that does not change. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
@@ -39,7 +39,7 @@ def digest_stored(path: str) -> tuple[str, int]:
 
 
 def copy_large(given: int, made: int, size_bytes: int) -> tuple[str, int]:
-    """Copy an open file to `made` and return (sha256, size).
+    """Copy an open file to `made`, and return its (sha256, size).
 
     Args:
         made: a new file, after `bypass_cache`.
@@ -51,7 +51,7 @@ def copy_large(given: int, made: int, size_bytes: int) -> tuple[str, int]:
 
 
 def _in_chunks(given: int, made: int | None) -> tuple[str, int]:
-    """Digest a chunk while the previous one is written and the next one is read."""
+    """Hash a chunk while the previous one is written and the next one is read; return the (sha256, size)."""
     from concurrent.futures import ThreadPoolExecutor  # lazy: imports `logging`; most runs pin no data
 
     digest, position, num_held = hashlib.sha256(), 0, 0
@@ -68,7 +68,7 @@ def _in_chunks(given: int, made: int | None) -> tuple[str, int]:
 
 
 def _exchange(given: int, made: int | None, view: memoryview, num_held: int, position: int, size: int) -> int:
-    """Write a buffer, whose bytes end at `position`, then refill it from `size` bytes later."""
+    """Write a buffer, whose bytes end at `position`, then refill it with bytes from `size` bytes further on."""
     if made is not None:
         _write(made, view[:num_held], position - num_held)
     return _read(given, view, position + size)
@@ -87,7 +87,7 @@ def bypass_cache(descriptor: int, *, is_on: bool = True) -> bool:
 
 
 def _is_cached(descriptor: int, size_bytes: int) -> bool:
-    """Return whether pages of a file are in the page cache; True if unknown."""
+    """Return whether a file has pages in the page cache; True if unknown."""
     if not _DIRECT:
         return True
     page = bytearray(1)
@@ -103,7 +103,7 @@ def _is_cached(descriptor: int, size_bytes: int) -> bool:
 
 
 def _chunks() -> tuple[memoryview, memoryview]:
-    """Return this thread's two page-aligned, reused buffers."""
+    """Return this thread's two page-aligned buffers, which are reused."""
     try:
         found: tuple[memoryview, memoryview] = _own.chunks
     except AttributeError:
@@ -138,7 +138,7 @@ def _write(made: int, view: memoryview, position: int) -> None:
 
 
 def _give_up_direct(descriptor: int, error: OSError) -> None:
-    """Continue with the page cache after an error that O_DIRECT causes; raise other errors."""
+    """After an error that O_DIRECT causes, continue with the page cache; raise other errors."""
     if error.errno not in _REFUSED or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & _DIRECT:
         raise error
     bypass_cache(descriptor, is_on=False)

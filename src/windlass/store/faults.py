@@ -1,4 +1,4 @@
-"""Errors of remote requests, with hints."""
+"""Errors in remote requests, with hints."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def lacks_extra(url: str, error: ImportError | ValueError) -> PreconditionError:
-    """Return the error for a store or source whose library is not installed."""
+    """Return the error for a store or source that needs a library that is not installed."""
     scheme, colon, _ = url.partition(":")
     what = f"`{scheme}:`" if colon else f"the store `{url}`"
     return PreconditionError(
@@ -65,7 +65,7 @@ def lacks_extra(url: str, error: ImportError | ValueError) -> PreconditionError:
 
 
 def _status(error: BaseException) -> int:
-    """Return the HTTP status of an error from urllib, aiohttp, botocore or gcsfs, or 0."""
+    """Return the HTTP status in an error from urllib, aiohttp, botocore or gcsfs; 0 if it has none."""
     seen: BaseException | None = error
     for _ in range(5):
         if seen is None:

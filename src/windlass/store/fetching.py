@@ -1,4 +1,4 @@
-"""Resumable fetch of a remote file into the store, checked before use."""
+"""Fetching of a remote file into the store, which can be resumed and is checked before use."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Fetch:
     pause: Callable[[float], None] = time.sleep
 
     def get(self, blob: Blob, *, sha256: str = "", is_executable: bool = False) -> tuple[str, int]:
-        """Fetch a blob, once for concurrent callers; return its digest and size. Blocks; idempotent.
+        """Fetch a blob, only once for concurrent callers; return its digest and size. Blocks; idempotent.
 
         Args:
             sha256: expected digest; empty if unknown.
@@ -100,7 +100,7 @@ class Fetch:
             return found, size
 
     def _get_small(self, blob: Blob, sha256: str, *, is_executable: bool) -> tuple[str, int]:
-        """Fetch a small file in one piece; an interrupted fetch starts from the beginning."""
+        """Fetch a small file in one piece; after an interruption, start from the beginning."""
         content = bytearray()
 
         def read() -> None:
@@ -127,7 +127,7 @@ class Fetch:
 
     @contextlib.contextmanager
     def _partial(self, blob: Blob, sha256: str) -> Iterator[Path]:
-        """Lock and yield the partial file of a blob."""
+        """Yield the path of a blob's partial file, which is locked meanwhile."""
         # After a power loss a partial file may contain garbage; without a digest it is not reused after a reboot.
         key = sha256 or hashlib.sha256(f"{blob.url}\0{blob.tag}\0{boot_id()}".encode()).hexdigest()
         folder = self.store.root / "partial"
@@ -145,7 +145,7 @@ class Fetch:
             os.close(descriptor)
 
     def _fill(self, partial: Path, blob: Blob) -> tuple[str, int]:
-        """Read until the file is complete; return its digest and size."""
+        """Read until the partial file is complete; return its digest and size."""
         with open(partial, "r+b") as file:
             digest = hashlib.sha256()
             if file.seek(0, os.SEEK_END) > blob.size_bytes >= 0:
@@ -191,7 +191,7 @@ def retry(
     pause: Callable[[float], None] = time.sleep,
     advanced: Callable[[], int] = lambda: 0,
 ) -> None:
-    """Retry after transient errors, with growing pauses; progress resets the count.
+    """Call `call`, and retry it after transient errors with growing pauses; progress resets the count.
 
     Args:
         advanced: returns the progress.

@@ -1,4 +1,4 @@
-"""Store on this machine, or on a shared file system.
+"""Store on this machine or on a shared file system.
 
     objects/ab/<sha256>[.x]   bytes, read-only
     versions/<digest>.json    a manifest: written when all its objects are on the disk
@@ -44,7 +44,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """Name of a version, with the wall time of its last change."""
+    """Name that points to a version, with the wall time of its last change."""
 
     name: str
     digest: str
@@ -52,7 +52,7 @@ class Alias:
 
 
 class LocalStore:
-    """Versions of data at a POSIX path. Safe for threads, processes and machines with shared locks.
+    """Store for versions of data at a POSIX path. Safe for threads, processes and machines with shared locks.
 
     Args:
         root: folder of the store, created by the first write.
@@ -123,7 +123,7 @@ class LocalStore:
         )
 
     def publish(self, version: Version) -> None:
-        """Publish a version. The caller holds `writing`, and all objects exist."""
+        """Publish a version. The caller is inside `writing`, and all objects exist."""
         path = self._version_path(version.digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.has(version.digest):
@@ -143,7 +143,7 @@ class LocalStore:
         return False
 
     def touch(self, digest: str) -> None:
-        """Mark a version as used, which temporarily protects it from collections."""
+        """Mark a version as used, which protects it from garbage collection for a while."""
         with contextlib.suppress(FileNotFoundError, PermissionError):
             os.utime(self._version_path(digest))
 
@@ -167,7 +167,7 @@ class LocalStore:
             ) from error
 
     def resolve(self, text: str) -> str:
-        """Return the digest for a name, a digest or the start of a digest; `sha256:` is optional.
+        """Return the digest for a name, a digest or the beginning of a digest; `sha256:` is optional.
 
         Raises:
             NotFoundError: there is no match (`data-not-found`).
@@ -202,7 +202,7 @@ class LocalStore:
         return 0.0
 
     def forget(self, digest: str) -> None:
-        """Remove a version's manifest and names; the next collection frees the space. Idempotent."""
+        """Remove a version's manifest and names; the next garbage collection frees the space. Idempotent."""
         for alias in self.aliases():
             if alias.digest == digest:
                 self.remove_alias(alias.name)
@@ -211,14 +211,14 @@ class LocalStore:
     # --- aliases --------------------------------------------------------------------------------------------------
 
     def set_alias(self, name: str, digest: str) -> None:
-        """Assign a name to a version, replacing the old assignment."""
+        """Let a name point to a version, replacing its old target."""
         check_alias(name)
         path = self.root / "aliases" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"digest": digest, "at": self.clock()})
 
     def alias(self, name: str) -> Alias | None:
-        """Return the alias of a name, or None."""
+        """Return the alias with this name, or None."""
         if not _ALIAS.match(name):
             return None
         path = self.root / "aliases" / f"{name}.json"
@@ -235,7 +235,7 @@ class LocalStore:
             ) from error
 
     def aliases(self) -> list[Alias]:
-        """Return all names, sorted."""
+        """Return all aliases, sorted by name."""
         found = [self.alias(name) for name in sorted(self._names("aliases"))]
         return [alias for alias in found if alias is not None]
 
@@ -246,7 +246,8 @@ class LocalStore:
     # --- bytes ----------------------------------------------------------------------------------------------------
 
     def open_object(self, entry: VersionEntry) -> Path:
-        """Return an entry's object with its mode, copied from the other mode if needed.
+        """Return the path of an entry's object with the right mode, copied from the one with the other mode if
+        necessary.
 
         Raises:
             PreconditionError: the object is missing (`store-damaged`).
@@ -267,7 +268,7 @@ class LocalStore:
         return path
 
     def verify(self, entry: VersionEntry) -> Path:
-        """Return an entry's object after checking every byte.
+        """Return the path of an entry's object after checking every byte.
 
         Raises:
             PreconditionError: the object is damaged (`store-damaged`); it is moved aside, so that adding the data again
@@ -295,11 +296,11 @@ class LocalStore:
         )
 
     def size_bytes(self) -> int:
-        """Return the size of all objects. Lists all of them."""
+        """Return the total size of all objects, all of which are listed."""
         return sum(entry.stat().st_size for entry in self.objects.walk())
 
     def _room(self) -> Callable[[int], None] | None:
-        """Return a quota check, which concurrent writers may exceed together."""
+        """Return a function that checks the quota, which concurrent writers may exceed together."""
         if not self.quota_bytes:
             return None
         used = self.size_bytes()
@@ -318,7 +319,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Inbox]:
-        """Yield an inbox, excluding collections; unfinished files are removed at the end."""
+        """Yield an inbox, and exclude garbage collection meanwhile; unfinished files are removed at the end."""
         try:
             with self.locked(is_alone=False), self._inbox() as inbox:
                 self.objects.root.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Objects:
-    """Folder of objects. Safe for several threads and processes."""
+    """Folder with objects. Safe for several threads and processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,11 +46,11 @@ class Objects:
         return Path(self.name(sha256, is_executable=is_executable))
 
     def name(self, sha256: str, *, is_executable: bool = False) -> str:
-        """Return `path` as text, because Path objects dominate the cost of small files."""
+        """Return `path` as text, since Path objects dominate the cost of small files."""
         return f"{self._prefix}{sha256[:2]}/{sha256}{'.x' if is_executable else ''}"
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
-        """Return an object of the right size in either mode, or None, without reading it."""
+        """Return the path of an object with the right size, in either mode, or None, without reading it."""
         for is_executable in (False, True):
             path = self.path(sha256, is_executable=is_executable)
             with contextlib.suppress(FileNotFoundError):
@@ -130,7 +130,7 @@ class Inbox:
             return f"{self._prefix}{self._number}"
 
     def copy(self, source: Path | str, mode: int, *, expected: str = "") -> str:
-        """Add a file and return its digest. Reads it once, and shares its blocks if possible.
+        """Add a file and return its digest. The file is read once, and its blocks are shared if possible.
 
         Args:
             expected: do not add the file if its digest differs.
@@ -148,7 +148,7 @@ class Inbox:
             os.close(given)
 
     def _put(self, content: memoryview, mode: int, expected: str) -> str:
-        """Add content from memory, unless the object exists."""
+        """Add content from memory, unless its object exists; return the digest."""
         sha256 = hashlib.sha256(content).hexdigest()
         is_executable = bool(mode & 0o100)
         target = self._objects.name(sha256, is_executable=is_executable)
@@ -198,7 +198,7 @@ class Inbox:
         self._accept(os.fspath(temporary), target, size_bytes)
 
     def _claims(self, target: str, size_bytes: int) -> bool:
-        """Claim an object; return False if it exists or is being added."""
+        """Claim an object for writing; return False if it exists or is being added."""
         with self._mutex:
             if target in self._coming:
                 return False
@@ -217,7 +217,7 @@ class Inbox:
             self.flush()
 
     def flush(self) -> None:
-        """Make all added files durable objects. Fails again after a failure."""
+        """Turn all added files into durable objects. After a failure, every later call fails too."""
         with self._flushing:
             if self._lost is not None:
                 raise self._lost
@@ -245,7 +245,7 @@ class Inbox:
 
 
 def clone(source: int, target: int) -> bool:
-    """Make an empty file share another file's blocks; return False if not supported."""
+    """Make an empty file share another file's blocks; return False if that is not supported."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError as error:

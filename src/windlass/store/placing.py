@@ -64,7 +64,9 @@ def place(store: LocalStore, version: Version, folder: Path, *, name: str = "") 
 
 
 def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> list[str]:
-    """Return changes since a version was placed, by size and time, or by bytes if `is_thorough`."""
+    """Return descriptions of what changed since a version was placed, by size and time, or by bytes if
+    `is_thorough`.
+    """
     stamps = _read_stamps(path)
     problems = []
     for entry in version.entries:
@@ -86,13 +88,13 @@ def check_placed(path: Path, version: Version, *, is_thorough: bool = False) -> 
 
 
 def remove_placed(path: Path) -> None:
-    """Remove a placed tree but keep its bytes in the store. Idempotent."""
+    """Remove a placed tree, but keep its content in the store. Idempotent."""
     _stamps_path(path).unlink(missing_ok=True)  # first, so that a partial tree never looks complete
     _remove(path)
 
 
 def sweep_placed(folder: Path, needed: Callable[[], set[str]]) -> None:
-    """Remove unneeded placed versions below `folder`, whose links occupy space. Idempotent.
+    """Remove placed versions below `folder` that are not needed, since their links occupy space. Idempotent.
 
     Args:
         needed: returns digests to keep; called after listing the folder, so that new versions are kept.
@@ -110,7 +112,7 @@ def sweep_placed(folder: Path, needed: Callable[[], set[str]]) -> None:
 
 
 def is_whole(path: Path, version: Version) -> bool:
-    """Return whether a version is placed at a path, unchanged."""
+    """Return whether a version is placed at a path and unchanged."""
     return os.path.lexists(path) and _stamps_path(path).exists() and not check_placed(path, version)
 
 
@@ -132,7 +134,7 @@ def _tree(store: LocalStore, version: Version, root: Path) -> None:
 
 
 def _publish(temporary: Path, target: Path, version: Version) -> None:
-    """Rename a tree to its target; an existing tree is kept if complete, else replaced."""
+    """Rename a tree to its target; an existing tree is kept if it is complete, and otherwise replaced."""
     stamps = {
         entry.path: [found.st_size, found.st_mtime_ns]
         for entry in version.entries

@@ -1,4 +1,4 @@
-"""Fast file digests, with one buffer per thread, and threads only for many bytes."""
+"""Fast digests of files, with one buffer per thread, and with threads only for many bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 
 
 def buffer() -> memoryview:
-    """Return this thread's buffer; allocating one costs as much as digesting a small file."""
+    """Return this thread's buffer; allocating one takes as long as digesting a small file."""
     try:
         found: memoryview = _own.buffer
     except AttributeError:
@@ -29,7 +29,7 @@ def buffer() -> memoryview:
 
 
 def read_through(descriptor: int, *, target: int | None = None) -> tuple[str, int]:
-    """Return (sha256, size) of an open file from its position, copying it to `target`."""
+    """Return the (sha256, size) of an open file from its current position, copying it to `target`."""
     view, digest, size = buffer(), hashlib.sha256(), 0
     while count := os.readv(descriptor, [view]):
         digest.update(view[:count])
@@ -40,7 +40,7 @@ def read_through(descriptor: int, *, target: int | None = None) -> tuple[str, in
 
 
 def digest_of(path: str) -> tuple[str, int]:
-    """Return (sha256, size) of a file. Raises OSError."""
+    """Return the (sha256, size) of a file. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return read_through(descriptor)

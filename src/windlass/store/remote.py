@@ -34,7 +34,7 @@ _RESUMED_BYTES = 1 << 30  # an interrupted transfer of a larger file is resumed
 
 
 class RemoteStore:
-    """Versions of data at a URL such as `s3://bucket/store`. Every method blocks and can be repeated.
+    """Store for versions of data at a URL such as `s3://bucket/store`. Every method blocks and can be repeated.
 
     Every method raises AccessError, NotFoundError or UnreachableError (`remote_error`).
 
@@ -58,11 +58,11 @@ class RemoteStore:
         return [name for name in self._list("versions") if is_digest(name)]
 
     def aliases(self) -> list[Alias]:
-        """Return all names, sorted."""
+        """Return all aliases, sorted by name."""
         return [alias for name in self._list("aliases") if (alias := self.alias(name)) is not None]
 
     def alias(self, name: str) -> Alias | None:
-        """Return the alias of a name, or None."""
+        """Return the alias with this name, or None."""
         try:
             found = decode_json(self._cat(f"aliases/{name}.json"))
             return Alias(name=name, digest=str(found["digest"]), at=float(found["at"]))
@@ -72,7 +72,7 @@ class RemoteStore:
             raise PreconditionError(f"the name `{name}` at {self.url} is damaged", code="store-damaged") from error
 
     def resolve(self, text: str) -> str:
-        """Return the digest of a name or a digest.
+        """Return the digest for a name or a digest.
 
         Raises:
             NotFoundError: there is no match (`data-not-found`).
@@ -110,7 +110,7 @@ class RemoteStore:
     # --- transfer -------------------------------------------------------------------------------------------------
 
     def push(self, store: LocalStore, digest: str, *, name: str = "", progress: Progress = lambda n: None) -> Version:
-        """Send a version, except objects that exist there; the manifest is sent last.
+        """Send a version, except for objects that exist in this store; the manifest is sent last.
 
         Args:
             name: alias for the version in that store.
@@ -138,7 +138,7 @@ class RemoteStore:
         return version
 
     def pull(self, store: LocalStore, digest: str, *, name: str = "", progress: Progress = lambda n: None) -> Version:
-        """Fetch a version, except objects that exist; partial transfers are resumed.
+        """Fetch a version to `store`, except for objects that exist there; partial transfers are resumed.
 
         Args:
             name: alias for the version in the local store.
@@ -190,7 +190,7 @@ class RemoteStore:
         fetch.get(blob, sha256=entry.sha256, is_executable=entry.mode == "x")
 
     def _copy(self, fetch: Fetch, path: str, entry: VersionEntry) -> bool:
-        """Copy a file of a mounted file system in one pass; return False if that failed."""
+        """Copy a file from a mounted file system in one pass; return False if that failed."""
         try:
             found = fetch.inbox.copy(path, 0o555 if entry.mode == "x" else 0o444, expected=entry.sha256)
         except OSError as error:
@@ -209,7 +209,7 @@ class RemoteStore:
         progress(entry.size_bytes)
 
     def _send_here(self, store: LocalStore, entries: list[VersionEntry], progress: Progress) -> None:
-        """Copy objects to a folder durably, reading each once."""
+        """Copy objects durably to a folder, reading each only once."""
 
         def send(entry: VersionEntry) -> None:
             path = store.open_object(entry)
@@ -227,7 +227,7 @@ class RemoteStore:
             raise no_space(error, self.url) or remote_error(self.url, error) from error
 
     def _present(self, entries: Iterable[VersionEntry]) -> set[str]:
-        """Return the digests of objects that exist with the right size."""
+        """Return the digests of the objects that exist with the right size."""
         wanted = {entry.sha256: entry.size_bytes for entry in entries}
         sizes: dict[str, int] = {}
 
@@ -272,7 +272,7 @@ class RemoteStore:
         return answers[-1]
 
     def set_alias(self, name: str, digest: str) -> None:
-        """Assign a name to a version."""
+        """Let a name point to a version."""
         check_alias(name)
         self._put(f"aliases/{name}.json", json.dumps({"digest": digest, "at": time.time()}).encode())
 
@@ -281,7 +281,7 @@ class RemoteStore:
         self.delete([f"aliases/{name}.json"])
 
     def forget(self, digest: str) -> None:
-        """Remove a version's manifest and names; the next collection frees the space. Idempotent."""
+        """Remove a version's manifest and names; the next garbage collection frees the space. Idempotent."""
         for alias in self.aliases():
             if alias.digest == digest:
                 self.remove_alias(alias.name)
@@ -298,7 +298,7 @@ class RemoteStore:
             retry(self.url, remove, pause=self._pause)
 
     def files(self, part: str) -> dict[str, tuple[int, float]]:
-        """Return by key the size and modification time (0 if unknown) of files below a part."""
+        """Return the size and modification time (0 if unknown) of the files below a part of the store, by key."""
         found: dict[str, Any] = {}
 
         def look() -> None:
@@ -310,7 +310,7 @@ class RemoteStore:
         return {path.removeprefix(prefix): (int(info["size"]), _changed_at(info)) for path, info in found.items()}
 
     def unfinished(self) -> dict[str, tuple[int, float]]:
-        """Return leftovers of interrupted pushes, like `files`; a bucket has none."""
+        """Return what interrupted pushes left behind, like `files`; a bucket has nothing of that kind."""
         found = {} if self._is_bucket else self.files("")
         return {key: value for key, value in found.items() if key.startswith("incoming") or key.endswith(".tmp")}
 

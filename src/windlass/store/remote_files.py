@@ -29,7 +29,7 @@ _SHORT = re.compile(r"(s3|gs):(?!//)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBlob:
-    """File at an HTTP URL; servers without `Range` support send it from the start."""
+    """File at an HTTP URL; a server without `Range` support sends it from the beginning."""
 
     url: str
     size_bytes: int = -1
@@ -78,7 +78,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Answer(Protocol):
-    """Part of urllib's response that is used."""
+    """Parts of urllib's response that are used."""
 
     status: int
     headers: Message
@@ -140,12 +140,12 @@ def full_url(text: str) -> str:
 
 
 class LocalFiles:
-    """Local folder with the fsspec methods that a store calls, without needing fsspec."""
+    """Local folder that has the fsspec methods that a store calls, without needing fsspec."""
 
     protocol = "file"
 
     def find(self, path: str, *, detail: bool = True) -> dict[str, dict[str, Any]]:
-        """Return by path the size and time of files below a folder; empty if it is missing."""
+        """Return the size and time of files below a folder, by path; empty if the folder is missing."""
         assert detail
         found = {}
         for folder, _, names in os.walk(path):
@@ -173,7 +173,7 @@ class LocalFiles:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, fsspec's or `LocalFiles`, and the path in it.
+    """Return the file system for a URL, fsspec's or `LocalFiles`, and the path in it.
 
     Raises:
         PreconditionError: the library for its scheme is not installed (`extra-missing`).

@@ -1,4 +1,4 @@
-"""Scan of a local file or folder into the entries of a version."""
+"""Scan of a local file or folder, giving the entries of a version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RACY_NS = 2_000_000_000  # a file that changed this recently may change again w
 def scan(
     what: str, path: Path, *, cache: Path | None = None, read: Reader | None = None
 ) -> tuple[list[VersionEntry], bool]:
-    """Return the sorted entries of a file or folder, and whether it is a folder. Blocks.
+    """Return the sorted entries for a file or folder, and whether it is a folder. Blocks.
 
     Args:
         what: subject of messages, such as "data `prompts`".
@@ -62,7 +62,7 @@ def unreadable(what: str, path: Path | str, error: Exception) -> AccessError:
 
 
 def _walk(what: str, root: Path, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every file below a folder, with text paths, which are cheaper than Path objects."""
+    """Yield every file below a folder, with its path as text, which costs less than a Path object."""
     try:
         children = sorted(os.scandir(folder), key=lambda child: child.name)
     except OSError as error:
@@ -136,7 +136,7 @@ def _digest_entry(
 
 
 class _DigestCache:
-    """Cache of file digests below a path, valid while size, times and inode are equal."""
+    """Cache for digests of the files below a path; a digest is valid while size, times and inode are unchanged."""
 
     def __init__(self, path: Path | None, known: dict[str, list[object]]) -> None:
         self._path = path
@@ -169,7 +169,7 @@ class _DigestCache:
             self._fresh[escape(relative)] = [*_stamp(status), digest]
 
     def save(self) -> None:
-        """Save the digests of this scan, dropping removed files."""
+        """Save the digests from this scan, without those of removed files."""
         if self._path is not None and self._fresh != self._known:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, self._fresh, is_durable=False)

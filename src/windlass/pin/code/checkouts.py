@@ -1,4 +1,4 @@
-"""Checkout for one run: the pinned tree in a new folder that later edits do not affect."""
+"""Checkout for one run: the pinned tree in a new folder, which later edits do not affect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_LFS_SETTINGS = ("filter.lfs.process=", "filter.lfs.smudge=", "filter.lfs.req
 
 
 def resolve_code_folder(pin: CodePin, folder: Path, destination: Path) -> Path:
-    """Return the folder of a run's code: below `destination`, or `folder` itself when the code runs in place."""
+    """Return the path of a run's code: below `destination`, or `folder` itself if the code runs in place."""
     if pin.kind in ("in-place", "none"):
         return folder.expanduser().absolute()
     return destination / pin.subdir if pin.subdir else destination
@@ -70,7 +70,9 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
 
 
 def find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Repository, Commit]:
-    """Return the commit and the repository that has it: the folder's, else windlass's store."""
+    """Return the repository that has the pinned commit, and the commit: the folder's repository, or else windlass's
+    store.
+    """
     candidates = [folder] if folder.is_dir() else []
     if store is not None and (store / "HEAD").is_file():
         candidates.append(store.absolute())
@@ -160,7 +162,7 @@ def _has_empty_folder(folder: Path) -> bool:
 
 
 def _set_times(folder: Path, seconds: int) -> None:
-    """Set every file's time to the commit's, so that checkouts of one tree are identical."""
+    """Set every file's time to that of the commit, so that checkouts of one tree are identical."""
     for root, _, names in os.walk(folder):
         for name in names:
             os.utime(os.path.join(root, name), (seconds, seconds), follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Comparison of code files: between two pins, or between a pin and its folder's current content."""
+"""Comparison of code files, between two pins or between a pin and its folder's current content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FileChange", "changed_since", "changes_between"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """File that differs.
+    """Code file that differs.
 
     Attributes:
         path: relative to the repository's root.
@@ -38,7 +38,7 @@ class FileChange:
 def changed_since(
     pin: CodePin, folder: Path, *, root: Path | None = None, store: Path | None = None
 ) -> list[FileChange]:
-    """Return files that differ from the pin, including untracked but not ignored ones. Read-only.
+    """Return the files that differ from the pin, including untracked files that are not ignored. Read-only.
 
     Args:
         folder: the folder that was pinned; its repository holds the commit.
@@ -65,7 +65,7 @@ def changed_since(
 def changes_between(
     before: CodePin, after: CodePin, folder: Path, *, store: Path | None = None
 ) -> list[FileChange] | None:
-    """Return files that differ between two pins, with line counts; None if no local repository has both."""
+    """Return the files that differ between two pins, with line counts; None if no local repository has both."""
     for git in _repositories(folder, store):
         if git.read_commit(before.commit) is not None and git.read_commit(after.commit) is not None:
             pair = ("-r", "--no-renames", before.commit, after.commit)

@@ -1,4 +1,4 @@
-"""Calls of git without the user's hooks, index, configuration files or prompts.
+"""Calls of git that use none of the user's hooks, indexes, configuration files or prompts.
 
 Git returns names C-quoted (core.quotePath); they are unquoted here, so file names may contain any bytes.
 Source: git-config(1), git(1) section "Environment variables".
@@ -85,7 +85,7 @@ _LIMIT_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Git:
-    """Folder to call git in, with variables and settings that select the repository."""
+    """Folder in which to call git, with variables and settings that select the repository."""
 
     folder: Path
     variables: tuple[tuple[str, str], ...] = ()
@@ -93,15 +93,15 @@ class Git:
     included: Path | None = None
 
     def aimed(self, **variables: str) -> Git:
-        """Return a copy with more variables."""
+        """Return a copy with additional variables."""
         return replace(self, variables=tuple({**dict(self.variables), **variables}.items()))
 
     def set(self, *settings: str) -> Git:
-        """Return a copy with more settings (`core.fileMode=true`)."""
+        """Return a copy with additional settings (`core.fileMode=true`)."""
         return replace(self, settings=self.settings + settings)
 
     def including(self, config: Path) -> Git:
-        """Return a copy with a configuration file's settings, which all of ours override."""
+        """Return a copy with a configuration file's settings, which windlass's own settings override."""
         return replace(self, included=config)
 
     def at(self, folder: Path) -> Git:
@@ -123,7 +123,7 @@ class Git:
         )
 
     def text(self, *arguments: str, stdin: bytes | None = None) -> str:
-        """Return git's output; if it fails, raise an error with its last lines."""
+        """Run git and return its output; if it fails, raise an error with its last lines."""
         done = self.call(*arguments, stdin=stdin)
         if done.code != 0:
             said = last_lines(done.stderr) or "no message"
@@ -135,7 +135,7 @@ class Git:
         return done.stdout
 
     def lines(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
-        """Return the lines of git's output, without line endings."""
+        """Run git and return the lines of its output, without line endings."""
         return [line for line in self.text(*arguments, stdin=stdin).split("\n") if line]
 
     def read_commit(self, commit: str) -> Commit | None:
@@ -153,7 +153,7 @@ class Git:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Tree of a commit, and when it was made (seconds since 1970)."""
+    """Commit's tree, and when the commit was made (seconds since 1970)."""
 
     tree: str
     time_s: int
@@ -172,7 +172,7 @@ class Repository:
 
     @property
     def aimed(self) -> Git:
-        """Return git on this repository's database, for any folder."""
+        """Return git on this repository's object database, for use in any folder."""
         return self.git.aimed(GIT_DIR=str(self.git_dir))
 
 
@@ -205,7 +205,7 @@ def open_repository(folder: Path) -> Repository | None:
 
 @contextlib.contextmanager
 def private_index(repository: Repository) -> Iterator[Git]:
-    """Yield git on a copy of the index without hidden edits; the user's index is only read.
+    """Yield git on a copy of the index in which no edits are hidden; the user's index is only read.
 
     The copy keeps the index's modification time: git needs it to tell entries written in the same instant (racy git).
     """
@@ -220,7 +220,7 @@ def private_index(repository: Repository) -> Iterator[Git]:
 
 
 def quote(name: str) -> bytes:
-    """Return a file name as git reads it from an input line: C-quoted if necessary."""
+    """Quote a file name as git expects it in an input line: C-quoted if necessary."""
     raw = os.fsencode(name)
     if all(32 <= byte < 127 and byte not in b'"\\' for byte in raw):
         return raw
@@ -228,7 +228,7 @@ def quote(name: str) -> bytes:
 
 
 def unquote(text: str) -> str:
-    """Return the file name in git's output, C-quoted or not."""
+    """Return the file name that git printed, C-quoted or not."""
     if not text.startswith('"'):
         return text
     raw, position, body = bytearray(), 0, text[1:-1]
@@ -288,7 +288,7 @@ def _explain_missing(folder: Path, stderr: str) -> None:
 
 
 def _unhide(git: Git) -> None:
-    """Clear assume-unchanged, and skip-worktree of files that exist: both hide edits from `git status`."""
+    """Clear assume-unchanged, and skip-worktree for files that exist, since both hide edits from `git status`."""
     assumed, skipped = [], []
     for line in git.lines("ls-files", "-v"):
         tag, name = line[0], unquote(line[2:])

@@ -1,4 +1,4 @@
-"""A pinned commit as one file of git objects, for a machine that has no clone of its repository.
+"""Pinned commit as one file of git objects, for a machine that has no clone of its repository.
 
 The pack has the commit and its whole tree, not its history; equal commits give equal bytes.
 """
@@ -45,7 +45,7 @@ def pack_commit(pin: CodePin, folder: Path, target: Path, *, store: Path | None 
 
 
 def author_of(pin: CodePin, folder: Path, *, store: Path | None = None) -> str:
-    """Return the name of the commit's author; empty if there is none, as for a snapshot."""
+    """Return the name of the commit's author; empty if there is none, as in a snapshot."""
     if pin.kind != "commit":
         return ""
     try:

@@ -14,7 +14,7 @@ SNAPSHOT_REFS = "refs/windlass/snapshots/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePin:
-    """Immutable reference to code (or, for `in-place`, a record of what was not pinned).
+    """Immutable reference to code or, for `in-place`, a record of what was not pinned.
 
     Attributes:
         commit: the commit to check out; for `in-place` the commit that the edits are based on.

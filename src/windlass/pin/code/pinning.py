@@ -1,4 +1,4 @@
-"""Pinning of the code in a folder."""
+"""Pinning of a folder's code."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def pin_code(
 
 
 def strip_credentials(url: str) -> str:
-    """Return a remote's URL without user, password, query or fragment; `git@host:path` is unchanged."""
+    """Return a remote's URL without user name, password, query or fragment; `git@host:path` is unchanged."""
     if not re.match(r"[a-z][a-z0-9+.-]*://", url, re.IGNORECASE):
         return re.sub(r"\A([^/@:]+):[^/@]*@", r"\1@", url)
     parts = urlsplit(url)
@@ -181,7 +181,7 @@ def _pin_revision(repository: Repository, folder: Path, revision: str) -> CodePi
 
 
 def _pin_loose(folder: Path, *, snapshot: bool, allow_dirty: bool, write: bool, store: Path | None) -> CodePin:
-    """Pin a folder outside any repository."""
+    """Pin a folder that is not in a repository."""
     if allow_dirty:
         return CodePin(kind="in-place", is_dirty=True)
     if not snapshot:
@@ -199,7 +199,7 @@ def _pin_loose(folder: Path, *, snapshot: bool, allow_dirty: bool, write: bool, 
 
 @contextlib.contextmanager
 def loose_repository(folder: Path, store: Path | None, *, write: bool) -> Iterator[Repository]:
-    """Return windlass's bare repository, with `folder` as its working tree."""
+    """Yield windlass's bare repository, with `folder` as its working tree."""
     with contextlib.ExitStack() as stack:
         if not write:
             store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windlass-store-")))
@@ -229,7 +229,7 @@ def ensure_store(store: Path) -> None:
 
 
 def _resolve(git: Git, revision: str) -> str:
-    """Return the commit that a revision names, or an empty string."""
+    """Return the id of the commit that a revision names, or an empty string."""
     found = git.call("rev-parse", "-q", "--verify", "--end-of-options", revision + "^{commit}")
     if found.code not in (0, 1, 128):
         raise PreconditionError(

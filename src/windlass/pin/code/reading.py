@@ -1,4 +1,4 @@
-"""Read files of a pinned tree without a checkout, even if a dry plan stored no snapshot."""
+"""Reading of files in a pinned tree without a checkout, even if a dry plan stored no snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TreeFile", "TreeReader", "read_tree"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeFile:
-    """Entry of a tree: mode (`100644`, `100755`, `120000`, `160000` for a submodule), object, path."""
+    """Entry in a tree: mode (`100644`, `100755`, `120000`, `160000` for a submodule), object id, path."""
 
     mode: str
     object_id: str
@@ -27,7 +27,7 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReader:
-    """Reader of a pinned tree's code folder; paths are relative to it."""
+    """Reader of the code folder in a pinned tree; paths are relative to it."""
 
     git: Git
     tree: str
@@ -56,7 +56,7 @@ class TreeReader:
 
 @contextlib.contextmanager
 def read_tree(pin: CodePin, folder: Path, *, store: Path | None = None) -> Iterator[TreeReader]:
-    """Yield a reader of a folder's pinned tree, valid inside the context. A few calls of git, no checkout.
+    """Yield a reader of a folder's pinned tree, valid inside the context. This takes a few calls of git, no checkout.
 
     Args:
         folder: the folder that was pinned.
@@ -82,7 +82,7 @@ def read_tree(pin: CodePin, folder: Path, *, store: Path | None = None) -> Itera
 
 @contextlib.contextmanager
 def _unstored(repository: Repository | None, folder: Path, store: Path | None) -> Iterator[tuple[Git, str]]:
-    """Yield the snapshot that a dry plan did not store, recreated."""
+    """Recreate the snapshot that a dry plan did not store; yield git and the tree's id."""
     from windlass.pin.code.pinning import loose_repository  # lazy: a commit needs no snapshot
     from windlass.pin.code.snapshot import unstored_tree  # lazy: as above
 

@@ -1,4 +1,4 @@
-"""Snapshots: the exact tree of a working folder as one git commit under a ref of windlass.
+"""Snapshots: the exact tree of a working folder, stored as one git commit under a ref of windlass's.
 
 The tree holds tracked and untracked-but-not-ignored files byte for byte (no filters, no line-end conversion),
 executable bits and symbolic links; nested repositories and submodules are included as plain folders, so one object
@@ -96,7 +96,7 @@ _HARMLESS_SUFFIXES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Stored tree: its commit, its tree and the ref that keeps it."""
+    """Stored snapshot: its commit, its tree, and the ref that keeps it."""
 
     commit: str
     tree: str
@@ -106,7 +106,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Database:
-    """Object folders while a snapshot is made: one for new objects, and others to read from."""
+    """Object folders that are used while a snapshot is taken: one for new objects, and others to read from."""
 
     target: Path
     borrowed: list[Path] = field(default_factory=list)
@@ -144,7 +144,7 @@ def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
 
 @contextlib.contextmanager
 def unstored_tree(repository: Repository) -> Iterator[tuple[Git, str]]:
-    """Yield git that reads the exact working tree, and the tree's id; nothing is left behind."""
+    """Yield git, able to read the exact working tree, and the tree's id; nothing is left behind."""
     with _database(repository, write=False) as database:
         tree, _ = _build(repository, database)
         yield database.aim(repository.aimed), tree
@@ -186,7 +186,7 @@ def _store(repository: Repository, git: Git, commit: str) -> None:
 
 
 def _build(repository: Repository, database: _Database) -> tuple[str, list[str]]:
-    """Write one repository's tree; return it and the names that changed."""
+    """Write one repository's tree; return its id, and the names that changed."""
     folder = repository.git.folder
     with private_index(repository) as own:
         changes = list_changes(own, is_exact=True)
@@ -218,7 +218,7 @@ def _graft(git: Git, folder: Path, name: str, database: _Database) -> None:
 
 
 def _refuse(folder: Path, names: list[str]) -> None:
-    """Raise for files that must not be stored."""
+    """Raise if any of the files must not be stored."""
     present = [name for name in names if os.path.lexists(folder / name)]
     secrets = [name for name in present if is_credential_name(name)]
     if secrets:
@@ -282,7 +282,7 @@ def _hash_files(git: Git, names: list[str]) -> list[str]:
 
 
 def _hash_links(git: Git, names: list[str]) -> list[str]:
-    """Store the targets of symbolic links, through files: git would follow the links."""
+    """Store the targets of symbolic links, using temporary files, since git would follow the links."""
     with tempfile.TemporaryDirectory(prefix="windlass-links-") as temporary:
         paths = []
         for number, name in enumerate(names):

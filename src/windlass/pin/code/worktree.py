@@ -52,14 +52,14 @@ class Gitlink:
 
 
 def name_some(names: tuple[str, ...] | list[str], limit: int = 10) -> str:
-    """Join the first names and the number of the rest: `a, b and 3 more`."""
+    """Join the first names, and add the number of the others: `a, b and 3 more`."""
     shown = ", ".join(printable(name) for name in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingTree:
-    """Commit and changes of a working tree.
+    """State of a working tree: its commit and its changes.
 
     Attributes:
         head: the commit; empty before the first.
@@ -77,12 +77,14 @@ class WorkingTree:
 
 
 def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
-    """Return sorted names that differ from HEAD: staged, modified, deleted, untracked but not ignored."""
+    """Return the sorted names of files that differ from HEAD: staged, modified, deleted, or untracked but not
+    ignored.
+    """
     return look_at(git, is_exact=is_exact).changes
 
 
 def look_at(git: Git, *, is_exact: bool = False) -> WorkingTree:
-    """Return HEAD, branch and changes, with one call of git.
+    """Return the state of a working tree (HEAD, branch and changes), with one call of git.
 
     Args:
         is_exact: include executable bits even if the repository is set to ignore them.
@@ -134,7 +136,9 @@ def changed_files(git: Git, seen: WorkingTree) -> list[str]:
 
 
 def list_converted(git: Git, own_attributes: Path) -> list[str]:
-    """Return tracked files whose bytes on disk differ from git's by design: line endings, `ident`, encodings (not filters)."""
+    """Return the tracked files whose bytes on disk differ from git's by design: line endings, `ident`, encodings
+    (not filters).
+    """
     listed = git.lines("ls-files", "--cached", "--others", "--exclude-standard", "--", ":(glob)**/.gitattributes")
     files = [own_attributes, *(git.folder / unquote(name) for name in listed)]
     if not any(path.is_file() and _CONVERTING.search(path.read_bytes()) for path in files):
@@ -154,7 +158,7 @@ def index_gitlinks(git: Git) -> list[Gitlink]:
 
 
 def find_submodule(repository: Repository, tree: str, link: Gitlink) -> Repository:
-    """Return the repository of a submodule that has the commit of `link`.
+    """Return a submodule's repository that has the commit of `link`.
 
     Raises:
         PreconditionError: it is not initialised, or the commit is missing.
@@ -180,7 +184,7 @@ def check_submodules(repository: Repository, tree: str) -> None:
 
 
 def check_lfs(git: Git, tree: str) -> None:
-    """Raise if `tree` has LFS pointer files and git-lfs is not installed to fetch their content."""
+    """Raise if `tree` has LFS pointer files, and git-lfs is not installed to fetch their content."""
     if shutil.which("git-lfs") is not None:
         return
     if not _grep(git, "-F", "filter=lfs", tree, "--", ":(glob)**/.gitattributes"):

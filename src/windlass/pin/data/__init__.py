@@ -1,4 +1,4 @@
-"""Data pins: the source of data and the digest of its content; remote data is fetched into the store.
+"""Data pins: where data comes from and the digest of its content; remote data is fetched into the store.
 
 Digests of every source follow the rule of `windlass.store.data_version`.
 """

@@ -1,4 +1,4 @@
-"""`s3:` and `gs:` sources: an object, or everything below a prefix."""
+"""Data from `s3:` and `gs:` sources: an object, or everything below a prefix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAGS = ("VersionId", "generation", "ETag", "etag", "LastModified", "updated", "
 
 
 def list_bucket(name: str, url: str) -> Listing:
-    """Return the objects at a URL; an object takes precedence over a prefix of the same name.
+    """List the objects at a URL; an object takes precedence over a prefix with the same name.
 
     Raises:
         NotFoundError, AccessError, UnreachableError: as the store reports.
@@ -45,7 +45,7 @@ def list_bucket(name: str, url: str) -> Listing:
 
 
 def tag_now(blob: BucketBlob) -> str:
-    """Return the tag of an object's current state."""
+    """Request the tag that identifies an object's current state."""
     return str(_asked(blob.url, lambda: _tag(blob.system.info(blob.path))))
 
 

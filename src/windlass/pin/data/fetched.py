@@ -1,4 +1,4 @@
-"""Fetch a source into the store; content with a known etag, commit or digest is not fetched again."""
+"""Fetching of a source into the store; content with a known etag, commit or digest is not fetched again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fetch_source(
     find_secret: Callable[[str], str] = no_secret,
     progress: Progress = lambda num_bytes: None,
 ) -> tuple[Version, str]:
-    """Ensure that a source is in the store; return its version and revision. Blocks; idempotent.
+    """Ensure that a source's content is in the store; return its version and revision. Blocks; idempotent.
 
     Args:
         needs_digest: reject `http(s):` without a stated digest, because its content may change unnoticed.
@@ -155,7 +155,7 @@ def _check_same(name: str, file: RemoteFile) -> None:
 
 
 class _Known:
-    """Digests of a source's files by tag; saved from time to time, so that a killed fetch can resume."""
+    """Known digests of a source's files, valid for one tag; saved now and then, so that a killed fetch can resume."""
 
     def __init__(self, path: Path, address: str) -> None:
         self._path = path
@@ -167,7 +167,7 @@ class _Known:
             self._before = dict(content["files"]) if isinstance(content, dict) else {}
 
     def get(self, file: RemoteFile) -> str:
-        """Return the known digest of a file with this tag; empty if unknown."""
+        """Return the known digest of a file, if its tag is unchanged; empty if unknown."""
         before = self._before.get(_key(file), ["", ""])
         return before[1] if before[0] == file.blob.tag and is_digest(before[1]) else ""
 

@@ -1,4 +1,4 @@
-"""`hf:` sources: a model or dataset repository on the Hugging Face hub, pinned to a commit.
+"""Data from `hf:` sources: a model or dataset repository on the Hugging Face hub, pinned to a commit.
 
     hf:ORG/NAME[@REVISION][/PATH]            a model
     hf:datasets/ORG/NAME[@REVISION][/PATH]   a dataset
@@ -35,7 +35,7 @@ _MAX_BYTES = 256 << 20
 
 
 def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_secret) -> Listing:
-    """Return the files of a repository at the current commit of its revision.
+    """List a repository's files at the current commit of its revision.
 
     Args:
         find_secret: see `DataPlaces`.
@@ -78,7 +78,7 @@ def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_s
 
 
 def _parts(name: str, source: str) -> tuple[str, str, str, str]:
-    """Return (models or datasets, ORG/NAME, revision, path)."""
+    """Split a source into (models or datasets, ORG/NAME, revision, path)."""
     text = source.removeprefix("hf:").strip("/")
     kind = "datasets" if text.startswith("datasets/") else "models"
     text = text.removeprefix("datasets/").removeprefix("models/")
@@ -99,7 +99,9 @@ def _parts(name: str, source: str) -> tuple[str, str, str, str]:
 
 
 def _file(sibling: dict[str, Any], prefix: str, commit: str, headers: dict[str, str]) -> RemoteFile:
-    """Return an entry of the list; raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+    """Convert an entry of the hub's list; raises KeyError, TypeError, ValueError or AttributeError for anything
+    else.
+    """
     path = sibling["rfilename"]
     stored = sibling.get("lfs") or {}
     size, sha256 = stored.get("size", sibling.get("size", -1)), stored.get("sha256", "")

@@ -12,7 +12,7 @@ __all__ = ["Listing", "RemoteFile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """File of a remote source.
+    """File at a remote source.
 
     Attributes:
         path: within the source; empty for a source that is a single file.
@@ -26,7 +26,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """List of a source's files.
+    """Files at a remote source.
 
     Attributes:
         revision: identifies this state of the source: a commit or an etag; may be empty.

@@ -1,4 +1,4 @@
-"""Pin of a dataset, and the folders of data on this machine."""
+"""Pin of a dataset, and the folders for data on this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DataPin:
 
     @property
     def file_name(self) -> str:
-        """Return the name of a placed copy: the last part of its source."""
+        """Return the name for a placed copy: the last part of its source."""
         path = self.source.partition("#")[0].partition("?")[0].rstrip("/")
         name = path.rpartition("/")[2].rpartition(":")[2].partition("@")[0]
         return name if name.strip(".") and len(name) < 200 else self.name
@@ -52,7 +52,7 @@ def no_secret(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPin:
-    """Prepared data before a launch: the key of its build, and what is known of it at the site.
+    """Pin of prepared data before a launch: its build's key, and what is known about it at the site.
 
     Attributes:
         code: digest of the code that the build runs.
@@ -74,7 +74,7 @@ class BuildPin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPlaces:
-    """Folders of data on this machine, below one home.
+    """Folders for data on this machine, below one home.
 
     Attributes:
         placed: folder of read-only trees that jobs read.
@@ -92,7 +92,7 @@ class DataPlaces:
 
     @classmethod
     def of(cls, home: Path, *, find_secret: Callable[[str], str] = no_secret) -> DataPlaces:
-        """Return the places of a home folder; creates nothing."""
+        """Return the folders for data in a home; creates nothing."""
         from windlass.store.local import LocalStore  # lazy: most runs pin only files
 
         cache = home / "cache"

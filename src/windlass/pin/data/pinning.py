@@ -1,4 +1,4 @@
-"""Pin data by content, locate it later, and check that it is unchanged."""
+"""Pinning of data by content, finding it later, and checking that it is unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pin_data(
     places: DataPlaces | None = None,
     progress: Callable[[int], None] = lambda num_bytes: None,
 ) -> DataPin:
-    """Pin data by content; reads or fetches everything without a known digest. Blocks.
+    """Pin data by content; everything without a known digest is read or fetched. Blocks.
 
     Args:
         name: the key below `data:`; errors name it.
@@ -204,7 +204,7 @@ def _shortened(changes: list[str]) -> str:
 
 
 def resolve_output(name: str, source: str, runs: Path) -> Path:
-    """Return the path of an output; the run is given by its full id.
+    """Return the path of a task's output; the source names the run by its full id.
 
     Raises:
         NotFoundError: no such run, task or file.
@@ -263,7 +263,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEn
 
 
 def _parts(name: str, source: str, runs: Path) -> tuple[Path, str]:
-    """Return the folder of the task's output, and the path in it."""
+    """Return the path of a task's output folder, and the path inside it."""
     run, _, rest = source.removeprefix("run:").strip("/").partition("/")
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if parts and parts[0] == "out" and not (runs / run / "out" / "out").exists():
@@ -278,7 +278,7 @@ def _parts(name: str, source: str, runs: Path) -> tuple[Path, str]:
 
 
 def place_data(pin: DataPin, base: Path, places: DataPlaces) -> Path:
-    """Return the path of pinned data; stored data is placed as a read-only tree, refetched if missing. Blocks.
+    """Return the path of pinned data; stored data is placed as a read-only tree, and fetched again if missing. Blocks.
 
     Raises:
         PreconditionError: it changed at its source (`input-changed`), the store is damaged, no space.

@@ -1,1 +1,1 @@
-"""Environment pins: from a lock file or an interpreter to a cached environment, built once."""
+"""Environment pins: from a lock file or an interpreter to a cached environment that is built once."""

@@ -1,4 +1,4 @@
-"""Build the environment of a lock file, once per key."""
+"""Building of the environment in a lock file, once per key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["IGNORED_FOLDERS", "build_failure", "ensure_built", "ensure_overlay",
 def ensure_built(
     pin: EnvironmentPin, code_folder: Path, cache: Path, log: Callable[[str], None], tree: str
 ) -> BuiltEnvironment:
-    """Return the environment of a `uv` pin; see `ensure_environment`."""
+    """Return the environment for a `uv` pin, building it if necessary; see `ensure_environment`."""
     built = build_once(
         cache / "envs" / pin.key, "bin/python", lambda folder: _build(pin, code_folder, folder, log), log
     )
@@ -80,7 +80,7 @@ def _check_lock(pin: EnvironmentPin, code_folder: Path) -> Path:
 
 
 def _interpreter(pin: EnvironmentPin, code_folder: Path) -> str:
-    """Return the pinned interpreter, or on another machine one of the same version."""
+    """Return the pinned interpreter; on another machine, one of the same version."""
     if os.path.exists(pin.interpreter) and ask_interpreter(Path(pin.interpreter)).version == pin.python_version:
         return pin.interpreter
     done = run_uv(["python", "find", "--system", pin.python_version], cwd=code_folder)
@@ -152,7 +152,7 @@ IGNORED_FOLDERS = (
 def ensure_overlay(
     pin: EnvironmentPin, code_folder: Path, tree: str, python: Path, cache: Path, log: Callable[[str], None]
 ) -> Cached:
-    """Build and install the checkout's packages into a separate folder, cached by environment and tree.
+    """Build the checkout's packages and install them into a separate folder, cached by environment and tree.
 
     Args:
         tree: id of the code's tree; empty for code that runs in place, which is identified by names, sizes and times.
@@ -174,7 +174,7 @@ def ensure_overlay(
 
 
 def tree_stamp(folder: Path) -> str:
-    """Return a quick stamp of a folder's files by name, size and time, except ignored folders."""
+    """Return a quick fingerprint of a folder's files from names, sizes and times, except ignored folders."""
     digest = hashlib.sha256()
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in IGNORED_FOLDERS)
@@ -209,7 +209,7 @@ def build_failure(what: str, code: int, log_file: Path) -> PreconditionError:
 
 
 def _install(name: str, source: Path, target: Path, python: Path, stamp: str, log_file: Path) -> None:
-    """Build and install from a copy, so that nothing is written into the checkout."""
+    """Build and install a package from a copy, so that nothing is written into the checkout."""
     if not source.is_dir():
         raise PreconditionError(
             f"the local package `{name}` is not in the checkout: {source}",

@@ -1,4 +1,4 @@
-"""Build something once for any number of processes, and never use an incomplete build.
+"""Building of something once for any number of processes, such that an incomplete build is never used.
 
     <place>.lock            held while building
     <place>/<generation>/   the build itself, made in its final place (a virtual environment cannot be moved)
@@ -36,7 +36,7 @@ class Cached:
 
 
 def find_built(place: Path, proof: str) -> Cached | None:
-    """Return the finished build at `place`, or None; `proof` is a file in it that must exist."""
+    """Return the finished build at `place`, or None; `proof` names a file in it that must exist."""
     try:
         marker = read_json(place / _MARKER)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -51,7 +51,7 @@ def find_built(place: Path, proof: str) -> Cached | None:
 def build_once(
     place: Path, proof: str, build: Callable[[Path], Mapping[str, object]], log: Callable[[str], None]
 ) -> Cached:
-    """Return the build at `place`, built under a lock if missing. Blocks while another process builds.
+    """Return the build at `place`, building it under a lock if missing. Blocks while another process builds it.
 
     Args:
         proof: a file in the build; without it the build is broken (its base interpreter was deleted).
@@ -94,7 +94,7 @@ def build_once(
 
 
 def _clear(place: Path) -> None:
-    """Remove leftovers of killed builders, the marker first, so that none is taken for complete."""
+    """Remove what killed builders left behind, the marker first, so that nothing is mistaken for complete."""
     place.mkdir(parents=True, exist_ok=True)
     (place / _MARKER).unlink(missing_ok=True)
     for entry in place.iterdir():

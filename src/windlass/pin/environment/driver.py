@@ -1,4 +1,4 @@
-"""Check that the locked PyTorch runs on a partition's GPU driver, before anything is queued.
+"""Check that the locked PyTorch runs with a partition's GPU driver, before anything is queued.
 
 Source: NVIDIA, "CUDA Compatibility": within a major version, a newer toolkit runs on an older driver; a newer major
 version does not.
@@ -49,7 +49,8 @@ def look_at_driver(
     arch: str,
     today: str = "",
 ) -> DriverFinding | None:
-    """Compare the locked torch with the partition's `cuda`; None if compatible or either is unknown; pure.
+    """Compare the locked torch with the partition's `cuda`; return None if they are compatible or either is unknown;
+    pure.
 
     Args:
         overrides: the site's; one that replaces torch is checked instead of the lock file.
@@ -76,7 +77,7 @@ def look_at_driver(
 
 
 def check_driver(finding: DriverFinding | None, site: str) -> None:
-    """Raise for a wheel that cannot run; the hint has the override to add to the profile."""
+    """Raise if the locked wheel cannot run; the hint has the override to add to the profile."""
     if finding is not None and finding.level == "error":
         raise PreconditionError(
             finding.message,
@@ -107,7 +108,7 @@ def _cuda_of_overrides(overrides: Iterable[Override]) -> _Version | None:
 
 
 def _cuda_of(torch: LockedPackage, packages: Iterable[LockedPackage], arch: str) -> _Version | None:
-    """Return the CUDA version of a locked torch, from its local version, else from its CUDA runtime dependency."""
+    """Return the CUDA version of a locked torch, from its local version or else from its CUDA runtime dependency."""
     told = _LOCAL_CUDA.search(torch.version)
     if told is not None:
         return _tag_version(told.group(1))

@@ -1,4 +1,4 @@
-"""Provision of the environment that a pin names."""
+"""Provisioning of the environment that a pin names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ensure_environment"]
 def ensure_environment(
     pin: EnvironmentPin, code_folder: Path, cache: Path, *, log: Callable[[str], None], tree: str = ""
 ) -> BuiltEnvironment:
-    """Return the environment of a run, built if not cached; idempotent, safe for concurrent processes.
+    """Return the environment for a run, building it if it is not cached; idempotent, safe for concurrent processes.
 
     The project itself is never installed into the shared environment: it is used from the run's checkout
     (`path_entries`) or, if it must be built, from an overlay per tree. A cache hit starts no process.
@@ -42,7 +42,7 @@ def ensure_environment(
 
 
 def _found(pin: EnvironmentPin, code_folder: Path) -> BuiltEnvironment:
-    """Return the user's own environment, unchanged."""
+    """Return the user's own environment, which is used unchanged."""
     from windlass.pin.environment.interpreter import find_interpreter  # lazy: only for this kind
 
     python = find_interpreter(Path(pin.interpreter))

@@ -1,4 +1,4 @@
-"""Version, platform and installed packages of a Python interpreter, as reported by itself."""
+"""Version, platform and installed packages of a Python interpreter, as the interpreter itself reports them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ print(json.dumps(facts))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """Python interpreter: path, version (`3.11.7`), tag (`cpython-311`), platform, and packages if
-    requested.
-    """
+    """Python interpreter: its path, version (`3.11.7`), tag (`cpython-311`), platform, and packages if requested."""
 
     path: str
     version: str
@@ -50,7 +48,7 @@ class Interpreter:
 
 
 def find_interpreter(place: Path) -> Path:
-    """Return the interpreter at `place`: a program, or the folder of a virtual environment or prefix."""
+    """Return the path of the interpreter at `place`: a program, or the folder of a virtual environment or prefix."""
     if place.is_dir():
         for name in ("bin/python", "bin/python3", "python"):
             if (place / name).exists():
@@ -78,7 +76,7 @@ def find_interpreter(place: Path) -> Path:
 
 
 def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
-    """Run an interpreter once to describe itself; takes about 20 ms, more with many packages."""
+    """Run an interpreter once to let it describe itself; takes about 20 ms, more with many packages."""
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
     }
@@ -98,7 +96,7 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
 
 
 def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
-    """Return the interpreter at `path` from its output for `QUESTION`."""
+    """Parse what the interpreter at `path` printed for `QUESTION`."""
     try:
         facts = decode_json(out)
         return Interpreter(

@@ -1,4 +1,4 @@
-"""Content of a lock file: names, versions, architectures; enough to check it, not to install from it."""
+"""Content of a lock file: names, versions and architectures; enough to check it, not to install from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MACHINE = re.compile(r"platform_machine\s*(==|!=)\s*['\"]([^'\"]+)['\"]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPackage:
-    """Package of a lock file.
+    """Package in a lock file.
 
     Attributes:
         marker: condition for installing it, if the lock file states one with the package.
@@ -33,7 +33,7 @@ class LockedPackage:
 
 
 def locked_packages(text: str, file_name: str) -> tuple[LockedPackage, ...]:
-    """Return the packages of a uv.lock, pylock.toml or requirements.txt for all extras and platforms; pure.
+    """Return the packages in a uv.lock, pylock.toml or requirements.txt for all extras and platforms; pure.
 
     Raises:
         PreconditionError: `lock-invalid`.
@@ -71,7 +71,7 @@ def _tables(value: object) -> Iterable[dict[str, object]]:
 
 
 def wants_architecture(marker: str, arch: str) -> bool:
-    """Return True if a marker can hold on Linux of that architecture; other conditions are taken as true."""
+    """Return True if a marker can hold on Linux with this architecture; other conditions are assumed to hold."""
     if "sys_platform == 'win32'" in marker and " or " not in marker:
         return False
     told = _MACHINE.findall(marker)

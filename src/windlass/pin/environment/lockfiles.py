@@ -117,7 +117,7 @@ def _check_text(path: Path, folder: Path, manifest: ProjectManifest | None) -> N
 
 
 def _check_pylock(path: Path) -> set[str]:
-    """Return the package names of a PEP 751 lock file after checking that everything is hashed."""
+    """Return the package names in a PEP 751 lock file, after checking that everything is hashed."""
     hint = "write it again: uv export --format pylock.toml -o " + path.name
     tables = read_toml(path, code="lock-invalid", hint=hint)
     packages = tables.get("packages", [])
@@ -146,7 +146,7 @@ def _check_pylock(path: Path) -> set[str]:
 
 
 def _check_requirements(path: Path, manifest: ProjectManifest | None) -> set[str]:
-    """Return the package names of a requirements file after checking that each line is pinned and hashed."""
+    """Return the package names in a requirements file, after checking that each line is pinned and hashed."""
     text = re.sub(r"\\\r?\n", " ", path.read_text(encoding="utf-8", errors="replace"))
     lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.split("\n")]
     target = "requirements.txt"
@@ -181,7 +181,9 @@ def _check_requirements(path: Path, manifest: ProjectManifest | None) -> set[str
 
 
 def _check_names(locked: set[str], path: Path, manifest: ProjectManifest | None) -> None:
-    """Raise if the manifest requires a package that is not locked, the only cheap sign of a stale lock file."""
+    """Raise if the manifest requires a package that is not locked: the only cheap sign that a lock file is out of
+    date.
+    """
     wanted = manifest.table("project").get("dependencies", []) if manifest is not None else []
     missing = []
     for requirement in wanted if isinstance(wanted, list) else []:

@@ -16,7 +16,7 @@ EnvironmentKind = Literal["uv", "python", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPackage:
-    """Package whose source is in the run's checkout (the project, a workspace member, a path dependency).
+    """Package whose source is in the run's checkout: the project, a workspace member, a path dependency.
 
     Attributes:
         path: relative to the code folder; `.` is the project itself.
@@ -72,13 +72,13 @@ class EnvironmentPin:
 
     @property
     def has_build_step(self) -> bool:
-        """Return True if packages of the checkout must be built and installed, once per tree."""
+        """Return True if packages in the checkout must be built and installed, once per tree."""
         return any(package.must_be_installed for package in self.local_packages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltEnvironment:
-    """Existing environment.
+    """Environment that exists on this machine.
 
     Attributes:
         bin: folder of its programs.
@@ -99,7 +99,7 @@ NO_ENVIRONMENT = EnvironmentPin(kind="none")
 
 
 def path_entries(pin: EnvironmentPin, code_folder: Path) -> tuple[Path, ...]:
-    """Return the `src` and root folders of the code, then of each other local package, without duplicates."""
+    """Return the `src` and root folders of the code, then those of each other local package, without duplicates."""
     found: list[Path] = []
     for path in (".", *(package.path for package in pin.local_packages)):
         folder = Path(os.path.normpath(code_folder / path))

@@ -1,4 +1,4 @@
-"""Pinning of the environment of a project folder or an interpreter."""
+"""Pinning of an environment, given by a project folder or an interpreter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pin_environment(
     python: str = "",
     unhashed: Sequence[str] = (),
 ) -> EnvironmentPin:
-    """Pin an environment; starts uv or the interpreter, needs no network when the lock file is up to date.
+    """Pin an environment; runs uv or the interpreter, and needs no network if the lock file is up to date.
 
     Args:
         folder: for `uv` the project's folder; for `python` the base of a relative `python`.
@@ -115,7 +115,7 @@ def _pin_interpreter(folder: Path, python: str) -> EnvironmentPin:
 
 
 def pin_of_interpreter(found: Interpreter) -> EnvironmentPin:
-    """Return the pin of an interpreter that is used unchanged, here or at a site."""
+    """Return the pin for an interpreter that is used unchanged, on this machine or at a site."""
     frozen = "\n".join(found.packages)
     identity: dict[str, object] = {
         "format": _KEY_FORMAT,

@@ -1,4 +1,4 @@
-"""Files of a Python project: its manifest, and its local packages and which of them must be built."""
+"""Files of a Python project: its manifest, its local packages, and which of them must be built."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ProjectManifest:
 
     @property
     def settings(self) -> str:
-        """Return the settings that, besides the lock file, affect what is installed, as canonical text."""
+        """Return the settings that affect what is installed in addition to the lock file, as canonical text."""
         chosen = {"requires-python": self.table("project").get("requires-python"), "uv": self.table("tool", "uv")}
         return json.dumps(chosen, sort_keys=True, default=str)
 
@@ -70,7 +70,7 @@ def normalize(name: str) -> str:
 
 
 def read_toml(path: Path, *, code: str, hint: str) -> dict[str, object]:
-    """Return the tables of a TOML file; an error names its position."""
+    """Read a TOML file; an error names its position."""
     try:
         return load_toml(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -86,7 +86,7 @@ def read_manifest(folder: Path) -> ProjectManifest | None:
 
 
 def check_choices(manifest: ProjectManifest, extras: Iterable[str], groups: Iterable[str]) -> None:
-    """Raise for an extra or a dependency group that the project does not declare."""
+    """Raise if the project does not declare one of the extras or dependency groups."""
     declared = {
         "extra": manifest.table("project", "optional-dependencies"),
         "group": manifest.table("dependency-groups"),
@@ -105,7 +105,7 @@ def check_choices(manifest: ProjectManifest, extras: Iterable[str], groups: Iter
 
 
 def describe_package(folder: Path, base: Path) -> LocalPackage | None:
-    """Describe how a run uses a local package; None for a project that is not a package."""
+    """Describe how a run uses a local package; return None for a project that is not a package."""
     manifest = read_manifest(folder)
     if manifest is None:
         must_be_installed, name = (folder / "setup.py").is_file(), folder.name
@@ -140,7 +140,7 @@ def _compiles(manifest: ProjectManifest, folder: Path) -> bool:
 
 
 def _generates_files(manifest: ProjectManifest) -> bool:
-    """Return True if a build writes files that the source does not have, such as `_version.py`."""
+    """Return True if a build writes files that the source lacks, such as `_version.py`."""
     scm = manifest.table("tool", "setuptools_scm")
     return bool(scm.get("version_file") or scm.get("write_to") or manifest.table("tool", "hatch", "build", "hooks"))
 

@@ -1,4 +1,4 @@
-"""Recipe for the builder, from an environment pin and a site's profile; pure."""
+"""Recipe for the builder, made from an environment pin and a site's profile; pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEY_FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectFiles:
-    """Files of the project, and their paths at the site.
+    """Files of the project that a recipe needs, and their paths at the site.
 
     Attributes:
         lock: text of the pinned lock file.
@@ -44,12 +44,12 @@ class ProjectFiles:
     tree: str = ""
 
     def packages(self, pin: EnvironmentPin) -> tuple[LockedPackage, ...]:
-        """Return the packages of the lock file for all extras and platforms."""
+        """Return the packages in the lock file for all extras and platforms."""
         return locked_packages(self.lock, PurePosixPath(pin.lock_file).name)
 
 
 def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment, arch: str) -> EnvironmentRecipe:
-    """Return the recipe of a `uv` pin's environment for a machine of that architecture; pure.
+    """Return the recipe for a `uv` pin's environment on a machine with that architecture; pure.
 
     Overrides for packages that are not in the lock file are left out and do not change the key. `site.uv`,
     `module_init` and the project's folder are not part of the key: they do not affect what is installed.

@@ -34,7 +34,7 @@ _CONTENT = [
 
 
 def find_uv() -> str:
-    """Return the path of the uv binary installed with windlass, else of the one on PATH."""
+    """Return the path of the uv binary that is installed with windlass, or else of the one on the PATH."""
     try:
         import uv  # lazy: only environments need it
 

@@ -1,1 +1,1 @@
-"""Container images, pinned by content before a launch, built once and used by digest."""
+"""Container images: pinned by content before a launch, built once, and used by digest."""

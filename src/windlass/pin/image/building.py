@@ -1,4 +1,4 @@
-"""Build an image with the builder that an engine has; the commands are pure.
+"""Building of an image with the builder that an engine has; the command lines are pure.
 
 Source: docker-build(1), docker buildx build, buildah-build(1); BuildKit, "Inline cache".
 """
@@ -76,7 +76,7 @@ class ImageRecipe:
 
 
 def find_builder(engine: ImageEngine) -> Builder:
-    """Return an engine's best builder: buildx, else BuildKit, else the classic one. A few short calls."""
+    """Return an engine's best builder: buildx, or else BuildKit, or else the classic one. Takes a few short calls."""
     if engine.kind != "docker":
         return Builder(flavour="buildah")
     needs_host = engine.call("network", "inspect", "bridge").code != 0
@@ -92,7 +92,7 @@ def find_builder(engine: ImageEngine) -> Builder:
 
 
 def build_command(engine: ImageEngine, builder: Builder, recipe: ImageRecipe) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments and variables of the build; pure.
+    """Return the arguments and variables for the build command; pure.
 
     Raises:
         PreconditionError: it needs secrets, and the builder cannot keep them out of the image.
@@ -139,7 +139,7 @@ def _cache_arguments(builder: Builder, recipe: ImageRecipe) -> list[str]:
 
 
 def build(engine: ImageEngine, builder: Builder, recipe: ImageRecipe, log: Path, secrets: Mapping[str, bytes]) -> None:
-    """Build the image and tag it; output goes to `log`. Blocking.
+    """Build the image and tag it; the output goes to `log`. Blocking.
 
     Raises:
         PreconditionError: a step failed (`build-failed`); the message has its last lines.
@@ -153,7 +153,7 @@ def build(engine: ImageEngine, builder: Builder, recipe: ImageRecipe, log: Path,
 
 @contextlib.contextmanager
 def _hidden(secrets: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
-    """Yield anonymous files in memory, so that nothing is left if this process is killed."""
+    """Yield the secrets as anonymous files in memory, so that nothing is left if this process is killed."""
     descriptors: dict[str, int] = {}
     try:
         for name, value in secrets.items():
@@ -166,12 +166,12 @@ def _hidden(secrets: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
 
 
 def num_cached(log: str) -> int:
-    """Return the number of steps in a build log that came from a cache."""
+    """Return the number of steps in a build log that were taken from a cache."""
     return len(_CACHED.findall(log))
 
 
 def build_failure(log: Path, name: str, code: int) -> WindlassError:
-    """Return the error for a failed build: the step, its last lines, and the log's path."""
+    """Return the error for a failed build, with the step, its last lines, and the log's path."""
     text = _ANSI.sub("", log.read_text(errors="replace"))
     tail = "\n".join(text.splitlines()[-40:])
     if _NOT_A_STEP.search(tail):
@@ -194,7 +194,7 @@ def _fault_line(tail: str) -> str:
 
 
 def _last_lines(text: str) -> Sequence[str]:
-    """Return the last output of the failing step; BuildKit numbers steps and mixes their output."""
+    """Return the last output of the failed step; BuildKit numbers the steps and mixes their output."""
     failed = re.findall(r"^#(\d+) ERROR: (.*)$", text, re.MULTILINE)
     if failed:
         number, error = failed[-1]

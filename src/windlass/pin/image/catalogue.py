@@ -16,7 +16,7 @@ PREFIX = "windlass:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedImage:
-    """Entry of the catalogue: the image's tag and its content."""
+    """Entry in the catalogue: the image's tag and what it contains."""
 
     image: str
     about: str
@@ -32,7 +32,7 @@ def catalogue() -> dict[str, NamedImage]:
 
 
 def expand(name: str) -> str:
-    """Return the image that `windlass:<name>` stands for; other names unchanged.
+    """Return the image that `windlass:<name>` stands for; other names are returned unchanged.
 
     Raises:
         NotFoundError: the catalogue has no such name.

@@ -1,4 +1,4 @@
-"""The builder's context: its files from the pinned tree, and their digest."""
+"""Build context: the files from the pinned tree that the builder receives, and their digest."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BuildContext:
 
 
 def read_dockerfile(tree: TreeReader, path: str) -> str:
-    """Return the Dockerfile's text at the pinned commit; raises PreconditionError (`code-not-in-commit`)."""
+    """Return the Dockerfile's text in the pinned tree; raises PreconditionError (`code-not-in-commit`)."""
     text = tree.text(path)
     if text is None:
         names = [
@@ -54,7 +54,7 @@ def read_dockerfile(tree: TreeReader, path: str) -> str:
 
 
 def read_context(tree: TreeReader, folder: str, dockerfile: str) -> BuildContext:
-    """Return the files below `folder` of the pinned tree that are not ignored, with one digest.
+    """Return the files below `folder` in the pinned tree that are not ignored, with one digest for all.
 
     Args:
         dockerfile: its path; `<Dockerfile>.dockerignore` takes precedence over `.dockerignore`.
@@ -79,7 +79,7 @@ def read_context(tree: TreeReader, folder: str, dockerfile: str) -> BuildContext
 
 
 def write_context(source: Path, destination: Path, ignore: str) -> None:
-    """Move the builder's files from a checkout to `destination`, with modes independent of the umask.
+    """Move the builder's files from a checkout to `destination`, with modes that do not depend on the umask.
 
     Submodules are folders in a checkout, and their files are matched one by one.
     """
@@ -117,7 +117,7 @@ def _ignoring(text: str) -> Callable[[str], bool]:
 
 
 def ignoring(text: str) -> Callable[[str], bool]:
-    """Return a predicate for ignored paths (relative to the context, `a/b`); the last matching line decides.
+    """Return a predicate for ignored paths, relative to the context (`a/b`); the last matching line decides.
 
     Raises:
         ValueError: a pattern is broken; the message names it.
@@ -155,7 +155,7 @@ def _clean(pattern: str) -> str:
 
 @lru_cache(maxsize=256)
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern that also matches everything below its matches."""
+    """Compile a pattern, which also matches everything below a path that it matches."""
     out, position = "", 0
     while position < len(pattern):
         char = pattern[position]

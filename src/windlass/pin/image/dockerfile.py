@@ -23,7 +23,7 @@ _SCRATCH = "scratch"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """Stage of a Dockerfile: a `FROM` and its instructions.
+    """Stage in a Dockerfile: a `FROM` and its instructions.
 
     Attributes:
         name: the name after `AS`; empty if there is none.
@@ -47,7 +47,7 @@ class _Instruction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dockerfile:
-    """A Dockerfile with the values of its arguments."""
+    """Parsed Dockerfile, with the values of its arguments."""
 
     text: str
     stages: tuple[Stage, ...]
@@ -56,7 +56,7 @@ class Dockerfile:
     path: str
 
     def images(self) -> tuple[str, ...]:
-        """Return external images that the target needs, in file order; pure."""
+        """Return the external images that the target needs, in file order; pure."""
         found: dict[str, None] = {}
         for stage in self._needed():
             for source in (stage.base, *stage.sources):
@@ -65,7 +65,7 @@ class Dockerfile:
         return tuple(found)
 
     def pinned(self, digests: Mapping[str, str]) -> str:
-        """Return the text with images replaced according to `digests` (image to full reference); pure."""
+        """Return the text with each image replaced by its full reference in `digests`; pure."""
         lines = self.text.split("\n")
         scope: dict[str, str] = dict(self.args)
         names: set[str] = set()
@@ -82,7 +82,7 @@ class Dockerfile:
         return "\n".join(lines)
 
     def _needed(self) -> list[Stage]:
-        """Return the stages that the target is built from, including itself."""
+        """Return the stages from which the target is built, including itself."""
         start = self.stages[-1] if not self.target else self._target()
         found, queue = [start], [start]
         while queue:
@@ -110,7 +110,7 @@ class Dockerfile:
         )
 
     def _stage(self, source: str, of: Stage) -> Stage | None:
-        """Return the stage before `of` that a source names; None if it is an image."""
+        """Return the stage before `of` that a source names; None if it names an image."""
         before = self.stages[: self.stages.index(of)]
         for stage in reversed(before):
             if stage.name and stage.name.lower() == source.lower():
@@ -167,7 +167,7 @@ def _stage(each: _Instruction, scope: Mapping[str, str], path: str) -> Stage:
 
 
 def _from_words(text: str) -> tuple[str, str]:
-    """Return the image and the name of a FROM line."""
+    """Return the image in a FROM line, and the stage's name."""
     words = [word for word in text.split() if not word.startswith("--")]
     name = words[2] if len(words) > 2 and words[1].upper() == "AS" else ""
     return (words[0] if words else ""), name
@@ -200,7 +200,7 @@ def _rewrite(
 
 
 def _instructions(text: str) -> Iterator[_Instruction]:
-    """Yield instructions with continued lines joined, without comments and here-documents."""
+    """Yield the instructions, with continued lines joined, without comments and here-documents."""
     lines = text.split("\n")
     escape = _escape(lines)
     number = 0

@@ -46,7 +46,7 @@ class ImageFacts:
     size_bytes: int = 0
 
     def digest_of(self, name: str) -> str:
-        """Return the image's digest at the registry of a name; empty if unknown."""
+        """Return the image's digest at the registry in `name`; empty if unknown."""
         for each in self.digests:
             known, _, digest = each.partition("@")
             if known in (name, f"docker.io/{name}", f"docker.io/library/{name}", f"localhost/{name}"):
@@ -76,7 +76,9 @@ class ImageEngine:
         log: Path | None = None,
         cwd: Path | None = None,
     ) -> Completed:
-        """Run the program until it exits, whatever its exit code; with a log, output is written there as it appears."""
+        """Run the program until it exits, whatever its exit code; with `log`, its output is written there as it
+        appears.
+        """
         argv = [self.program, *arguments]
         if log is not None:
             argv = ["/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1', str(log), *argv]
@@ -87,7 +89,7 @@ class ImageEngine:
         return done
 
     def look(self, *names: str) -> dict[str, ImageFacts]:
-        """Return the facts of images that exist, by the requested name. One process (podman: one each).
+        """Return the facts about those images that exist, by requested name. One process (podman: one for each image).
 
         Raises:
             UnreachableError: the engine does not respond.
@@ -113,11 +115,11 @@ class ImageEngine:
             ) from error
 
     def find(self, name: str) -> ImageFacts | None:
-        """Return the facts of one image; None if it does not exist."""
+        """Return the facts about one image; None if it does not exist."""
         return self.look(name).get(name)
 
     def pull(self, reference: str, log: Callable[[str], None]) -> None:
-        """Pull an image; layers that arrived before an interruption are kept. Blocking; tries four times.
+        """Pull an image; layers that arrived before an interruption are kept. Blocking; tried up to four times.
 
         Raises:
             WindlassError: the registry denies access, has no such image, or its content does not match the digest.
@@ -126,7 +128,7 @@ class ImageEngine:
         self._move(arguments, f"pull {reference}", reference, log)
 
     def push(self, reference: str, log: Callable[[str], None]) -> None:
-        """Push an image; layers that the registry has are not sent again. Blocking; tries four times."""
+        """Push an image; layers that the registry has are not sent again. Blocking; tried up to four times."""
         arguments = ("push", "--quiet", reference) if self.kind != "buildah" else ("push", reference)
         self._move(arguments, f"push {reference}", reference, log)
 
@@ -137,7 +139,7 @@ class ImageEngine:
             raise explain_fault(done.stderr, f"{self.kind} tag {name}", name)
 
     def remove(self, name: str) -> bool:
-        """Remove a name, and with the last name the image; return False if it did not exist."""
+        """Remove a name, and the image with its last name; return False if the name did not exist."""
         return self.call(*(("rmi",) if self.kind == "buildah" else ("image", "rm")), name).code == 0
 
     def _move(self, arguments: tuple[str, ...], what: str, reference: str, log: Callable[[str], None]) -> None:
@@ -170,7 +172,7 @@ class ImageEngine:
 
 
 def find_engine(kind: str = "") -> ImageEngine:
-    """Return the named engine (`docker`, `podman`), or without a name the first installed one.
+    """Return the named engine (`docker`, `podman`); without a name, the first one that is installed.
 
     Raises:
         PreconditionError: none is installed (`program-missing`).

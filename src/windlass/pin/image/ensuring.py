@@ -1,4 +1,4 @@
-"""Provision of the image that a pin names: found, pulled, or built once for any number of processes."""
+"""Provisioning of the image that a pin names: found, pulled, or built once for any number of processes."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def ensure_image(pin: ImagePin, maker: ImageMaker) -> BuiltImage:
 
 
 def name_of(pin: ImagePin) -> str:
-    """Return the engine's name for the image of a pin: by key if it is built, by digest if that is known."""
+    """Return the engine's name for a pin's image: by key if it is built, by digest if that is known."""
     if pin.kind == "built":
         return _tagged(pin)
     return parse_reference(pin.name).at(pin.digest) if pin.digest else pin.name
 
 
 def has_image(pin: ImagePin, engine: ImageEngine) -> bool:
-    """Return True if the engine already has the image of a pin; calls it once or twice.
+    """Return True if the engine already has the pin's image; calls the engine once or twice.
 
     Raises:
         UnreachableError: the engine does not respond.
@@ -155,7 +155,7 @@ def _pull_named(pin: ImagePin, wanted: str, maker: ImageMaker) -> ImageFacts:
 
 
 def _packages_of(facts: ImageFacts, maker: ImageMaker) -> tuple[str, ...]:
-    """Return the packages of an image, listed only once for each image id."""
+    """Return the packages in an image, which are listed only once for each image id."""
     key = facts.image_id.removeprefix("sha256:")
     known = read_record(maker.cache, key, maker.engine.kind)
     if known is not None:
@@ -182,7 +182,7 @@ def _packages_of(facts: ImageFacts, maker: ImageMaker) -> tuple[str, ...]:
 
 
 def _known(pin: ImagePin, maker: ImageMaker) -> ImageRecord | None:
-    """Return the record of a pin if its image is still in the engine under its tag."""
+    """Return the record for a pin, if its image is still in the engine under its tag."""
     record = read_record(maker.cache, pin.key, maker.engine.kind)
     if record is None:
         return None
@@ -196,7 +196,7 @@ def _known(pin: ImagePin, maker: ImageMaker) -> ImageRecord | None:
 
 
 def _make(pin: ImagePin, maker: ImageMaker) -> tuple[ImageRecord, bool]:
-    """Find the image by tag, locally or in the registry, or build it; return its record and whether it existed."""
+    """Find the image by its tag, locally or in the registry, or build it; return its record, and whether it existed."""
     name = _tagged(pin)
     facts = maker.engine.find(name)
     if facts is None and pin.registry:
@@ -250,7 +250,7 @@ def _build(pin: ImagePin, maker: ImageMaker) -> None:
 
 @contextlib.contextmanager
 def _working(place: Path) -> Iterator[Path]:
-    """Yield a private folder for this build; as the lock is held, old content is from a dead builder."""
+    """Yield a private folder for this build; since the lock is held, old content is from a dead builder."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     try:
@@ -260,7 +260,7 @@ def _working(place: Path) -> Iterator[Path]:
 
 
 def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> ImageRecipe:
-    """Write the builder's input: the pinned tree without ignored files, and a Dockerfile with bases by digest."""
+    """Write the builder's input: the pinned tree without ignored files, and a Dockerfile that names bases by digest."""
     from windlass.pin.code.reading import read_tree  # lazy: a hit reads no tree
     from windlass.pin.image.context import read_context, read_dockerfile  # lazy: as above
 
@@ -291,15 +291,13 @@ def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> ImageRecipe:
 
 
 def _is_by_digest(name: str, digest: str, maker: ImageMaker) -> bool:
-    """Return True if a base can be named by digest; a base that only the engine has is named by its
-    tag.
-    """
+    """Return True if a base image can be named by digest; one that only the engine has is named by its tag."""
     facts = maker.engine.find(name)
     return facts is None or facts.image_id != digest
 
 
 def _check_bases(pin: ImagePin, maker: ImageMaker) -> None:
-    """Raise if a base that only the engine has was replaced since it was pinned."""
+    """Raise if a base image that only the engine has was replaced since it was pinned."""
     for name, digest in pin.bases.items():
         facts = maker.engine.find(name)
         if facts is None or digest in (facts.image_id, facts.digest_of(parse_reference(name).name)):
@@ -328,7 +326,7 @@ def _labels(pin: ImagePin, maker: ImageMaker, lock_sha256: str) -> dict[str, str
 
 
 def _from_registry(pin: ImagePin, maker: ImageMaker) -> ImageFacts | None:
-    """Pull the image of this key from the registry; return None if it was never pushed."""
+    """Pull the image with this key from the registry; return None if it was never pushed."""
     there = f"{pin.registry}:{key_tag(pin.key)}"
     try:
         fetch_digest(parse_reference(there))
@@ -344,7 +342,7 @@ def _from_registry(pin: ImagePin, maker: ImageMaker) -> ImageFacts | None:
 
 
 def _publish(pin: ImagePin, image_id: str, maker: ImageMaker) -> str:
-    """Push the image under its key and as the cache of the next build; return its digest."""
+    """Push the image under its key, and as the cache for the next build; return its digest."""
     there = parse_reference(f"{pin.registry}:{key_tag(pin.key)}")
     for tag in (there.tag, _cache_tag(pin)):
         name = str(there.with_tag(tag))
@@ -355,7 +353,7 @@ def _publish(pin: ImagePin, image_id: str, maker: ImageMaker) -> str:
 
 
 def _add_commit(pin: ImagePin, record: ImageRecord, maker: ImageMaker) -> ImageRecord:
-    """Add a commit to the image's record: tag it locally and, if there is one, in the registry."""
+    """Add a commit to the image's record, and tag the image locally and, if there is one, in the registry."""
     tag = _commit_tag(pin, maker)
     name = f"{pin.name}:{tag}"
     maker.engine.tag(record.image_id, name)
@@ -367,7 +365,7 @@ def _add_commit(pin: ImagePin, record: ImageRecord, maker: ImageMaker) -> ImageR
 
 
 def _commit_tag(pin: ImagePin, maker: ImageMaker) -> str:
-    """Return the tag of commit and variant, with the key added if another image of the commit has it."""
+    """Return the tag for the commit and variant, with the key added if another image of the commit has that tag."""
     tag = commit_tag(maker.code.commit) + (f"-{sanitised(pin.variant)}" if pin.variant else "")
     present = maker.engine.find(f"{pin.name}:{tag}")
     is_other = present is not None and present.labels.get(KEY_LABEL) != pin.key
@@ -375,7 +373,7 @@ def _commit_tag(pin: ImagePin, maker: ImageMaker) -> str:
 
 
 def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
-    """Return the image that was built, after giving it its final name."""
+    """Return the facts about the image that was built, after giving it its final name."""
     facts = maker.engine.find(_unfinished(pin))
     if facts is None:
         raise PreconditionError(
@@ -389,7 +387,7 @@ def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
 
 
 def _unfinished(pin: ImagePin) -> str:
-    """Return the name of an image while it is built: a killed client's build may still finish, and must not
+    """Return the name for an image while it is built: a killed client's build may still finish, and must not
     replace the name in use.
     """
     return f"{pin.name}:building-{pin.key[:24]}"

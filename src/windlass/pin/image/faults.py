@@ -1,4 +1,4 @@
-"""Errors of engines, translated to errors with a remedy; pure.
+"""Errors from engines, translated to errors with a remedy; pure.
 
 Engines have no error codes, so their messages are matched; unknown messages are shown unchanged.
 """
@@ -39,7 +39,7 @@ def is_passing(said: str) -> bool:
 
 
 def explain_fault(said: str, what: str, reference: str) -> WindlassError:
-    """Return the error for an engine's message about a failed command.
+    """Return the error to raise for an engine's message about a failed command.
 
     Args:
         what: the command as a user would type it, `docker pull python:3.12`.

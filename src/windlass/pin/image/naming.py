@@ -1,4 +1,4 @@
-"""Names of images: their parts, and the names of images that windlass builds; pure.
+"""Names of images: their parts, and the names that windlass gives to images it builds; pure.
 
 Source: distribution/reference, "Grammar"; a name without a registry is Docker Hub's.
 """
@@ -74,7 +74,7 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a name; `python` is `docker.io/library/python:latest`.
+    """Parse an image's name; `python` is `docker.io/library/python:latest`.
 
     Raises:
         PreconditionError: the name is invalid.
@@ -99,12 +99,14 @@ def parse_reference(text: str) -> Reference:
 
 
 def built_name(project: str, branch: str) -> str:
-    """Return the local name of the image of a project's branch: `windlass/<project>-<branch>`."""
+    """Return the local name for the image of a project's branch: `windlass/<project>-<branch>`."""
     return f"windlass/{sanitised(project)}-{sanitised(branch or 'detached')}"
 
 
 def sanitised(text: str) -> str:
-    """Return a valid part of an image name; a changed name gets some digits of its digest, to stay unique."""
+    """Convert text to a valid part of an image name; if that changes it, digits of its digest are added to keep it
+    unique.
+    """
     clean = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_PART].strip("-")
     if clean and clean == text:
         return clean
@@ -113,10 +115,10 @@ def sanitised(text: str) -> str:
 
 
 def commit_tag(commit: str) -> str:
-    """Return the tag of a commit (or a snapshot)."""
+    """Return the tag for a commit or a snapshot."""
     return commit[:12]
 
 
 def key_tag(key: str) -> str:
-    """Return the tag of a content key."""
+    """Return the tag for a content key."""
     return KEY_PREFIX + key[:24]

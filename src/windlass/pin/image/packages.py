@@ -1,5 +1,5 @@
-"""Packages installed in an image, listed in a container: the record has the installed packages, not the requested
-ones.
+"""Packages installed in an image, listed in a container, so that the record has what is installed, not what was
+requested.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ done
 
 
 def list_packages(engine: ImageEngine, image: str) -> tuple[str, ...]:
-    """Return sorted Python (`name==version`) and system packages (`deb:name=version`). Blocks for seconds.
+    """Return the sorted Python packages (`name==version`) and system packages (`deb:name=version`). Blocks for seconds.
 
     Empty for an image without a shell, and for buildah, which runs no container here.
     """
@@ -63,7 +63,9 @@ def list_packages(engine: ImageEngine, image: str) -> tuple[str, ...]:
 
 
 def write_sbom(engine: ImageEngine, image: str, path: Path) -> Path | None:
-    """Write the image's bill of materials (SPDX, JSON) if syft or docker's `sbom` is installed; else return None."""
+    """Write the image's bill of materials (SPDX, JSON) if syft or docker's `sbom` is installed; otherwise return
+    None.
+    """
     if shutil.which("syft") is not None:
         argv = ["syft", "scan", f"{engine.kind}:{image}", "-o", "spdx-json", "-q"]
     elif engine.kind == "docker" and engine.call("sbom", "--version").code == 0:

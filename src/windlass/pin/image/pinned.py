@@ -66,7 +66,7 @@ class ImagePin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltImage:
-    """Existing image.
+    """Image that exists on this machine.
 
     Attributes:
         reference: name to start containers from: `name@sha256:...`, or the engine's `sha256:...`.
@@ -87,7 +87,7 @@ class BuiltImage:
     is_hit: bool = True
 
     def provenance(self) -> dict[str, object]:
-        """Return the part of a run's provenance that describes it, beside the pin."""
+        """Return the part of a run's provenance that describes the image, in addition to the pin."""
         return {
             "reference": self.reference,
             "image_id": self.image_id,

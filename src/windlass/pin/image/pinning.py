@@ -1,4 +1,4 @@
-"""Pinning of `env.image`: nothing is built or written, and mostly no network is used."""
+"""Pinning of `env.image`: nothing is built or written, and usually the network is not used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IMAGE_FILE = re.compile(r"(?:/|\w+://)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSource:
-    """Image to build from an experiment file, with its variant applied."""
+    """Image to build for an experiment file, with its variant applied."""
 
     dockerfile: str
     context: str = "."
@@ -51,7 +51,7 @@ def pin_named(
     is_elsewhere: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin an existing image by digest, from the engine or else from its registry.
+    """Pin an existing image by its digest, from the engine or else from its registry.
 
     Args:
         name: a tag, a digest, a catalogue name, or (for a site with a container runtime) the path of an image file.
@@ -87,7 +87,7 @@ def pin_built(
     platform: str = "",
     log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
-    """Pin an image by its inputs: Dockerfile, stage, arguments, pinned context, bases, platform.
+    """Pin an image by its inputs: Dockerfile, stage, arguments, pinned context, bases and platform.
 
     Reads the pinned tree, not the working folder. Takes a second or less: a few calls of git, and one of the engine for each base.
 
@@ -165,7 +165,7 @@ def resolve_digests(
     is_elsewhere: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, str]:
-    """Return the digest of each image: as stated, else the engine's, else the registry's.
+    """Return the digest of each image: the one in its name, or else the engine's, or else the registry's.
 
     An image that only the engine has (built or loaded there) is identified by its configuration's id, which is not
     valid on other machines (`is_elsewhere`).

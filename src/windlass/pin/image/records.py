@@ -69,7 +69,7 @@ class ImageRecord:
     sbom: str = ""
 
     def built(self, *, is_hit: bool) -> BuiltImage:
-        """Return the image to start containers from."""
+        """Return the image from which containers are started."""
         return BuiltImage(
             reference=self.image_id,
             image_id=self.image_id,
@@ -86,7 +86,7 @@ class ImageRecord:
 
 
 def images_folder(cache: Path) -> Path:
-    """Return the folder of records, created if missing."""
+    """Return the path of the folder with the records, which is created if missing."""
     folder = cache / "images"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -98,7 +98,7 @@ def record_path(cache: Path, key: str, engine: str) -> Path:
 
 
 def read_record(cache: Path, key: str, engine: str) -> ImageRecord | None:
-    """Return the record of a key, or None."""
+    """Return the record with a key, or None."""
     return _read(record_path(cache, key, engine))
 
 
@@ -148,7 +148,7 @@ def find_record(cache: Path, word: str) -> ImageRecord:
 
 
 def sweep_unfinished(cache: Path, key: str) -> None:
-    """Remove leftovers of killed builders: unlocked contexts, and that of `key`, whose lock the caller holds."""
+    """Remove what killed builders left behind: unlocked contexts, and that of `key`, whose lock the caller holds."""
     for folder in images_folder(cache).glob(f"*{_BUILDING}"):
         if folder.stem == key or not is_locked(folder.with_suffix(".lock")):
             shutil.rmtree(folder, ignore_errors=True)

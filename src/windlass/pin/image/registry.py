@@ -1,4 +1,4 @@
-"""Resolve a tag at a registry, without an engine.
+"""Resolution of a tag at a registry, without an engine.
 
 Source: OCI Distribution Specification 1.1, "Pulling manifests"; CNCF Distribution, "Token Authentication
 Specification" and "Oauth2 Token Authentication".
@@ -39,8 +39,8 @@ _MAX_BYTES = 8 << 20
 
 
 def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
-    """Return the digest of a registry's tag (or digest): `sha256:...`. One to three requests; blocks up to
-    `timeout_s` each.
+    """Return the digest (`sha256:...`) that a registry has for a tag or digest. One to three requests; blocks up to
+    `timeout_s` for each.
 
     Raises:
         NotFoundError: the registry has no such image (`image-not-found`).
@@ -77,7 +77,7 @@ def _scheme(host: str) -> str:
 
 
 def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s: float) -> str:
-    """Return the Authorization header for a challenge; an identity token is exchanged for a registry token."""
+    """Return the Authorization header that answers a challenge; an identity token is exchanged for a registry token."""
     basic = "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode() if login else ""
     if not challenge.lower().startswith("bearer"):
         if login is None:
@@ -110,9 +110,7 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
 
 
 def _is_address(realm: str) -> bool:
-    """Return True if a token server may be called: never `file:`, and no login over plain
-    HTTP.
-    """
+    """Return True if a token server may be called; never `file:`, and no login over plain HTTP."""
     try:
         parts = urlsplit(realm)
         return bool(parts.hostname) and parts.scheme in ("https", _scheme(parts.netloc))
@@ -123,7 +121,7 @@ def _is_address(realm: str) -> bool:
 def _get(
     address: str, headers: Mapping[str, str], reference: Reference, timeout_s: float, form: bytes | None = None
 ) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers and body; a form is sent by POST."""
+    """Send a request and return the status, headers and body; a form is sent with POST."""
     from http.client import HTTPException  # lazy: imports ssl, and an engine mostly has the digest
     from urllib.error import HTTPError  # lazy: as above
 
@@ -166,7 +164,7 @@ _HELPER_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """User name and password (or, without a name, an identity token) for one registry."""
+    """User name and password for one registry; without a name, an identity token."""
 
     user: str
     password: str = field(repr=False)

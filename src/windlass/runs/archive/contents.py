@@ -1,4 +1,4 @@
-"""Contents of a run archive: file list, and checked writing and extraction of files.
+"""Contents of a run archive: its file list, and checked writing and extraction of files.
 
 <run>/archive.json              the list, first
 <run>/ro-crate-metadata.json    the same for other tools
@@ -74,7 +74,7 @@ class Item:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Item:
-        """Read the form of `to_data`. Raises ValueError, KeyError or TypeError."""
+        """Decode `to_data`. Raises ValueError, KeyError or TypeError."""
         item = cls(
             path=data["path"],
             size=data["size"],
@@ -117,7 +117,7 @@ class Contents:
 
     @property
     def digest(self) -> str:
-        """Return the hex sha256 of the list; equal for equal contents."""
+        """Return the hex sha256 of the list, which is equal for equal contents."""
         return hashlib.sha256(_json([item.to_data() for item in self.items])).hexdigest()
 
     def to_bytes(self) -> bytes:
@@ -134,7 +134,7 @@ class Contents:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Contents:
-        """Read the form of `to_bytes`. Raises ValueError, KeyError, TypeError or AttributeError."""
+        """Decode `to_bytes`. Raises ValueError, KeyError, TypeError or AttributeError."""
         data = decode_json(content)
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA!r}")
@@ -156,7 +156,7 @@ def _json(value: object) -> bytes:
 
 
 def is_safe(path: str) -> bool:
-    """Return whether the text of a relative path stays below its folder."""
+    """Return whether a relative path, judged by its text, stays below its folder."""
     parts = PurePosixPath(path).parts
     is_plain = bool(parts) and not path.startswith("/") and "\0" not in path and str(PurePosixPath(path)) == path
     return is_plain and ".." not in parts
@@ -172,7 +172,8 @@ def stays_inside(path: str, link: str) -> bool:
 
 
 def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator[Item]:
-    """Digest and yield the files below a folder; add escaping links and special files to `left_out`.
+    """Compute the digests of the files below a folder, and yield them; add escaping links and special files to
+    `left_out`.
 
     Raises PreconditionError (`archive-changed`) if a file is deleted meanwhile.
     """
@@ -223,7 +224,7 @@ def _item(full: Path, path: str) -> Item:
 
 
 def write_items(archive: tarfile.TarFile, root: str, items: Iterable[Item]) -> None:
-    """Write files to an archive in order. Raises PreconditionError if one has changed."""
+    """Write files to an archive, in order. Raises PreconditionError if one of them has changed."""
     for item in items:
         info = member(
             f"{root}/{item.path}",
@@ -247,7 +248,7 @@ def write_items(archive: tarfile.TarFile, root: str, items: Iterable[Item]) -> N
 
 
 class _Counted:
-    """File wrapper that digests the bytes read."""
+    """File wrapper that computes the digest of the bytes read."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -261,7 +262,7 @@ class _Counted:
 
 @contextmanager
 def unchanged(source: Path) -> Iterator[None]:
-    """Raise PreconditionError (`archive-changed`) if a file to export was deleted since it was listed."""
+    """Raise PreconditionError (`archive-changed`) if a file in the block was deleted since it was listed."""
     try:
         yield
     except FileNotFoundError as error:
@@ -326,7 +327,7 @@ def take_out(path: Path, archive: tarfile.TarFile, contents: Contents, folder: P
 
 @contextmanager
 def _name_refused(path: Path, item: Item) -> Iterator[None]:
-    """Report a name that this file system does not support as an archive error."""
+    """Convert the error for a name that this file system does not support to an archive error."""
     try:
         yield
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:

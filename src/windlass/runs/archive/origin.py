@@ -1,4 +1,4 @@
-"""Origin of an imported run: time, digest and original paths, in the run's `imported.json`.
+"""Origin of an imported run: the time of the import, the digest and original paths, in the run's `imported.json`.
 
 The run's `places.json` becomes part of that file, so that its jobs are not started, stopped or observed from here.
 """
@@ -41,7 +41,7 @@ def import_facts(run: RunFolder) -> Mapping[str, object]:
 
 
 def write_import_facts(folder: Path, facts: Mapping[str, object]) -> None:
-    """Write `imported.json` to the folder of a run during its import."""
+    """Write `imported.json` to a run's folder during its import."""
     write_json(folder / IMPORTED, {"schema": 1, **facts})
 
 
@@ -52,7 +52,7 @@ def imported_at(run: RunFolder) -> float:
 
 
 def path_here(run: RunFolder, path: str) -> Path:
-    """Return the current path of a recorded path; paths in the run's folder moved with it."""
+    """Return where a recorded path is now; paths in the run's folder moved with it."""
     places = import_facts(run).get("places")
     stated = places.get("run_dir") if isinstance(places, dict) else None
     found = Path(path)
@@ -62,11 +62,11 @@ def path_here(run: RunFolder, path: str) -> Path:
 
 
 def left_out_of(run: RunFolder) -> dict[str, str]:
-    """Return by path why parts of the run were not in the archive."""
+    """Return the parts of the run that are not in the archive, as reasons by path."""
     found = import_facts(run).get("left_out")
     return dict(found) if isinstance(found, dict) else {}
 
 
 def archived_data(run: RunFolder) -> dict[str, Path]:
-    """Return imported data files and folders by name in the experiment."""
+    """Return the paths of imported data, by its name in the experiment."""
     return {path.parent.name: path for path in sorted(run.path.glob("data/*/*"))} if is_imported(run) else {}

@@ -1,4 +1,4 @@
-"""RO-Crate 1.1 metadata of an archive, following the Process Run Crate profile.
+"""RO-Crate 1.1 metadata for an archive, following the Process Run Crate profile.
 
 Sources: RO-Crate Metadata Specification 1.1 (https://w3id.org/ro/crate/1.1), "Root data entity", "Data entities",
 "Provenance"; Process Run Crate 0.5 (https://w3id.org/ro/wfrun/process/0.5). The metadata
@@ -128,7 +128,7 @@ def _file(item: Item) -> Entity:
 
 
 def _id(path: str) -> str:
-    """Return a path as a relative reference (RFC 3986)."""
+    """Convert a path to a relative reference (RFC 3986)."""
     return quote(path.encode("utf-8", "surrogateescape"), safe="/-._~")
 
 
@@ -163,7 +163,7 @@ def _status(state: State, cause: str) -> Entity:
 
 
 def _actions(facts: RunFacts, plan: Mapping[str, Any], files: list[str], used: list[str]) -> Iterator[Entity]:
-    """Yield the command and execution of each task."""
+    """Yield entities for each task's command and execution."""
     stated = {str(task.get("name")): task for task in plan.get("tasks", ()) if isinstance(task, dict)}
     commit = _commit(plan)
     for name, task in sorted(facts.tasks.items()):
@@ -238,7 +238,7 @@ def _has_image(provenance: Mapping[str, Any]) -> bool:
 
 
 def _image(provenance: Mapping[str, Any]) -> Iterator[Entity]:
-    """Yield the image of the tasks in the profile's terms: registry, name, tag and digest, if known."""
+    """Yield an entity for the tasks' image in the profile's terms: registry, name, tag and digest, if known."""
     if not _has_image(provenance):
         return
     image = provenance["image"]

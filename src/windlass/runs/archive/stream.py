@@ -1,4 +1,4 @@
-"""Byte format of archives: a compressed, deterministic tar of plain files.
+"""Byte format of archives: a compressed, deterministic tar file with plain files.
 
 Equal files give equal bytes: no owners, no user names, whole seconds, two modes. gzip is streamed by the standard
 library; `.tar.zst` is created by the `zstd` program from a temporary plain tar next to it.
@@ -28,7 +28,7 @@ _ZSTD_S = 6 * 3600.0
 
 
 def check_name(path: Path) -> None:
-    """Refuse a file name without a supported suffix."""
+    """Raise if a file name has no supported suffix."""
     if not path.name.endswith(_SUFFIXES):
         message = f"unsupported suffix of `{path.name}`; supported: {', '.join(_SUFFIXES)}"
         raise UsageError(message, hint=f"name it {path.name}.tar.gz", code="file-suffix")
@@ -36,7 +36,7 @@ def check_name(path: Path) -> None:
 
 @contextmanager
 def open_for_writing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
-    """Open a tar for writing, compressed by the suffix of `name`; durable after the block.
+    """Open a tar file for writing, compressed as the suffix of `name` says; durable after the block.
 
     Raises:
         OSError: there is not enough space, or access is denied.
@@ -61,7 +61,7 @@ def open_for_writing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
 
 @contextmanager
 def open_for_reading(path: Path, scratch: Path) -> Iterator[tarfile.TarFile]:
-    """Open a tar with any supported compression for reading as a stream.
+    """Open a tar file with any supported compression, for reading as a stream.
 
     Args:
         scratch: path for the decompressed `.tar.zst`; removed after the block.
@@ -110,7 +110,7 @@ def _fsync(path: Path) -> None:
 
 
 def member(name: str, size: int, *, is_executable: bool = False, mtime: float = 0.0, link: str = "") -> tarfile.TarInfo:
-    """Return the tar header of a file or symbolic link, independent of this machine."""
+    """Return the tar header for a file or symbolic link, which does not depend on this machine."""
     info = tarfile.TarInfo(name)
     info.mode = 0o755 if is_executable else 0o644
     info.mtime = int(mtime)

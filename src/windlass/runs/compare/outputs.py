@@ -1,4 +1,4 @@
-"""Comparison of two executions' output files, byte for byte or within a tolerance."""
+"""Comparison of two executions' output files, byte for byte or within tolerances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compare_files(
     tolerances: Sequence[Tolerance] = (),
     ignored: Sequence[str] = (),
 ) -> list[tuple[str, str]]:
-    """Return (path, problem) of differing files; JSON files are read if there are tolerances.
+    """Return a (path, problem) pair for each file that differs; JSON files are parsed if there are tolerances.
 
     Args:
         before, after: folder and manifest of the recorded and of the new output.

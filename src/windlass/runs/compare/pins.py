@@ -1,4 +1,4 @@
-"""Removal of differences that follow from other differences, to avoid duplicates."""
+"""Removal of differences that follow from other differences, so that each is reported once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IMAGE_RESULTS = ("digest", "registry_digest", "image_id", "reference", "key", "
 
 
 def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_Tree, _Tree]:
-    """Return both trees without differences that follow from other differences. Pure."""
+    """Return both trees without the differences that follow from others. Pure."""
     left, right = dict(before), dict(after)
     is_code_same = _tidy_code(left, right)
     _tidy_environment(left, right)
@@ -30,7 +30,9 @@ def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_
 
 
 def _tidy_code(left: _Tree, right: _Tree) -> bool:
-    """Keep the identity of the code; equal trees mean equal code, whatever the commit."""
+    """Keep what identifies the code; equal trees mean equal code, whatever the commit. Return whether the code is
+    equal.
+    """
     one, other = _section(left, "code"), _section(right, "code")
     is_same = (
         bool(one.get("tree")) and one.get("tree") == other.get("tree") and one.get("subdir") == other.get("subdir")
@@ -66,7 +68,7 @@ def _tidy_environment(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
-    """Keep the causes of an image change (bases, Dockerfile, arguments), else its digest."""
+    """Keep the causes of a changed image (bases, Dockerfile, arguments), or else its digest."""
     one, other = _section(left, "image"), _section(right, "image")
     if one.get("kind", "none") == other.get("kind", "none") == "none":
         left["image"] = right["image"] = {}
@@ -92,7 +94,7 @@ def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
 
 
 def _tidy_data(left: _Tree, right: _Tree) -> None:
-    """Keep only the digest of data; size and count follow from it, and the path is irrelevant."""
+    """Keep only the digest of data; size and count follow from it, and the path does not matter."""
     for tree in (left, right):
         entries: _Tree = {}
         for name in _section(tree, "data"):
@@ -103,7 +105,8 @@ def _tidy_data(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
-    """Keep the declaration of a build; its key follows from that or other differences.
+    """Keep the declaration of a changed build, since its key follows from that or other differences; return the builds'
+    names.
 
     Returns:
         The names of builds whose key differs.
@@ -143,7 +146,7 @@ def _tidy_place(left: _Tree, right: _Tree) -> None:
 
 
 def _tidy_outputs(left: _Tree, right: _Tree, rebuilt: Iterable[str]) -> None:
-    """Compare by file if both sides have a list, else by the total digest.
+    """Keep the lists of output files if both sides have one, otherwise the total digests.
 
     Outputs of data builds are compared only if both runs built the same data.
     """

@@ -1,4 +1,4 @@
-"""Differences between two runs by cause, each reported once where it originates."""
+"""Differences between two runs by cause, each reported once, where it originates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Area", "Difference", "diff", "diff_documents", "difference_text"]
 
 
 class Area(StrEnum):
-    """Area of a difference, in the order of display."""
+    """Area to which a difference belongs, in the order of display."""
 
     CODE = "code"
     ENVIRONMENT = "environment"
@@ -32,7 +32,7 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Difference in one value; None if a run does not have it.
+    """Difference in one value; None if a run does not have the value.
 
     Attributes:
         cause: area of the difference.
@@ -97,7 +97,7 @@ def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
 
 
 def difference_text(difference: Difference) -> str:
-    """Format a difference as one line: name, old and new value, with shortened hex digests."""
+    """Format a difference as one line: name, old value and new value, with shortened hex digests."""
     name = difference.path
     if difference.cause in (Area.PARAMETERS, Area.RESOURCES) or name.startswith("env."):
         shown = name
@@ -138,7 +138,7 @@ def _documents(run: RunFolder) -> dict[str, object]:
 
 
 def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
-    """Return file digests by task, or one total digest if the manifest is not local."""
+    """Return the digests of output files by task, or one total digest if the manifest is not local."""
     found: dict[str, object] = {}
     for task, (_, _, _, digest) in facts.outputs.items():
         try:
@@ -151,7 +151,7 @@ def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
 
 
 def _hosts(facts: RunFacts) -> dict[str, object]:
-    """Return the hosts of each task's last attempt, except for data builds."""
+    """Return the hosts of each task's last attempt, without data builds."""
     newest = {name: task.newest_attempt for name, task in facts.tasks.items()}
     return {
         name: sorted({replica.host for replica in attempt.replicas.values() if replica.host})
@@ -172,7 +172,7 @@ def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) ->
 
 
 def _tree(documents: Mapping[str, object]) -> dict[str, object]:
-    """Merge the declarations, pins and measurements of a run into one tree."""
+    """Merge a run's declarations, pins and measurements into one tree."""
     plan, provenance = _mapping(documents.get("plan")), _mapping(documents.get("provenance"))
     pins = _mapping(plan.get("pins")) or provenance
     tree = dict(_mapping(plan.get("experiment")) or _mapping(provenance.get("spec")))
@@ -192,7 +192,7 @@ def _tree(documents: Mapping[str, object]) -> dict[str, object]:
 
 
 def _environment(pin: Mapping[str, object], recorded: Mapping[str, object]) -> dict[str, object]:
-    """Return the pin, with the installed packages by name."""
+    """Return the environment's pin, with the installed packages by name."""
     listed = recorded.get("packages") or pin.get("packages")
     texts = [str(package) for package in listed] if isinstance(listed, list) else []
     packages = {name: version for name, _, version in (text.partition("==") for text in texts)}
@@ -229,7 +229,7 @@ def _walk(before: object, after: object, path: tuple[str, ...]) -> Iterator[Diff
 
 
 def _metric(name: str, before: Mapping[str, object], after: Mapping[str, object]) -> Difference:
-    """Compare the newest values of a metric, with their steps if those differ."""
+    """Return the difference between the newest values of a metric, with their steps if those differ."""
     steps = before.get("step"), after.get("step")
     details = (f"newest step {steps[0]} -> {steps[1]}",) if None not in steps and steps[0] != steps[1] else ()
     return Difference(

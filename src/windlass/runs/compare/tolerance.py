@@ -27,7 +27,7 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """Tolerance for values with one name.
+    """Tolerance for the values with one name.
 
     Attributes:
         name: metric or key in a JSON output, alone (`loss`) or with its path (`eval.loss`); `*` matches any text.
@@ -75,7 +75,7 @@ def find_tolerance(path: str, tolerances: Iterable[Tolerance]) -> Tolerance | No
 
 
 def apart(before: object, after: object, tolerances: Sequence[Tolerance], path: str = "") -> Iterator[str]:
-    """Yield differences between two plain values that exceed their tolerances."""
+    """Yield the differences between two plain values that exceed their tolerances."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}, key=str):
             below = f"{path}.{key}" if path else str(key)
@@ -106,7 +106,7 @@ def _is_number(value: object) -> bool:
 
 
 def value_names(value: object, path: str = "") -> set[str]:
-    """Return the dotted paths of all numbers in a value; list entries share one path."""
+    """Return the dotted paths of all numbers in a value; the items of a list share one path."""
     if isinstance(value, Mapping):
         return {
             name for key, below in value.items() for name in value_names(below, f"{path}.{key}" if path else str(key))
@@ -136,7 +136,7 @@ def unmatched(tolerances: Iterable[Tolerance], names: Iterable[str]) -> UsageErr
 
 
 def compare_metrics(before: RunFolder, after: RunFolder, tolerances: Sequence[Tolerance]) -> Iterator[tuple[str, str]]:
-    """Yield (metric, problem or empty string) for each metric that has a tolerance."""
+    """Yield a (metric, problem or empty string) pair for each metric that has a tolerance."""
     for name in metrics.names(before):
         tolerance = find_tolerance(name, tolerances)
         if tolerance is not None:

@@ -1,1 +1,1 @@
-"""Provenance of a run as a graph and as pictures."""
+"""Provenance of a run, as a graph and as pictures."""

@@ -1,4 +1,4 @@
-"""Provenance of a run as a graph: code, environment, image, data, run, attempts, outputs."""
+"""Provenance of a run as a graph: its code, environment, image, data, run, attempts and outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_ATTEMPTS = 4
 
 
 class NodeKind(StrEnum):
-    """Kind of a node, in the order of the graph."""
+    """Kind of a node; the kinds are in the order of the graph."""
 
     CODE = "code"
     BASE = "base image"
@@ -98,7 +98,7 @@ class ProvenanceGraph:
 
 
 def provenance_graph(run: RunFolder) -> ProvenanceGraph:
-    """Return the graph of a run, from its plan, provenance record and journal.
+    """Return a run's graph, made from its plan, provenance record and journal.
 
     Raises:
         NotFoundError: the run has no plan.
@@ -128,7 +128,7 @@ def graph_of(
     *,
     built: Callable[[str], str] = lambda name: "",
 ) -> ProvenanceGraph:
-    """Return the graph of a run's documents, omitting missing parts. Pure.
+    """Return the graph that a run's documents describe, omitting missing parts. Pure.
 
     Args:
         built: returns the digest of data that the run built, given its name.
@@ -267,7 +267,7 @@ def _add_data(
 
 
 def _named_in(entry: Mapping[str, object], names: Iterable[str]) -> Iterator[str]:
-    """Yield data that a built entry refers to in `from` or in its command."""
+    """Yield the names of data that a built entry refers to in `from` or in its command."""
     text = json.dumps(entry.get("build"))
     for name in sorted(names):
         if entry.get("from") == name or f"${{data.{name}}}" in text:
@@ -318,7 +318,7 @@ def _add_task(draft: _Draft, run: str, name: str, planned: Mapping[str, object],
 
 
 def _add_attempts(draft: _Draft, task: TaskFacts, name: str) -> list[str]:
-    """Add the attempts in order; return the id of the last one, which wrote the output."""
+    """Add a task's attempts in order; return the id of the last one, which wrote the output."""
     numbers, last = sorted(task.attempts), f"task.{name}"
     if len(numbers) > _MAX_ATTEMPTS:
         earlier, numbers = numbers[: 1 - _MAX_ATTEMPTS], numbers[1 - _MAX_ATTEMPTS :]

@@ -1,4 +1,4 @@
-"""Provenance of a run as a Mermaid flowchart.
+"""Provenance of a run, as a Mermaid flowchart.
 
 Source: Mermaid documentation, "Flowcharts - Basic Syntax": special characters are written as entities, `#quot;`.
 """
@@ -31,7 +31,7 @@ def _label(node: ProvenanceNode) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape syntax as entities, and replace unprintable characters by blanks."""
+    """Escape Mermaid's syntax as entities, and replace unprintable characters with blanks."""
     return _UNSAFE.sub(lambda found: f"#{ord(found.group())};" if found.group().isprintable() else " ", text)
 
 

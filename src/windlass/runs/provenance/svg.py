@@ -1,4 +1,4 @@
-"""Provenance of a run as an SVG picture, drawn in layers for light and dark pages.
+"""Provenance of a run, as an SVG picture drawn in layers for light and dark pages.
 
 Source: Sugiyama, Tagawa, Toda 1981, "Methods for visual understanding of hierarchical system structures": layers by the
 longest path, long edges through placeholders, fewer crossings by barycentres.
@@ -38,7 +38,7 @@ marker path { fill: #7d858d; stroke: none; }
 
 @dataclass(slots=True)
 class _Box:
-    """Node, or placeholder of a long edge if `node` is None."""
+    """Node in the picture, or a placeholder for a long edge if `node` is None."""
 
     layer: int
     node: ProvenanceNode | None = None
@@ -84,7 +84,7 @@ def svg(chain: ProvenanceGraph) -> str:
 
 
 def _layers(chain: ProvenanceGraph) -> list[list[_Box]]:
-    """Return boxes in layers by longest path, with a placeholder in each layer that an edge crosses."""
+    """Return the boxes in layers by longest path, with a placeholder in each layer that an edge crosses."""
     before: dict[str, list[str]] = {node.id: [] for node in chain.nodes}
     for edge in chain.edges:
         before[edge.after].append(edge.before)
@@ -120,7 +120,7 @@ def _join(before: _Box, after: _Box) -> None:
 
 
 def _order(layers: list[list[_Box]]) -> None:
-    """Sort each layer by the mean position of neighbours, in both directions, to reduce crossings."""
+    """Sort each layer by the mean position of its boxes' neighbours, in both directions, to reduce crossings."""
     for sweep in range(_SWEEPS):
         is_forth = sweep % 2 == 0
         for layer in layers if is_forth else reversed(layers):
@@ -136,7 +136,7 @@ def _order(layers: list[list[_Box]]) -> None:
 
 
 def _place(layers: list[list[_Box]]) -> None:
-    """Place columns, each as wide as its widest box and centred on the tallest column."""
+    """Place the layers as columns, each as wide as its widest box and centred on the tallest column."""
     tallest = max((_column_height(layer) for layer in layers), default=0.0)
     x = _MARGIN
     for layer in layers:
@@ -152,7 +152,7 @@ def _column_height(layer: list[_Box]) -> float:
 
 
 def _curve(start: _Box, after: _Box) -> str:
-    """Return the path from a box through placeholders to the next box."""
+    """Return the SVG path from a box through placeholders to the next box."""
     x, y = start.x + start.width, start.middle
     path, box = f"M{x:.1f} {y:.1f}", after
     while True:
